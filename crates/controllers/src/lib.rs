@@ -19,6 +19,7 @@
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sdk::ControllerSpec;
+use serde_json::Value;
 
 #[cfg(feature = "blogpost")]
 pub mod blogpost;
@@ -61,9 +62,14 @@ pub use tunnel::Tunnel;
 pub struct Builtin {
     /// Its name in the configuration, in metrics and in shards.
     pub name: &'static str,
-    /// Makes it, with this many workers in each cluster: one controller, or several that are one
-    /// to whoever names it. The first has its name; the others say that they are part of it.
-    pub build: fn(usize) -> Vec<ControllerSpec>,
+    /// The keys of its section of the configuration that are its own.
+    pub keys: &'static [&'static str],
+    /// Checks what the section has under those keys, a mapping or null, and says what is wrong.
+    pub check: fn(&Value) -> Result<(), String>,
+    /// Makes it, with this many workers in each cluster and these checked settings of its own: one
+    /// controller, or several that are one to whoever names it. The first has its name; the others say
+    /// that they are part of it.
+    pub build: fn(usize, &Value) -> Vec<ControllerSpec>,
     /// The CRDs of the kinds that are its own, made from the Rust types.
     pub crds: &'static [fn() -> CustomResourceDefinition],
     /// The rights it needs in every workload cluster.
@@ -82,7 +88,9 @@ pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: etcd::NAME,
         crds: etcd::CRDS,
-        build: |workers| {
+        keys: &[],
+        check: anything,
+        build: |workers, _| {
             let gateway = std::sync::Arc::new(etcd::PodGateway);
             etcd::controllers(workers, gateway, &etcd::Settings::from_environment())
         },
@@ -95,7 +103,9 @@ pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: mysql::NAME,
         crds: mysql::CRDS,
-        build: |workers| mysql::controllers(workers, &mysql::Settings::from_environment()),
+        keys: &[],
+        check: anything,
+        build: |workers, _| mysql::controllers(workers, &mysql::Settings::from_environment()),
         rbac: mysql::rbac,
         example: mysql::EXAMPLE,
     },
@@ -109,7 +119,9 @@ pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: tunnel::NAME,
         crds: &[<Tunnel as kube::CustomResourceExt>::crd],
-        build: |workers| tunnel::controllers(workers, &tunnel::Settings::from_environment()),
+        keys: &[],
+        check: anything,
+        build: |workers, _| tunnel::controllers(workers, &tunnel::Settings::from_environment()),
         rbac: tunnel::rbac,
         example: tunnel::EXAMPLE,
     },
@@ -125,10 +137,15 @@ pub fn get(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
 }
 
-/// Makes the controller of that name, with this many workers in each cluster; nothing if there is
-/// none.
+/// Makes the controller of that name, with this many workers in each cluster and no settings of its own;
+/// nothing if there is none.
 pub fn build(name: &str, workers: usize) -> Vec<ControllerSpec> {
-    get(name).map(|builtin| (builtin.build)(workers)).unwrap_or_default()
+    get(name).map(|builtin| (builtin.build)(workers, &Value::Null)).unwrap_or_default()
+}
+
+/// The check of a controller without settings of its own.
+fn anything(_: &Value) -> Result<(), String> {
+    Ok(())
 }
 
 /// The CRDs of all controllers.

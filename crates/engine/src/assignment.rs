@@ -1,8 +1,8 @@
 //! An assignment: one shard, held by this member at one epoch, as one controller sees it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use model::{Epoch, MemberId, ObjectKey, Range, ShardId};
+use model::{ClusterUid, Epoch, MemberId, ObjectKey, Range, ShardId};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::informer::{Informer, ScopeGuard};
@@ -25,6 +25,8 @@ pub(crate) struct ClusterContext {
     pub(crate) informers: Vec<Arc<Informer>>,
     /// The client of the cluster, without the fence.
     pub(crate) client: ClusterClient,
+    /// Which cluster it is, once its server has told.
+    pub(crate) uid: Arc<OnceLock<ClusterUid>>,
     /// The caches of the kind that is reconciled.
     primary: Arc<[Store]>,
     /// Stops the handlers.
@@ -38,6 +40,7 @@ impl ClusterContext {
         sources: &[Source],
         informers: Vec<Arc<Informer>>,
         client: ClusterClient,
+        uid: Arc<OnceLock<ClusterUid>>,
     ) -> Self {
         let states = || sources.iter().zip(informers.iter().map(|informer| informer.state()));
         let view = states().map(|(source, state)| (state, source.optional));
@@ -47,7 +50,7 @@ impl ClusterContext {
         let stop = CancellationToken::new();
         let guard = stop.clone().drop_guard();
         let view = Arc::new(view);
-        Self { view, informers, client, primary, stop, _stop: guard }
+        Self { view, informers, client, uid, primary, stop, _stop: guard }
     }
 
     /// Keeps the objects of a range cached, of every source, until the guards are dropped.

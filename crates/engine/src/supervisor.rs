@@ -327,7 +327,8 @@ impl Supervisor {
                 self.informers.acquire(target, &engaged.client, &engaged.account)
             })
             .collect();
-        let context = Arc::new(ClusterContext::new(sources, informers, engaged.client.clone()));
+        let (client, uid) = (engaged.client.clone(), Arc::clone(&engaged.uid));
+        let context = Arc::new(ClusterContext::new(sources, informers, client, uid));
         self.meter.presences().watch(name, cluster, &context.view);
         self.next_context += 1;
         let met = vec![0; sources.len()];

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt;
-use serde_json::{Value, json};
 
-use super::api::{CredentialsSource, Encryption, Environment, Queue, QueueSpec, QueueStatus};
-use super::name::{BadName, MAX_TAG_KEY, MAX_TAG_VALUE, OWNER_TAG, owner, queue_name};
-
-/// The attribute that holds the dead-letter queue.
-pub(super) const REDRIVE_POLICY: &str = "RedrivePolicy";
+use super::api::{
+    DeduplicationScope, Encryption, FifoThroughputLimit, Queue, QueueSpec, QueueStatus,
+};
+use super::documents::{self, REDRIVE_POLICY};
+use super::name::{BadName, FIFO_SUFFIX, queue_name};
+use super::owner::{MAX_TAG_KEY, MAX_TAG_VALUE, OWNER_TAG, Place};
+use super::source::source;
 
 /// A queue as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,11 +21,9 @@ pub(super) struct Desired {
     pub fifo: bool,
     /// Its attributes, by SQS's names, as SQS writes them. One that should be absent is empty.
     pub attributes: BTreeMap<&'static str, String>,
-    /// Its tags, the owner's included.
+    /// Its tags, but for the owner's.
     pub tags: BTreeMap<String, String>,
-    /// The owner tag's value.
-    pub owner: String,
-    /// Whether a queue that is not ours is taken over.
+    /// Whether a queue that is nobody's is taken over.
     pub adopt: bool,
 }
 
@@ -57,9 +56,33 @@ pub(super) enum InvalidSpec {
         /// Which there are.
         choices: &'static str,
     },
-    /// Content-based deduplication without FIFO.
-    #[error("spec.contentBasedDeduplication is for FIFO queues: set spec.fifo too, or remove it")]
-    NotFifo,
+    /// A field of FIFO queues without FIFO.
+    #[error("spec.{field} is for FIFO queues: set spec.fifo too, or remove it")]
+    NotFifo {
+        /// The field.
+        field: &'static str,
+    },
+    /// A limit for each message group, while deduplication ids count in the whole queue.
+    #[error(
+        "spec.fifoThroughputLimit is PerMessageGroup: set spec.deduplicationScope to MessageGroup too"
+    )]
+    Throughput,
+    /// A dead-letter queue of the other kind.
+    #[error(
+        "spec.redrivePolicy.queueArn and this queue must both be FIFO queues, or neither: name another"
+    )]
+    OtherKind,
+    /// ARNs without the permission that they are for, or the other way round.
+    #[error(
+        "spec.redriveAllowPolicy: give sourceQueueArns with permission ByQueue, and only with that"
+    )]
+    Sources,
+    /// A policy that is no JSON object.
+    #[error("spec.policy is not a JSON object: {why}")]
+    Policy {
+        /// Why not.
+        why: String,
+    },
     /// A queue that is its own dead-letter queue.
     #[error("spec.redrivePolicy.queueRef names this Queue itself: name another")]
     OwnTarget,
@@ -71,131 +94,130 @@ pub(super) enum InvalidSpec {
         /// What is wrong.
         why: &'static str,
     },
-    /// A token file outside of the folder that is allowed.
-    #[error(
-        "spec.credentials.webIdentity.serviceAccountTokenFile is {path:?}: name a file below \
-         /var/run/secrets/ that is not the manager's own Kubernetes token"
-    )]
-    TokenFile {
-        /// The path.
-        path: String,
-    },
 }
 
-/// Where a spec says that credentials come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// A Secret of the object's namespace.
-    Secret(String),
-    /// A role, and the file of the token to assume it with.
-    WebIdentity {
-        /// The role.
-        role: String,
-        /// The file, if not the manager's own.
-        file: Option<String>,
-    },
-    /// The manager's environment.
-    Environment,
+/// The dead-letter queue that a queue should have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Redrive<'a> {
+    /// None.
+    None,
+    /// The one of this ARN.
+    To(&'a str),
+    /// One that is not known yet: what the queue has stays meanwhile.
+    Awaited,
 }
 
-/// The queue that the object wants. `redrive` is the ARN of its dead-letter queue, if it wants one.
+/// The queue that the object wants. Its name is that of the queue it has, once it has one.
 ///
 /// # Errors
 /// If the spec cannot be acted on.
 pub(super) fn desired(
     queue: &Queue,
-    cluster: &str,
-    redrive: Option<&str>,
+    place: &Place<'_>,
+    redrive: Redrive<'_>,
 ) -> Result<Desired, InvalidSpec> {
-    let spec = &queue.spec;
-    let (namespace, name) = (queue.namespace().unwrap_or_default(), queue.name_any());
-    let queue_name = queue_name(spec.queue_name.as_deref(), &namespace, &name, spec.fifo)?;
-    if let Some(status) = &queue.status {
-        unchanged(spec, status, &queue_name)?;
-    }
-    if spec.content_based_deduplication && !spec.fifo {
-        return Err(InvalidSpec::NotFifo);
-    }
-    if spec.redrive_policy.as_ref().is_some_and(|policy| policy.queue_ref.name == name) {
-        return Err(InvalidSpec::OwnTarget);
-    }
-    source(spec)?;
-    let owner = owner(cluster, &namespace, &name, &queue.uid().unwrap_or_default());
-    Ok(Desired {
-        name: queue_name,
-        fifo: spec.fifo,
-        attributes: attributes(spec, redrive)?,
-        tags: tags(spec, &owner)?,
-        owner,
-        adopt: spec.adopt,
-    })
-}
-
-/// Where the spec says that credentials come from.
-///
-/// # Errors
-/// If there is not exactly one, or its file is out of bounds.
-pub(super) fn source(spec: &QueueSpec) -> Result<Source, InvalidSpec> {
-    let default =
-        || CredentialsSource { environment: Some(Environment {}), ..CredentialsSource::default() };
-    let given = spec.credentials.clone().unwrap_or_else(default);
-    match (given.secret_ref, given.web_identity, given.environment) {
-        (Some(secret), None, None) => Ok(Source::Secret(secret.name)),
-        (None, Some(web), None) => match web.service_account_token_file {
-            Some(path) if !is_token_file(&path) => Err(InvalidSpec::TokenFile { path }),
-            file => Ok(Source::WebIdentity { role: web.role_arn, file }),
-        },
-        (None, None, Some(_)) => Ok(Source::Environment),
-        (secret, web, environment) => Err(InvalidSpec::NotOne {
-            field: "credentials",
-            count: [secret.is_some(), web.is_some(), environment.is_some()]
-                .into_iter()
-                .filter(|given| *given)
-                .count(),
-            choices: "secretRef, webIdentity and environment",
-        }),
-    }
-}
-
-/// Whoever may write a Queue chooses the file. It must not be just any file that the manager can
-/// read, nor the manager's own token for its API server.
-fn is_token_file(path: &str) -> bool {
-    path.starts_with("/var/run/secrets/")
-        && !path.starts_with("/var/run/secrets/kubernetes.io/")
-        && !path.split('/').any(|part| part == ".." || part == ".")
-        && !path.contains("//")
-}
-
-fn unchanged(spec: &QueueSpec, status: &QueueStatus, name: &str) -> Result<(), InvalidSpec> {
-    let recorded =
-        [("queueName", &status.queue_name, name), ("region", &status.region, spec.region.as_str())];
-    for (field, recorded, wanted) in recorded {
-        if let Some(from) = recorded.as_ref().filter(|from| *from != wanted) {
-            let fifo = from.ends_with(".fifo") != wanted.ends_with(".fifo");
-            let field = if fifo { "fifo" } else { field };
-            return Err(InvalidSpec::Immutable { field, from: from.clone(), to: wanted.into() });
+    let (spec, status) = (&queue.spec, queue.status.clone().unwrap_or_default());
+    unchanged(spec, &status)?;
+    let name = match (&spec.queue_name, &status.queue_name) {
+        (None, Some(recorded)) => recorded.clone(),
+        (given, recorded) => {
+            let wanted = queue_name(given.as_deref(), place, spec.fifo)?;
+            same("queueName", recorded.as_ref(), &wanted)?;
+            wanted
         }
+    };
+    consistent(spec, &queue.name_any())?;
+    source(spec)?;
+    let mut attributes = attributes(spec, redrive)?;
+    attributes.extend(documents::attributes(spec, &status)?);
+    Ok(Desired { name, fifo: spec.fifo, attributes, tags: tags(spec)?, adopt: spec.adopt })
+}
+
+/// Whether what cannot be changed is as it was when the queue was made.
+fn unchanged(spec: &QueueSpec, status: &QueueStatus) -> Result<(), InvalidSpec> {
+    let fifo = status.queue_name.as_ref().map(|name| name.ends_with(FIFO_SUFFIX).to_string());
+    same("fifo", fifo.as_ref(), &spec.fifo.to_string())?;
+    same("region", status.region.as_ref(), &spec.region)?;
+    if status.account.is_some() && !status.observed {
+        let or_aws = |endpoint: &Option<String>| endpoint.clone().unwrap_or_else(|| "AWS".into());
+        same("endpoint", Some(&or_aws(&status.endpoint)), &or_aws(&spec.endpoint))?;
     }
     Ok(())
 }
 
+fn same(field: &'static str, recorded: Option<&String>, wanted: &str) -> Result<(), InvalidSpec> {
+    match recorded.filter(|from| *from != wanted) {
+        Some(from) => Err(InvalidSpec::Immutable { field, from: from.clone(), to: wanted.into() }),
+        None => Ok(()),
+    }
+}
+
+/// Whether fields fit together.
+fn consistent(spec: &QueueSpec, own_name: &str) -> Result<(), InvalidSpec> {
+    let of_fifo = [
+        ("contentBasedDeduplication", spec.content_based_deduplication),
+        ("deduplicationScope", spec.deduplication_scope.is_some()),
+        ("fifoThroughputLimit", spec.fifo_throughput_limit.is_some()),
+    ];
+    if let Some((field, _)) = of_fifo.into_iter().find(|(_, given)| *given && !spec.fifo) {
+        return Err(InvalidSpec::NotFifo { field });
+    }
+    let groups = spec.deduplication_scope == Some(DeduplicationScope::MessageGroup);
+    if spec.fifo_throughput_limit == Some(FifoThroughputLimit::PerMessageGroup) && !groups {
+        return Err(InvalidSpec::Throughput);
+    }
+    let Some(policy) = &spec.redrive_policy else { return Ok(()) };
+    match (&policy.queue_ref, &policy.queue_arn) {
+        (Some(target), None) if target.name == own_name => Err(InvalidSpec::OwnTarget),
+        (None, Some(arn)) if arn.ends_with(FIFO_SUFFIX) != spec.fifo => Err(InvalidSpec::OtherKind),
+        (Some(_), None) | (None, Some(_)) => Ok(()),
+        (by_name, _) => Err(InvalidSpec::NotOne {
+            field: "redrivePolicy",
+            count: if by_name.is_some() { 2 } else { 0 },
+            choices: "queueRef and queueArn",
+        }),
+    }
+}
+
 fn attributes(
     spec: &QueueSpec,
-    redrive: Option<&str>,
+    redrive: Redrive<'_>,
 ) -> Result<BTreeMap<&'static str, String>, InvalidSpec> {
     let mut attributes = BTreeMap::from([
         ("VisibilityTimeout", spec.visibility_timeout_seconds.to_string()),
         ("MessageRetentionPeriod", spec.message_retention_seconds.to_string()),
         ("DelaySeconds", spec.delay_seconds.to_string()),
         ("ReceiveMessageWaitTimeSeconds", spec.receive_wait_time_seconds.to_string()),
-        (REDRIVE_POLICY, redrive_policy(spec, redrive)),
     ]);
+    match (redrive, &spec.redrive_policy) {
+        (Redrive::To(arn), Some(policy)) => {
+            attributes.insert(REDRIVE_POLICY, documents::redrive(arn, policy.max_receive_count));
+        }
+        (Redrive::None, _) | (_, None) => {
+            attributes.insert(REDRIVE_POLICY, String::new());
+        }
+        (Redrive::Awaited, Some(_)) => {}
+    }
     if let Some(size) = spec.maximum_message_size_bytes {
         attributes.insert("MaximumMessageSize", size.to_string());
     }
     if spec.fifo {
         let value = spec.content_based_deduplication.to_string();
         attributes.insert("ContentBasedDeduplication", value);
+    }
+    if let Some(scope) = spec.deduplication_scope {
+        let scope = match scope {
+            DeduplicationScope::Queue => "queue",
+            DeduplicationScope::MessageGroup => "messageGroup",
+        };
+        attributes.insert("DeduplicationScope", scope.to_owned());
+    }
+    if let Some(limit) = spec.fifo_throughput_limit {
+        let limit = match limit {
+            FifoThroughputLimit::PerQueue => "perQueue",
+            FifoThroughputLimit::PerMessageGroup => "perMessageGroupId",
+        };
+        attributes.insert("FifoThroughputLimit", limit.to_owned());
     }
     if let Some(encryption) = &spec.encryption {
         attributes.extend(encrypted(encryption)?);
@@ -221,32 +243,7 @@ fn encrypted(encryption: &Encryption) -> Result<Vec<(&'static str, String)>, Inv
     }
 }
 
-fn redrive_policy(spec: &QueueSpec, redrive: Option<&str>) -> String {
-    match (&spec.redrive_policy, redrive) {
-        (Some(policy), Some(arn)) => canonical_redrive(
-            &json!({"deadLetterTargetArn": arn, "maxReceiveCount": policy.max_receive_count}),
-        ),
-        _ => String::new(),
-    }
-}
-
-/// A redrive policy in one spelling: SQS takes the count as a number or as text, and returns what it
-/// was given.
-pub(super) fn normalised_redrive(policy: &str) -> String {
-    serde_json::from_str(policy)
-        .map_or_else(|_| policy.to_owned(), |policy| canonical_redrive(&policy))
-}
-
-fn canonical_redrive(policy: &Value) -> String {
-    let count = match &policy["maxReceiveCount"] {
-        Value::String(count) => count.clone(),
-        count => count.to_string(),
-    };
-    let target = policy["deadLetterTargetArn"].as_str().unwrap_or_default();
-    format!(r#"{{"deadLetterTargetArn":"{target}","maxReceiveCount":{count}}}"#)
-}
-
-fn tags(spec: &QueueSpec, owner: &str) -> Result<BTreeMap<String, String>, InvalidSpec> {
+fn tags(spec: &QueueSpec) -> Result<BTreeMap<String, String>, InvalidSpec> {
     for (key, value) in &spec.tags {
         let why = if key == OWNER_TAG {
             "the controller sets that tag: it names the owner of the queue"
@@ -261,7 +258,5 @@ fn tags(spec: &QueueSpec, owner: &str) -> Result<BTreeMap<String, String>, Inval
         };
         return Err(InvalidSpec::Tag { key: key.clone(), why });
     }
-    let mut tags = spec.tags.clone();
-    tags.insert(OWNER_TAG.to_owned(), owner.to_owned());
-    Ok(tags)
+    Ok(spec.tags.clone())
 }

@@ -1,28 +1,40 @@
 //! Queue: a queue of Amazon SQS that heals itself.
 //!
 //! In data order: [`api`] is what users write; `desired` translates it for SQS, under a name by
-//! `name`; `plan` compares it with the queue that exists; `reconcile` carries the plan out through
-//! `client`, `requests` and `credentials` (the manager's own come from its [`environment`]), and
-//! `ending` handles deletion; `status` describes the outcome, which `record` writes; `schedule` says
+//! `name`, with policies by `documents`; `owner` says whose a queue is; `plan` compares it with the queue
+//! that exists; `reconcile` decides what a reconcile does, and `bringing` carries the plan out through
+//! `client` and `requests`. Credentials are those that the spec names (`source`) and the administrator
+//! permits (`access`), got by `credentials` from Secrets, which `holding` keeps while they are in use,
+//! from `sts`, or as the manager's `own`, in part from its [`environment`]. `ending` handles deletion;
+//! `connection` tells consumers; `status` describes the outcome, which `record` writes; `schedule` says
 //! when to look again.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
 use sdk::rbac::{events, rule};
 
+mod access;
 pub mod api;
+mod bringing;
 mod client;
+mod connection;
 mod credentials;
 mod desired;
+mod documents;
 mod ending;
 pub mod environment;
+mod holding;
 mod name;
+mod own;
+mod owner;
 mod plan;
 mod reconcile;
 mod record;
 mod requests;
 mod schedule;
+mod source;
 mod status;
+mod sts;
 
 pub use api::Queue;
 pub use client::LIMITS;
@@ -39,7 +51,9 @@ const FINALIZER: &str = "sqs.leasehold.dev/queue";
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "sqs",
     crds: &[Queue::crd],
-    build: |workers| vec![reconcile::controller(workers)],
+    keys: access::KEYS,
+    check: access::check,
+    build: |workers, settings| vec![reconcile::controller(workers, settings)],
     rbac,
     example: include_str!("../../sqs/example.yaml"),
 };
@@ -50,8 +64,10 @@ fn rbac() -> Vec<PolicyRule> {
         // The patch is of the finalizer.
         rule("sqs.leasehold.dev", &["queues"], &["list", "patch", "watch"]),
         rule("sqs.leasehold.dev", &["queues/status"], &["update"]),
-        // Those that Queues name, one by one: never listed, never watched.
-        rule("", &["secrets"], &["get"]),
+        // Those that Queues name, one by one: never listed, never watched. The patch is of a finalizer.
+        rule("", &["secrets"], &["get", "patch"]),
+        // Likewise. A patch may create one.
+        rule("", &["configmaps"], &["create", "delete", "get", "patch"]),
         events(),
     ]
 }

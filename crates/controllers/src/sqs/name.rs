@@ -1,19 +1,15 @@
-//! The name of a queue, and the tag that says that it is ours. Pure.
+//! The name of a queue. Pure.
 
-use sdk::label_value;
+use super::owner::Place;
+use super::schedule::mixed;
 
 /// The longest name of a queue, `.fifo` included
 /// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html>).
 pub(super) const MAX_NAME: usize = 80;
 /// The end of every FIFO queue's name, and of no other's.
 pub(super) const FIFO_SUFFIX: &str = ".fifo";
-/// The tag that says whose a queue is.
-pub(super) const OWNER_TAG: &str = "leasehold.dev/owner";
-/// The longest value of a tag, in characters
-/// (<https://docs.aws.amazon.com/tag-editor/latest/userguide/best-practices-and-strats.html>).
-pub(super) const MAX_TAG_VALUE: usize = 256;
-/// The longest key of a tag, likewise.
-pub(super) const MAX_TAG_KEY: usize = 128;
+/// The digits by which default names of different objects differ.
+const DIGITS: usize = 16;
 
 /// A name that SQS would refuse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,18 +46,20 @@ pub(super) enum BadName {
     },
 }
 
-/// The queue's name: the `given` one, or one from namespace and name.
+/// The queue's name: the `given` one, or the default.
 ///
 /// # Errors
 /// If SQS would refuse it.
 pub(super) fn queue_name(
     given: Option<&str>,
-    namespace: &str,
-    name: &str,
+    place: &Place<'_>,
     fifo: bool,
 ) -> Result<String, BadName> {
-    // Objects' names may have dots, queues' names may not.
-    let name = given.map_or_else(|| format!("{namespace}-{name}").replace('.', "-"), str::to_owned);
+    let Some(name) = given else {
+        let suffix = if fifo { FIFO_SUFFIX } else { "" };
+        return Ok(format!("{}{suffix}", default_stem(place)));
+    };
+    let name = name.to_owned();
     let stem = match name.strip_suffix(FIFO_SUFFIX) {
         Some(_) if !fifo => return Err(BadName::NotFifo { name }),
         Some(stem) => stem.to_owned(),
@@ -78,36 +76,37 @@ pub(super) fn queue_name(
     Ok(name)
 }
 
-/// The value of the owner tag: it names one incarnation of one object of one cluster. An object's
-/// name that is too long for a tag is shortened and told apart by its hash.
-pub(super) fn owner(cluster: &str, namespace: &str, name: &str, uid: &str) -> String {
-    let whole = format!("{cluster}/{namespace}/{name}/{uid}");
-    if whole.len() <= MAX_TAG_VALUE {
-        return whole;
-    }
-    format!("{}/{namespace}/{}/{uid}", label_value(cluster), label_value(name))
+/// Namespace and name, for people, and a hash of cluster, namespace and name, so that two objects never
+/// want one queue: neither `a-b`/`c` and `a`/`b-c`, nor objects of two clusters in one account.
+fn default_stem(place: &Place<'_>) -> String {
+    // Objects' names may have dots, queues' names may not.
+    let mut head = format!("{}-{}", place.namespace, place.name).replace('.', "-");
+    head.truncate(MAX_NAME - FIFO_SUFFIX.len() - DIGITS - 1);
+    let whole = format!("{}/{}/{}", place.cluster(), place.namespace, place.name);
+    format!("{head}-{:016x}", mixed(&whole, 0))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::owner::tests::place;
     use super::*;
 
     #[test]
     fn names_follow_the_rules_of_sqs() {
         let long = "a".repeat(76);
         for (given, fifo, expect) in [
-            (None, false, Ok("shop-orders-v1")),
-            (None, true, Ok("shop-orders-v1.fifo")),
-            (Some("Orders_2"), false, Ok("Orders_2")),
-            (Some("orders.fifo"), true, Ok("orders.fifo")),
-            (Some("orders"), true, Ok("orders.fifo")),
-            (Some("orders.fifo"), false, Err("ends in .fifo: set spec.fifo")),
-            (Some("orders.new"), false, Err("character '.'")),
-            (Some("ordärs"), true, Err("character 'ä'")),
-            (Some(&*long), true, Err("has 81 characters and SQS allows 80")),
-            (Some(&*long), false, Ok(&*long)),
+            ("Orders_2", false, Ok("Orders_2")),
+            ("orders.fifo", true, Ok("orders.fifo")),
+            ("orders", true, Ok("orders.fifo")),
+            ("orders.fifo", false, Err("ends in .fifo: set spec.fifo")),
+            ("orders.new", false, Err("character '.'")),
+            ("ordärs", true, Err("character 'ä'")),
+            (&*long, true, Err("has 81 characters and SQS allows 80")),
+            (&*long, false, Ok(&*long)),
         ] {
-            let found = queue_name(given, "shop", "orders.v1", fifo);
+            let found = queue_name(Some(given), &place("u-east", "shop", "orders"), fifo);
             match (found.as_deref(), expect) {
                 (Ok(found), Ok(expect)) => assert_eq!(found, expect),
                 (Err(error), Err(expect)) => assert!(error.to_string().contains(expect), "{error}"),
@@ -117,12 +116,27 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_fits_into_a_tag_and_is_one_incarnation() {
-        assert_eq!(owner("east", "shop", "orders", "u-1"), "east/shop/orders/u-1");
-        let uid = "0123456789abcdef0123456789abcdef0123";
-        let [one, two] = ["a", "b"].map(|end| {
-            owner(&"c".repeat(63), &"n".repeat(63), &format!("{}{end}", "x".repeat(252)), uid)
-        });
-        assert!(one.len() <= MAX_TAG_VALUE && one != two, "{one}");
+    fn default_names_of_different_objects_differ_and_sqs_takes_them() {
+        let (long, longer) = ("x".repeat(252), "x".repeat(253));
+        let names: BTreeSet<_> = [
+            ("u-east", "a-b", "c"),
+            ("u-east", "a", "b-c"),
+            ("u-west", "a", "b-c"),
+            ("u-east", "a", "b.c"),
+            ("u-east", "a", &*long),
+            ("u-east", "a", &*longer),
+        ]
+        .into_iter()
+        .flat_map(|(cluster, namespace, name)| {
+            [false, true].map(|fifo| queue_name(None, &place(cluster, namespace, name), fifo))
+        })
+        .map(Result::unwrap)
+        .collect();
+        assert_eq!(names.len(), 12, "{names:#?}");
+        for name in &names {
+            let stem = name.strip_suffix(FIFO_SUFFIX).unwrap_or(name);
+            assert!(name.len() <= MAX_NAME && name.starts_with("a-"), "{name}");
+            assert!(stem.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{name}");
+        }
     }
 }

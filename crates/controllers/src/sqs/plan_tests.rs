@@ -4,7 +4,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 
-const OWNER: &str = "east/shop/orders/u-1";
+const OWNER: &str = "cluster:c-1/shop/orders/u-1";
+
+fn ours() -> Place<'static> {
+    super::super::owner::tests::place("c-1", "shop", "orders")
+}
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -15,8 +19,7 @@ fn desired(adopt: bool) -> Desired {
         name: "shop-orders".to_owned(),
         fifo: false,
         attributes: [("DelaySeconds", "5".to_owned()), ("RedrivePolicy", String::new())].into(),
-        tags: map(&[("team", "shop"), (OWNER_TAG, OWNER)]),
-        owner: OWNER.to_owned(),
+        tags: map(&[("team", "shop")]),
         adopt,
     }
 }
@@ -85,55 +88,83 @@ fn what_is_done_about_what_is_seen() {
             60,
             "correct [] [team ->shop drift, old x>-]",
         ),
-        (Some(tagged(&[("team", "shop")])), &status(), 60, "Foreign { owner: None }"),
         (
-            Some(tagged(&[(OWNER_TAG, "east/shop/orders/u-0")])),
+            Some(tagged(&[("team", "shop")])),
+            &status(),
+            60,
+            "Foreign { owner: None, adoptable: true }",
+        ),
+        (
+            Some(tagged(&[(OWNER_TAG, "cluster:c-2/shop/orders/u-0")])),
             &nothing,
             60,
-            r#"Foreign { owner: Some("east/shop/orders/u-0") }"#,
+            r#"Foreign { owner: Some("cluster:c-2/shop/orders/u-0"), adoptable: false }"#,
+        ),
+        // The mark of an earlier version, from before the context got another name.
+        (
+            Some(tagged(&[("team", "shop"), (OWNER_TAG, "before/shop/orders/u-1")])),
+            &status(),
+            59,
+            "correct [] [leasehold.dev/owner before/shop/orders/u-1>cluster:c-1/shop/orders/u-1]",
         ),
     ] {
-        let step = plan(&desired(false), seen.as_ref(), status, at(second));
+        let step = plan(&desired(false), &ours(), seen.as_ref(), status, at(second));
         assert_eq!(told(&step), expect, "{seen:?} at {second}");
     }
 }
 
 #[test]
-fn what_is_not_ours_is_adopted_where_the_spec_says_so() {
+fn only_what_is_nobody_s_is_adopted() {
     let step = |owner: &str| {
         let seen = observed(&[], &[(OWNER_TAG, owner)]);
-        plan(&desired(true), Some(&seen), &QueueStatus::default(), at(0))
+        plan(&desired(true), &ours(), Some(&seen), &QueueStatus::default(), at(0))
     };
-    assert_eq!(step("another"), Step::Adopt { from: Some("another".to_owned()) });
+    let before = "cluster:c-1/shop/orders/u-0".to_owned();
+    assert_eq!(step(&before), Step::Adopt { from: Some(before) });
+    assert_eq!(step(""), Step::Adopt { from: Some(String::new()) });
+    let another = "cluster:c-1/shop/returns/u-2".to_owned();
+    assert_eq!(step(&another), Step::Foreign { owner: Some(another), adoptable: false });
     assert!(matches!(step(OWNER), Step::Correct { .. }));
 }
 
 #[test]
 fn what_was_planned_and_done_needs_nothing_more() {
     let seen = observed(&[("DelaySeconds", "9")], &[("old", "x"), (OWNER_TAG, OWNER)]);
-    let Step::Correct { attributes, tags } = plan(&desired(false), Some(&seen), &status(), at(99))
+    let Step::Correct { attributes, tags } =
+        plan(&desired(false), &ours(), Some(&seen), &status(), at(99))
     else {
         panic!("there is something to correct")
     };
     let after = seen.with(&attributes, &tags);
-    assert_eq!(plan(&desired(false), Some(&after), &status(), at(99)), Step::Keep);
+    assert_eq!(plan(&desired(false), &ours(), Some(&after), &status(), at(99)), Step::Keep);
 }
 
 #[test]
 fn how_a_queue_ends() {
-    let (ours, others) = (observed(&[], &[(OWNER_TAG, OWNER)]), observed(&[], &[]));
+    use DeletionPolicy::{Delete, DeleteIfEmpty, OrphanOnUnmanaged};
+    let full = [("ApproximateNumberOfMessages", "2"), ("ApproximateNumberOfMessagesDelayed", "1")];
+    let (ours_it_is, others) = (observed(&[], &[(OWNER_TAG, OWNER)]), observed(&[], &[]));
+    let full = observed(&full, &[(OWNER_TAG, OWNER)]);
+    let by_old_mark = observed(&[], &[(OWNER_TAG, "before/shop/orders/u-1")]);
     let nothing = QueueStatus::default();
+    let only_seen = QueueStatus { observed: true, ..status() };
     let past = at(60);
-    for (seen, orphan, status, now, expect) in [
-        (Some(&ours), false, &status(), past, Ending::Delete),
-        (Some(&ours), true, &status(), past, Ending::Delete),
-        (Some(&others), false, &status(), past, Ending::Unmanaged { owner: None }),
-        (Some(&others), true, &status(), past, Ending::Orphan { owner: None }),
-        (Some(&others), false, &nothing, past, Ending::NeverOurs),
-        (None, false, &status(), past, Ending::Gone),
-        (None, false, &status(), at(59), Ending::Settle { until: at(60) }),
-        (None, false, &nothing, at(0), Ending::Gone),
+    for (seen, policy, status, now, expect) in [
+        (Some(&ours_it_is), Delete, &status(), past, Ending::Delete),
+        (Some(&by_old_mark), Delete, &status(), past, Ending::Delete),
+        (Some(&ours_it_is), OrphanOnUnmanaged, &status(), past, Ending::Delete),
+        (Some(&ours_it_is), DeleteIfEmpty, &status(), past, Ending::Delete),
+        (Some(&full), Delete, &status(), past, Ending::Delete),
+        (Some(&full), DeleteIfEmpty, &status(), past, Ending::NotEmpty { messages: 3 }),
+        (Some(&others), Delete, &status(), past, Ending::Unmanaged { owner: None }),
+        (Some(&others), DeleteIfEmpty, &status(), past, Ending::Unmanaged { owner: None }),
+        (Some(&others), OrphanOnUnmanaged, &status(), past, Ending::Orphan { owner: None }),
+        (Some(&others), Delete, &nothing, past, Ending::NeverOurs),
+        (Some(&others), Delete, &only_seen, past, Ending::NeverOurs),
+        (None, Delete, &status(), past, Ending::Gone),
+        (None, Delete, &status(), at(59), Ending::Settle { until: at(60) }),
+        (None, Delete, &nothing, at(0), Ending::Gone),
     ] {
-        assert_eq!(ending(OWNER, orphan, seen, status, now), expect, "{seen:?} {orphan}");
+        assert_eq!(ending(&ours(), policy, seen, status, now), expect, "{seen:?} {policy:?}");
     }
 }

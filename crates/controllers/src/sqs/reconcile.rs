@@ -8,67 +8,121 @@
 //! the spec.
 
 use aws_sdk_sqs::config::SharedHttpClient;
-use jiff::Timestamp;
 use kube::ResourceExt;
-use sdk::ObjectKey;
 use sdk::{
-    Action, Context, Controller, ControllerSpec, Event, Lifecycle, ReconcileError, Reconciler,
+    Action, ClusterUid, Context, Controller, ControllerSpec, Lifecycle, ObjectKey, ReconcileError,
+    Reconciler,
 };
+use serde_json::Value;
 
-use super::api::Queue;
+use super::access::{Asked, Settings};
+use super::api::{Management, Queue, QueueRef, QueueStatus};
+use super::bringing::Bringing;
 use super::client::{TO_LOOK, TO_MAKE};
+use super::connection;
 use super::credentials::{Location, Sessions};
-use super::desired::{Desired, desired, source};
+use super::desired::{Desired, Redrive, desired};
 use super::ending;
 use super::environment::AwsEnvironment;
-use super::name::OWNER_TAG;
-use super::plan::{Observed, Step, plan};
+use super::holding::Held;
+use super::owner::Place;
 use super::record::record;
-use super::requests::{Requests, Stop, WAIT, announce};
-use super::status::{Outcome, Recheck, intent, rests_until};
+use super::requests::{Requests, Stop};
+use super::source::{Source, source};
+use super::status::{Lack, Outcome, Recheck, rests_until};
 use super::{FIELD_MANAGER, FINALIZER};
 
-/// The index of Queues by the dead-letter queue that they name, as `namespace/name`.
-const REFERRERS: &str = "redriveTarget";
-/// Steps of one reconcile: create, adopt, correct, and a last check.
-const MAX_STEPS: usize = 4;
+/// The index of Queues by the dead-letter queue that they name: by [`target_index`], or its ARN.
+pub(super) const REFERRERS: &str = "redriveTarget";
 
 /// Reconciles Queues.
 #[derive(Debug)]
 pub(super) struct QueueReconciler {
     sessions: Sessions,
+    held: Held,
 }
 
 /// The controller, with this many workers, over connections of its own.
-pub(super) fn controller(workers: usize) -> ControllerSpec {
-    build(workers, Sessions::new(None, AwsEnvironment::of_process()))
+///
+/// # Panics
+/// If the settings were not checked.
+pub(super) fn controller(workers: usize, settings: &Value) -> ControllerSpec {
+    let settings = Settings::parse(settings).expect("the configuration was checked");
+    build(workers, Sessions::new(None, AwsEnvironment::of_process(), settings))
 }
 
-/// The controller, with this many workers, over a given HTTP client and environment: for tests.
+/// The controller, with this many workers and settings, over a given HTTP client and environment: for
+/// tests.
+///
+/// # Panics
+/// If the settings have another form.
 pub fn controller_over(
     workers: usize,
     http: SharedHttpClient,
     environment: AwsEnvironment,
+    settings: &Value,
 ) -> ControllerSpec {
-    build(workers, Sessions::new(Some(http), environment))
+    let settings = Settings::parse(settings).expect("a test's settings are valid");
+    build(workers, Sessions::new(Some(http), environment, settings))
 }
 
 fn build(workers: usize, sessions: Sessions) -> ControllerSpec {
     Controller::for_kind::<Queue>(super::BUILTIN.name)
         .index::<Queue>(REFERRERS, |queue| {
             let namespace = queue.namespace().unwrap_or_default();
-            let policy = queue.spec.redrive_policy.iter();
-            policy.map(|policy| format!("{namespace}/{}", policy.queue_ref.name)).collect()
+            let Some(policy) = &queue.spec.redrive_policy else { return Vec::new() };
+            let by_name = policy.queue_ref.as_ref().map(|to| target_index(&namespace, &to.name));
+            by_name.into_iter().chain(policy.queue_arn.clone()).collect()
         })
-        .watches::<Queue>(|target, lookup| {
-            let namespace = target.namespace().unwrap_or_default();
-            let name = format!("{namespace}/{}", target.name_any());
-            let referrers = lookup.indexed::<Queue>(REFERRERS, &name);
-            referrers.iter().map(|queue| (queue.namespace(), queue.name_any())).collect()
+        // Those that name a queue wait for its ARN; a queue that ends waits for those that name it.
+        .watches::<Queue>(|queue, lookup| {
+            let namespace = queue.namespace().unwrap_or_default();
+            let referrers = [
+                Some(target_index(&namespace, &queue.name_any())),
+                queue.status.as_ref().and_then(|status| status.arn.clone()),
+            ];
+            let referrers = referrers.into_iter().flatten();
+            let referrers = referrers.flat_map(|key| lookup.indexed::<Queue>(REFERRERS, &key));
+            let target = queue.spec.redrive_policy.as_ref().and_then(|to| to.queue_ref.clone());
+            let target = target.map(|target| (queue.namespace(), target.name));
+            referrers.map(|queue| (queue.namespace(), queue.name_any())).chain(target).collect()
         })
         .field_manager(FIELD_MANAGER)
         .workers(workers)
-        .reconciler(QueueReconciler { sessions })
+        .reconciler(QueueReconciler { sessions, held: Held::default() })
+}
+
+/// The value of the index [`REFERRERS`] for a dead-letter queue that is named by its object.
+pub(super) fn target_index(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// The object, as owner tags and names need it.
+pub(super) fn place<'a>(ctx: &'a Context, queue: &Queue) -> Place<'a> {
+    Place {
+        cluster_uid: ctx.cluster_uid(),
+        cluster_name: ctx.cluster().as_str(),
+        namespace: queue.namespace().unwrap_or_default(),
+        name: queue.name_any(),
+        uid: queue.uid().unwrap_or_default(),
+    }
+}
+
+/// What the object asks of the administrator.
+pub(super) fn asked<'a>(
+    place: &'a Place<'_>,
+    queue: &'a str,
+    endpoint: Option<&'a str>,
+    source: Source,
+) -> Asked<'a> {
+    Asked {
+        cluster: place.cluster_name,
+        cluster_uid: place.cluster_uid.map(ClusterUid::as_str),
+        namespace: &place.namespace,
+        queue,
+        endpoint,
+        source,
+    }
 }
 
 impl Reconciler for QueueReconciler {
@@ -80,45 +134,67 @@ impl Reconciler for QueueReconciler {
         };
         match ctx.finalizer(&*queue, FINALIZER).await? {
             Lifecycle::Over => Ok(Action::Done),
-            Lifecycle::Ending => ending::end(&self.sessions, ctx, &queue).await,
+            Lifecycle::Ending => ending::end(&self.sessions, &self.held, ctx, &queue).await,
             Lifecycle::Live(queue) => self.look(ctx, &queue).await,
         }
     }
 }
 
-/// The state of a queue's dead-letter queue.
+/// The dead-letter queue of a spec.
+#[derive(Debug)]
 enum Target {
     NotWanted,
     Known(String),
+    /// It has no ARN yet, or cannot be used; why.
     Awaited(String),
+}
+
+impl Target {
+    fn redrive(&self) -> Redrive<'_> {
+        match self {
+            Self::NotWanted => Redrive::None,
+            Self::Known(arn) => Redrive::To(arn),
+            Self::Awaited(_) => Redrive::Awaited,
+        }
+    }
+
+    fn arn(&self) -> Option<&str> {
+        match self {
+            Self::Known(arn) => Some(arn),
+            Self::NotWanted | Self::Awaited(_) => None,
+        }
+    }
+
+    /// What a queue lacks that is otherwise as desired.
+    fn lack(&self) -> Option<Lack> {
+        let Self::Awaited(message) = self else { return None };
+        Some(Lack { reason: "RedriveTargetNotReady", message: message.clone() })
+    }
 }
 
 impl QueueReconciler {
     async fn look(&self, ctx: &Context, queue: &Queue) -> Result<Action, ReconcileError> {
         let now = ctx.now();
-        let target = target(ctx, queue)?;
-        let redrive = match &target {
-            Target::Known(arn) => Some(arn.as_str()),
-            Target::NotWanted | Target::Awaited(_) => None,
-        };
-        let desired = match desired(queue, ctx.cluster().as_str(), redrive) {
+        if queue.spec.management == Management::Pause {
+            let ready = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
+            let message = "spec.management is Pause: nothing is asked of SQS".to_owned();
+            let (reason, recheck) = ("Paused", Recheck::OnChange);
+            let paused = Outcome::Blocked { reason, message, ready, recheck };
+            return record(ctx, queue, None, None, paused).await;
+        }
+        let (target, place) = (target(ctx, queue)?, place(ctx, queue));
+        let redrive = target.arn();
+        let desired = match desired(queue, &place, target.redrive()) {
             Ok(desired) => desired,
             Err(invalid) => {
                 return record(ctx, queue, None, redrive, Outcome::Invalid(invalid)).await;
             }
         };
-        if let Target::Awaited(message) = &target {
-            let message = message.clone();
-            let ready = queue.status.as_ref().is_some_and(|status| status.arn.is_some());
-            let (reason, recheck) = ("RedriveTargetNotReady", Recheck::OnChange);
-            let blocked = Outcome::Blocked { reason, message, ready, recheck };
-            return record(ctx, queue, Some(&desired), redrive, blocked).await;
-        }
         if let Some(next) = rests_until(queue, redrive, now) {
             return Ok(Action::RequeueAfter(next.duration_since(now).unsigned_abs()));
         }
         let mut queue = queue.clone();
-        let outcome = match self.bring(ctx, &mut queue, &desired).await {
+        let outcome = match self.bring(ctx, &mut queue, &place, &desired, &target).await {
             Ok(outcome) => outcome,
             Err(Stop::Outcome(outcome)) => *outcome,
             Err(Stop::Error(error)) => return Err(error),
@@ -131,167 +207,54 @@ impl QueueReconciler {
         &self,
         ctx: &Context,
         queue: &mut Queue,
+        place: &Place<'_>,
         desired: &Desired,
+        target: &Target,
     ) -> Result<Outcome, Stop> {
         let now = ctx.now();
         let invalid = |invalid| Stop::Outcome(Box::new(Outcome::Invalid(invalid)));
         let source = source(&queue.spec).map_err(invalid)?;
+        let secret = match &source {
+            Source::Secret(name) => Some(name.clone()),
+            _ => None,
+        };
+        self.held.hold(ctx, queue, secret.as_deref()).await?;
         let spec = queue.spec.clone();
         let location = Location { region: &spec.region, endpoint: spec.endpoint.as_deref() };
-        let namespace = queue.namespace().unwrap_or_default();
-        let is_made = queue.status.as_ref().is_some_and(|status| status.arn.is_some());
+        let asked = asked(place, &desired.name, location.endpoint, source);
+        let is_made = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
         let requests = if is_made { TO_LOOK } else { TO_MAKE };
-        let session = self.sessions.open(ctx, &namespace, source, location, requests).await;
+        let session = self.sessions.open(ctx, &asked, location, requests).await;
         let session = session.map_err(|error| Stop::no_session(error, now))?;
         let origin = session.origin.clone();
-        let outcome = Bringing {
-            turn: Requests { ctx, session, now },
-            queue,
-            desired,
-            changed: false,
-            drifted: false,
-        }
-        .run()
-        .await;
+        let turn = Requests { ctx, session, now };
+        let bringing = Bringing { turn, queue, place, desired, changed: false, drifted: false };
+        let outcome = match spec.management {
+            Management::Observe => bringing.observe().await,
+            Management::Manage | Management::Pause => bringing.run().await,
+        };
         if matches!(&outcome, Err(Stop::Outcome(blocked))
             if matches!(**blocked, Outcome::Blocked { reason: "AccessDenied", .. }))
         {
             self.sessions.forget(&origin);
         }
-        outcome
-    }
-}
-
-struct Bringing<'a, 'q> {
-    turn: Requests<'a>,
-    queue: &'q mut Queue,
-    desired: &'a Desired,
-    changed: bool,
-    drifted: bool,
-}
-
-impl Bringing<'_, '_> {
-    async fn run(mut self) -> Result<Outcome, Stop> {
-        let known = self.queue.status.as_ref().and_then(|status| status.url.clone());
-        let mut seen = self.turn.observe(known.as_ref(), &self.desired.name).await?;
-        for _ in 0..MAX_STEPS {
-            let status = self.queue.status.clone().unwrap_or_default();
-            match plan(self.desired, seen.as_ref(), &status, self.turn.now) {
-                Step::Create { anew } => seen = Some(self.create(anew).await?),
-                Step::Adopt { from } => seen = self.adopt(seen, from).await?,
-                Step::Foreign { owner } => return Err(self.foreign(owner)),
-                Step::Correct { attributes, tags } => {
-                    let Some(found) = seen else { break };
-                    let name = &self.desired.name;
-                    let changes = self.turn.change(&found, name, &attributes, &tags).await;
-                    changes.map_err(Stop::while_ready)?;
-                    for changes in [&attributes, &tags] {
-                        announce(self.turn.ctx, self.queue, name, changes).await;
-                        self.drifted |= changes.iter().any(|change| change.drift);
-                    }
-                    self.changed = true;
-                    seen = Some(found.with(&attributes, &tags));
-                }
-                Step::Settle { until } => return Err(self.settling(until, seen.is_some())),
-                Step::Keep => {
-                    let Some(observed) = seen else { break };
-                    let Self { changed, drifted, .. } = self;
-                    return Ok(Outcome::Synced { observed, changed, drifted });
-                }
-            }
-        }
-        Err(self.settling(self.turn.now + WAIT, false))
-    }
-
-    /// Creates the queue, then looks at it: SQS also accepts a queue of that name that exists already,
-    /// and that one may have another owner.
-    async fn create(&mut self, anew: bool) -> Result<Observed, Stop> {
-        self.intend().await?;
-        let (turn, name) = (&self.turn, &self.desired.name);
-        let url = turn.create(self.desired).await?;
-        let Some(found) = turn.observe(url.as_ref(), name).await? else {
-            return Err(self.settling(turn.now + WAIT, false));
+        let outcome = outcome?;
+        let Outcome::Synced { observed, changed, drifted, lack } = outcome else {
+            return Ok(outcome);
         };
-        if found.tags.get(OWNER_TAG) == Some(&self.desired.owner) {
-            let region = &self.queue.spec.region;
-            let event = if anew {
-                let note =
-                    format!("queue {name} in {region} was deleted outside: created it again");
-                Event::warning(&*self.queue, "Recreated", "Create", note)
-            } else {
-                let note = format!("created queue {name} in {region}");
-                Event::normal(&*self.queue, "Created", "Create", note)
-            };
-            turn.ctx.publish(event).await;
-        }
-        self.changed = true;
-        self.drifted |= anew;
-        Ok(found)
-    }
-
-    /// Records the name and the region of the queue before it is created.
-    async fn intend(&mut self) -> Result<(), Stop> {
-        let known = self.queue.status.as_ref().is_some_and(|status| status.queue_name.is_some());
-        if known {
-            return Ok(());
-        }
-        let status = intent(self.queue, self.desired, self.turn.now);
-        let intended = Queue { status: Some(status), ..self.queue.clone() };
-        match self.turn.ctx.update_status(&intended).await? {
-            Some(queue) => *self.queue = queue,
-            None => {
-                let gone = format!("Queue {} is gone", self.queue.name_any());
-                return Err(Stop::Error(ReconcileError::conflict(gone)));
-            }
-        }
-        Ok(())
-    }
-
-    async fn adopt(
-        &mut self,
-        seen: Option<Observed>,
-        from: Option<String>,
-    ) -> Result<Option<Observed>, Stop> {
-        let Some(mut found) = seen else { return Ok(None) };
-        self.intend().await?;
-        let Desired { name, owner, .. } = self.desired;
-        let tag = (OWNER_TAG.to_owned(), owner.clone());
-        self.turn.tag(&found, name, vec![tag]).await?;
-        let from =
-            from.map_or_else(|| "without an owner".to_owned(), |owner| format!("of {owner}"));
-        let note = format!("adopted queue {name}, which was {from}");
-        self.turn.ctx.publish(Event::normal(&*self.queue, "Adopted", "Adopt", note)).await;
-        found.tags.insert(OWNER_TAG.to_owned(), owner.clone());
-        self.changed = true;
-        Ok(Some(found))
-    }
-
-    fn foreign(&self, owner: Option<String>) -> Stop {
-        let name = &self.desired.name;
-        let whose = match owner {
-            Some(owner) => format!("belongs to {owner} by its tag {OWNER_TAG}"),
-            None => format!("has no tag {OWNER_TAG}"),
-        };
-        let message = format!(
-            "queue {name} exists and {whose}: set spec.adopt to take it over, or delete this Queue"
-        );
-        Stop::blocked("NotOwned", message, Recheck::NextCheck)
-    }
-
-    fn settling(&self, until: Timestamp, ready: bool) -> Stop {
-        let name = &self.desired.name;
-        let message = format!(
-            "queue {name} was changed within the last minute, which SQS does not show everywhere yet"
-        );
-        let stop = Stop::blocked("Settling", message, Recheck::At(until));
-        if ready { stop.while_ready() } else { stop }
+        let connection = connection::tell(ctx, queue, &desired.name, &observed).await?;
+        let lack = lack.or_else(|| target.lack()).or(connection);
+        Ok(Outcome::Synced { observed, changed, drifted, lack })
     }
 }
 
 /// The dead-letter queue of the spec.
 fn target(ctx: &Context, queue: &Queue) -> Result<Target, ReconcileError> {
     let Some(policy) = &queue.spec.redrive_policy else { return Ok(Target::NotWanted) };
-    let name = &policy.queue_ref.name;
+    if let Some(arn) = &policy.queue_arn {
+        return Ok(Target::Known(arn.clone()));
+    }
+    let Some(QueueRef { name }) = &policy.queue_ref else { return Ok(Target::NotWanted) };
     let Some(target) = ctx.get::<Queue>(queue.namespace().as_deref(), name)? else {
         let why = format!("Queue {name} of spec.redrivePolicy does not exist: create it");
         return Ok(Target::Awaited(why));
