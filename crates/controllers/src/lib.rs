@@ -1,5 +1,5 @@
 //! The controllers that come with Leasehold: one cargo feature each, and one folder here or a crate of
-//! its own, as `etcd`, `mysql` and `tunnel`.
+//! its own, as `etcd`, `mysql`, `sqs` and `tunnel`.
 //!
 //! A folder holds `api` (the custom resource), pure decisions (`plan` and its helpers) and
 //! `reconcile` (the shell: cache in, fenced client out). What the rest of the product needs to
@@ -16,6 +16,8 @@
 // What the controllers share is not all used in a build with few of them.
 #![cfg_attr(not(feature = "default"), allow(dead_code))]
 
+use std::time::Duration;
+
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sdk::ControllerSpec;
@@ -30,13 +32,10 @@ mod delete;
 #[cfg(feature = "memcached")]
 pub mod memcached;
 mod quantity;
-mod refusal;
 #[cfg(feature = "restart-pods")]
 pub mod restartpods;
 #[cfg(any(feature = "configmonitor", feature = "restart-pods"))]
 pub mod restarts;
-#[cfg(feature = "sqs")]
-pub mod sqs;
 #[cfg(feature = "tdset")]
 pub mod tdset;
 
@@ -56,6 +55,12 @@ pub use sqs::Queue;
 pub use tdset::TDSet;
 #[cfg(feature = "tunnel")]
 pub use tunnel::Tunnel;
+
+/// When a controller that has said that it was refused, and goes on with its work, asks again. What
+/// refuses may change without a word: an admission policy, or a definition that a server has not
+/// read yet.
+#[cfg(any(feature = "memcached", feature = "tdset"))]
+const ASK_AGAIN: Duration = Duration::from_secs(5 * 60);
 
 /// What the product needs to know of a controller.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +117,15 @@ pub const BUILTINS: &[Builtin] = &[
     #[cfg(feature = "restart-pods")]
     restartpods::BUILTIN,
     #[cfg(feature = "sqs")]
-    sqs::BUILTIN,
+    Builtin {
+        name: sqs::NAME,
+        crds: &[<Queue as kube::CustomResourceExt>::crd],
+        keys: sqs::KEYS,
+        check: sqs::check,
+        build: |workers, settings| vec![sqs::controller(workers, settings)],
+        rbac: sqs::rbac,
+        example: sqs::EXAMPLE,
+    },
     #[cfg(feature = "tdset")]
     tdset::BUILTIN,
     #[cfg(feature = "tunnel")]

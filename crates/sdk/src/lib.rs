@@ -31,6 +31,7 @@ mod pod;
 pub mod predicate;
 pub mod rbac;
 mod reconciler;
+pub mod refusal;
 mod remembered;
 pub mod schema;
 mod spread;

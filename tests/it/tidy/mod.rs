@@ -53,11 +53,12 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("engine", &["cache", "extent", "listwatch", "model", "portforward", "queue", "upstream"]),
     ("sdk", &["cache", "engine", "model", "upstream"]),
     ("admin", &["model", "telemetry"]),
+    ("sqs", &["sdk"]),
     ("tunnel", &["sdk"]),
     ("operands", &["sdk"]),
     ("etcd", &["operands", "sdk"]),
     ("mysql", &["operands", "sdk"]),
-    ("controllers", &["etcd", "mysql", "sdk", "tunnel"]),
+    ("controllers", &["etcd", "mysql", "sdk", "sqs", "tunnel"]),
     ("fleet", &["model", "sharding"]),
     ("demo", &["apiserver", "clusters", "controllers", "fleet", "model", "sharding"]),
     (

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use controllers::sqs::environment::{AwsEnvironment, ROLE, TOKEN_FILE};
 use leasehold::testing::TestEnv;
 use serde_json::json;
+use sqs::environment::{AwsEnvironment, ROLE, TOKEN_FILE};
 
 use super::super::quiet;
 use super::world::{A_WHILE, Aws, NAMED, Sts, make, ready, says, without_secret};

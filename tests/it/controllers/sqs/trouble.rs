@@ -4,13 +4,13 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use controllers::Queue;
-use controllers::sqs::environment::AwsEnvironment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
+use sqs::Queue;
+use sqs::environment::AwsEnvironment;
 
 use super::world::{
     A_WHILE, Aws, NAMED, NAMESPACE, about, aws, events, make, make_in, patch, queues, ready, says,
@@ -38,7 +38,7 @@ const STORIES: &[(&str, Story)] = &[
     ("a namespace is deleted", || Box::pin(namespace_goes())),
     ("another Secret is named", || Box::pin(other_secret())),
     ("policies come and go", || Box::pin(policies())),
-    ("a FIFO queue is to be fast", || Box::pin(throughput())),
+    ("a FIFO queue has many message groups", || Box::pin(throughput())),
     ("a queue with messages is deleted", || Box::pin(not_empty())),
     ("a queue is paused", || Box::pin(paused())),
     ("a queue is observed", || Box::pin(observed())),

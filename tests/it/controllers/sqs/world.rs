@@ -14,8 +14,6 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
-use controllers::Queue;
-use controllers::sqs::environment::AwsEnvironment;
 use demo::standin::sqs::{Answer, Sqs, changes};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -25,6 +23,8 @@ use leasehold::testing::{TestEnv, TokioClock};
 use model::Clock;
 use sdk::ControllerSpec;
 use serde_json::{Value, json};
+use sqs::Queue;
+use sqs::environment::AwsEnvironment;
 
 use super::super::crash::{Crash, Fate};
 
@@ -112,7 +112,7 @@ impl Aws {
     pub fn controller_with(&self, environment: AwsEnvironment, settings: &Value) -> ControllerSpec {
         let connector = SharedHttpConnector::new(self.clone());
         let client: SharedHttpClient = http_client_fn(move |_, _| connector.clone());
-        controllers::sqs::controller_over(4, client, environment, settings)
+        sqs::controller_over(4, client, environment, settings)
     }
 
     fn answer(&self, request: &HttpRequest) -> Result<HttpResponse, ConnectorError> {

@@ -1,7 +1,7 @@
 //! Where a spec says that credentials come from. Pure.
 
 use super::api::{CredentialsSource, QueueSpec};
-use super::desired::InvalidSpec;
+use super::invalid::InvalidSpec;
 
 /// Where a spec says that credentials come from.
 #[derive(Clone, Debug, PartialEq, Eq)]

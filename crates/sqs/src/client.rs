@@ -42,7 +42,7 @@ pub(super) const TO_LOOK: u32 = 2;
 /// Requests to create one: a look for it, the creation, and a look at it.
 pub(super) const TO_MAKE: u32 = 4;
 
-/// How many queues are asked for whose dead-letter queue is to be deleted: enough for a message.
+/// How many queues are asked for whose dead-letter queue goes: enough for a message.
 const MAX_SOURCES: i32 = 10;
 
 /// How long one request may take, and its connection to be made.

@@ -8,14 +8,15 @@ use kube::ResourceExt;
 use sdk::{Action, Context, Event, ReconcileError};
 
 use super::FINALIZER;
+use super::access::Asked;
 use super::api::{DeletionPolicy, Management, Queue, QueueStatus};
 use super::client::TO_LOOK;
 use super::credentials::{Location, Sessions};
 use super::holding::Held;
-use super::owner::OWNER_TAG;
+use super::owner::{OWNER_TAG, Place};
 use super::plan::{Ending, Observed, ending};
-use super::reconcile::{REFERRERS, asked, place, target_index};
 use super::record::record;
+use super::referrers::{REFERRERS, by_name};
 use super::requests::{Requests, Stop, WAIT};
 use super::source::source;
 use super::status::{Outcome, Recheck};
@@ -87,12 +88,12 @@ async fn delete<'a>(
         let why = "spec.management is Pause: set it to Manage, or to Observe to leave the queue";
         return Err(Stop::blocked("Paused", why.to_owned(), Recheck::OnChange));
     }
-    let place = place(ctx, queue);
+    let place = Place::of(ctx, queue);
     // Where it was created, whatever the spec says now.
     let region = status.region.as_deref().unwrap_or(&spec.region);
     let made = if status.account.is_some() { &status.endpoint } else { &spec.endpoint };
     let location = Location { region, endpoint: made.as_deref() };
-    let asked = asked(&place, name, location.endpoint, source(spec).map_err(invalid)?);
+    let asked = Asked::of(&place, name, location.endpoint, source(spec).map_err(invalid)?);
     // Only the requests of the look are known in advance.
     let session = sessions.open(ctx, &asked, location, TO_LOOK).await;
     let session = session.map_err(|error| Stop::no_session(error, now))?;
@@ -144,8 +145,7 @@ async fn unreferenced(
     found: &Observed,
     name: &str,
 ) -> Result<(), Stop> {
-    let by_name = target_index(&queue.namespace().unwrap_or_default(), &queue.name_any());
-    let mut referrers = turn.ctx.indexed::<Queue>(REFERRERS, &by_name)?;
+    let mut referrers = turn.ctx.indexed::<Queue>(REFERRERS, &by_name(queue))?;
     if let Some(arn) = found.arn() {
         referrers.extend(turn.ctx.indexed::<Queue>(REFERRERS, arn)?);
     }

@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Resource, ResourceExt};
 use sdk::{Context, ReconcileError};
 
 use super::api::Queue;
 use super::plan::Observed;
 use super::status::Lack;
-use crate::children::{Step, controlled_by, ownership, step};
-use crate::delete::delete;
-use crate::refusal::refusal;
+use sdk::refusal::refusal;
 
 /// Brings the ConfigMap to what the spec asks for. Returns what is in its way.
 pub(super) async fn tell(
@@ -58,37 +56,45 @@ fn desired(queue: &Queue, wanted: &str, name: &str, observed: &Observed) -> Conf
     let metadata = ObjectMeta {
         name: Some(wanted.to_owned()),
         namespace: queue.namespace(),
-        owner_references: ownership(queue),
+        owner_references: queue.controller_owner_ref(&()).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     };
     ConfigMap { metadata, data: Some(data), ..ConfigMap::default() }
 }
 
-/// Returns whether the ConfigMap is this Queue's.
-async fn write(ctx: &Context, queue: &Queue, desired: ConfigMap) -> Result<bool, kube::Error> {
+/// Returns whether the ConfigMap is this Queue's. One that is not is left alone.
+async fn write(ctx: &Context, queue: &Queue, mut desired: ConfigMap) -> Result<bool, kube::Error> {
     let maps: Api<ConfigMap> =
         Api::namespaced(ctx.client(), &queue.namespace().unwrap_or_default());
     let name = desired.name_any();
-    let found = maps.get_opt(&name).await?;
     let apply = PatchParams::apply(ctx.field_manager());
-    match step(queue, found.as_ref(), Some(desired), false) {
-        Step::Create(map) => maps.patch(&name, &apply, &Patch::Apply(&map)).await.map(|_| true),
-        Step::Correct(map) => {
-            maps.patch(&name, &apply.force(), &Patch::Apply(&map)).await.map(|_| true)
+    let params = match maps.get_opt(&name).await? {
+        Some(found) if !is_of(&found, queue) => return Ok(false),
+        Some(found) if found.data == desired.data => return Ok(true),
+        Some(found) => {
+            // Pinned to the object seen.
+            desired.metadata.uid = found.uid();
+            apply.force()
         }
-        Step::Foreign => Ok(false),
-        Step::Keep | Step::Await | Step::Remove { .. } => Ok(true),
-    }
+        // Without force: one that others create meanwhile is a conflict.
+        None => apply,
+    };
+    maps.patch(&name, &params, &Patch::Apply(&desired)).await.map(|_| true)
 }
 
 /// Deletes the ConfigMap of an earlier spec, if it is this Queue's.
 async fn remove(ctx: &Context, queue: &Queue, name: &str) -> Result<(), ReconcileError> {
-    let namespace = queue.namespace().unwrap_or_default();
-    let maps: Api<ConfigMap> = Api::namespaced(ctx.client(), &namespace);
-    let Some(found) = maps.get_opt(name).await? else { return Ok(()) };
-    if let (true, Some(uid)) = (controlled_by(&found.metadata, queue), found.uid()) {
-        let params = DeleteParams::background();
-        delete::<ConfigMap>(ctx.client(), &namespace, (name, &uid), params).await?;
+    let maps: Api<ConfigMap> =
+        Api::namespaced(ctx.client(), &queue.namespace().unwrap_or_default());
+    match maps.get_opt(name).await? {
+        Some(found) if is_of(&found, queue) => ctx.delete(&found).await,
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// Whether the Queue controls the ConfigMap. Names are reused, uids are not.
+fn is_of(found: &ConfigMap, queue: &Queue) -> bool {
+    let mut controllers =
+        found.owner_references().iter().filter(|owner| owner.controller == Some(true));
+    controllers.any(|owner| Some(&owner.uid) == queue.metadata.uid.as_ref())
 }

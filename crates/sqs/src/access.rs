@@ -2,13 +2,15 @@
 //! and addresses that are not AWS's own. Whoever may write a Queue gets nothing else of the manager's.
 //! Pure.
 
+use sdk::ClusterUid;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::owner::Place;
 use super::source::Source;
 
 /// The keys of the configuration's section `controllers.sqs` that are this controller's own.
-pub(super) const KEYS: &[&str] = &["access", "identity"];
+pub const KEYS: &[&str] = &["access", "identity"];
 /// The most entries of the list.
 const MAX_ENTRIES: usize = 500;
 /// The most items of each list in an entry.
@@ -21,7 +23,7 @@ const ALL: &str = "*";
 /// The administrator's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(crate) struct Settings {
+pub(super) struct Settings {
     /// Where the manager's own identity comes from.
     pub(super) identity: Identity,
     access: Vec<Entry>,
@@ -126,7 +128,7 @@ pub(super) struct NotPermitted {
 ///
 /// # Errors
 /// What is wrong with them.
-pub(crate) fn check(settings: &Value) -> Result<(), String> {
+pub fn check(settings: &Value) -> Result<(), String> {
     let settings = Settings::parse(settings)?;
     at_most("access", settings.access.len(), MAX_ENTRIES)?;
     settings.access.iter().enumerate().try_for_each(|(index, entry)| {
@@ -146,7 +148,7 @@ impl Settings {
     ///
     /// # Errors
     /// If they have another form.
-    pub(crate) fn parse(settings: &Value) -> Result<Self, String> {
+    pub(super) fn parse(settings: &Value) -> Result<Self, String> {
         if settings.is_null() {
             return Ok(Self::default());
         }
@@ -168,7 +170,24 @@ impl Settings {
     }
 }
 
-impl Asked<'_> {
+impl<'a> Asked<'a> {
+    /// What an object asks for.
+    pub(super) fn of(
+        place: &'a Place<'_>,
+        queue: &'a str,
+        endpoint: Option<&'a str>,
+        source: Source,
+    ) -> Self {
+        Self {
+            cluster: place.cluster_name,
+            cluster_uid: place.cluster_uid.map(ClusterUid::as_str),
+            namespace: &place.namespace,
+            queue,
+            endpoint,
+            source,
+        }
+    }
+
     fn not_permitted(&self) -> NotPermitted {
         let source = match &self.source {
             Source::Secret(name) => format!("Secret {name}"),

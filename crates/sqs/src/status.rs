@@ -7,7 +7,8 @@ use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
 use super::api::{Management, Queue, QueueStatus};
-use super::desired::{Desired, InvalidSpec};
+use super::desired::Desired;
+use super::invalid::InvalidSpec;
 use super::plan::Observed;
 use super::schedule;
 

@@ -4,7 +4,10 @@
 //! gets another name. Earlier versions wrote the context's name. Such a mark is ours if it has the uid of
 //! our object, which no other object ever has, and is replaced.
 
-use sdk::{ClusterUid, label_value};
+use kube::ResourceExt;
+use sdk::{ClusterUid, Context, label_value};
+
+use super::api::Queue;
 
 /// The tag that says whose a queue is.
 pub(super) const OWNER_TAG: &str = "leasehold.dev/owner";
@@ -45,7 +48,18 @@ pub(super) enum Whose {
     Others,
 }
 
-impl Place<'_> {
+impl<'a> Place<'a> {
+    /// The place of this object.
+    pub(super) fn of(ctx: &'a Context, queue: &Queue) -> Self {
+        Self {
+            cluster_uid: ctx.cluster_uid(),
+            cluster_name: ctx.cluster().as_str(),
+            namespace: queue.namespace().unwrap_or_default(),
+            name: queue.name_any(),
+            uid: queue.uid().unwrap_or_default(),
+        }
+    }
+
     /// The cluster in marks and names.
     pub(super) fn cluster(&self) -> String {
         match self.cluster_uid {

@@ -10,8 +10,7 @@
 use aws_sdk_sqs::config::SharedHttpClient;
 use kube::ResourceExt;
 use sdk::{
-    Action, ClusterUid, Context, Controller, ControllerSpec, Lifecycle, ObjectKey, ReconcileError,
-    Reconciler,
+    Action, Context, Controller, ControllerSpec, Lifecycle, ObjectKey, ReconcileError, Reconciler,
 };
 use serde_json::Value;
 
@@ -27,13 +26,11 @@ use super::environment::AwsEnvironment;
 use super::holding::Held;
 use super::owner::Place;
 use super::record::record;
+use super::referrers::{REFERRERS, by_name, targets};
 use super::requests::{Requests, Stop};
 use super::source::{Source, source};
 use super::status::{Lack, Outcome, Recheck, rests_until};
 use super::{FIELD_MANAGER, FINALIZER};
-
-/// The index of Queues by the dead-letter queue that they name: by [`target_index`], or its ARN.
-pub(super) const REFERRERS: &str = "redriveTarget";
 
 /// Reconciles Queues.
 #[derive(Debug)]
@@ -46,7 +43,7 @@ pub(super) struct QueueReconciler {
 ///
 /// # Panics
 /// If the settings were not checked.
-pub(super) fn controller(workers: usize, settings: &Value) -> ControllerSpec {
+pub fn controller(workers: usize, settings: &Value) -> ControllerSpec {
     let settings = Settings::parse(settings).expect("the configuration was checked");
     build(workers, Sessions::new(None, AwsEnvironment::of_process(), settings))
 }
@@ -67,22 +64,13 @@ pub fn controller_over(
 }
 
 fn build(workers: usize, sessions: Sessions) -> ControllerSpec {
-    Controller::for_kind::<Queue>(super::BUILTIN.name)
-        .index::<Queue>(REFERRERS, |queue| {
-            let namespace = queue.namespace().unwrap_or_default();
-            let Some(policy) = &queue.spec.redrive_policy else { return Vec::new() };
-            let by_name = policy.queue_ref.as_ref().map(|to| target_index(&namespace, &to.name));
-            by_name.into_iter().chain(policy.queue_arn.clone()).collect()
-        })
+    Controller::for_kind::<Queue>(super::NAME)
+        .index::<Queue>(REFERRERS, targets)
         // Those that name a queue wait for its ARN; a queue that ends waits for those that name it.
         .watches::<Queue>(|queue, lookup| {
-            let namespace = queue.namespace().unwrap_or_default();
-            let referrers = [
-                Some(target_index(&namespace, &queue.name_any())),
-                queue.status.as_ref().and_then(|status| status.arn.clone()),
-            ];
-            let referrers = referrers.into_iter().flatten();
-            let referrers = referrers.flat_map(|key| lookup.indexed::<Queue>(REFERRERS, &key));
+            let arn = queue.status.as_ref().and_then(|status| status.arn.clone());
+            let keys = [Some(by_name(queue)), arn].into_iter().flatten();
+            let referrers = keys.flat_map(|key| lookup.indexed::<Queue>(REFERRERS, &key));
             let target = queue.spec.redrive_policy.as_ref().and_then(|to| to.queue_ref.clone());
             let target = target.map(|target| (queue.namespace(), target.name));
             referrers.map(|queue| (queue.namespace(), queue.name_any())).chain(target).collect()
@@ -90,39 +78,6 @@ fn build(workers: usize, sessions: Sessions) -> ControllerSpec {
         .field_manager(FIELD_MANAGER)
         .workers(workers)
         .reconciler(QueueReconciler { sessions, held: Held::default() })
-}
-
-/// The value of the index [`REFERRERS`] for a dead-letter queue that is named by its object.
-pub(super) fn target_index(namespace: &str, name: &str) -> String {
-    format!("{namespace}/{name}")
-}
-
-/// The object, as owner tags and names need it.
-pub(super) fn place<'a>(ctx: &'a Context, queue: &Queue) -> Place<'a> {
-    Place {
-        cluster_uid: ctx.cluster_uid(),
-        cluster_name: ctx.cluster().as_str(),
-        namespace: queue.namespace().unwrap_or_default(),
-        name: queue.name_any(),
-        uid: queue.uid().unwrap_or_default(),
-    }
-}
-
-/// What the object asks of the administrator.
-pub(super) fn asked<'a>(
-    place: &'a Place<'_>,
-    queue: &'a str,
-    endpoint: Option<&'a str>,
-    source: Source,
-) -> Asked<'a> {
-    Asked {
-        cluster: place.cluster_name,
-        cluster_uid: place.cluster_uid.map(ClusterUid::as_str),
-        namespace: &place.namespace,
-        queue,
-        endpoint,
-        source,
-    }
 }
 
 impl Reconciler for QueueReconciler {
@@ -182,7 +137,7 @@ impl QueueReconciler {
             let paused = Outcome::Blocked { reason, message, ready, recheck };
             return record(ctx, queue, None, None, paused).await;
         }
-        let (target, place) = (target(ctx, queue)?, place(ctx, queue));
+        let (target, place) = (target(ctx, queue)?, Place::of(ctx, queue));
         let redrive = target.arn();
         let desired = match desired(queue, &place, target.redrive()) {
             Ok(desired) => desired,
@@ -221,7 +176,7 @@ impl QueueReconciler {
         self.held.hold(ctx, queue, secret.as_deref()).await?;
         let spec = queue.spec.clone();
         let location = Location { region: &spec.region, endpoint: spec.endpoint.as_deref() };
-        let asked = asked(place, &desired.name, location.endpoint, source);
+        let asked = Asked::of(place, &desired.name, location.endpoint, source);
         let is_made = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
         let requests = if is_made { TO_LOOK } else { TO_MAKE };
         let session = self.sessions.open(ctx, &asked, location, requests).await;

@@ -25,7 +25,7 @@ use super::environment::{
 };
 use super::own::provider;
 use super::sts::{Sts, StsError};
-use crate::refusal::refusal;
+use sdk::refusal::refusal;
 
 /// How long a Secret that was read is not read again.
 pub(super) const KEPT: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::api::{QueueSpec, QueueStatus, RedriveAllowPolicy, RedrivePermission};
-use super::desired::InvalidSpec;
+use super::invalid::InvalidSpec;
 
 /// The attribute that holds the dead-letter queue.
 pub(super) const REDRIVE_POLICY: &str = "RedrivePolicy";

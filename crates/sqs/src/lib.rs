@@ -9,8 +9,9 @@
 //! `connection` tells consumers; `status` describes the outcome, which `record` writes; `schedule` says
 //! when to look again.
 
+#![deny(unreachable_pub)]
+
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use kube::CustomResourceExt;
 use sdk::rbac::{events, rule};
 
 mod access;
@@ -24,42 +25,38 @@ mod documents;
 mod ending;
 pub mod environment;
 mod holding;
+mod invalid;
 mod name;
 mod own;
 mod owner;
 mod plan;
 mod reconcile;
 mod record;
+mod referrers;
 mod requests;
 mod schedule;
 mod source;
 mod status;
 mod sts;
 
+pub use access::{KEYS, check};
 pub use api::Queue;
 pub use client::LIMITS;
-pub use reconcile::controller_over;
+pub use reconcile::{controller, controller_over};
 
-use crate::Builtin;
+/// Its name in the configuration, in metrics and in shards.
+pub const NAME: &str = "sqs";
+
+/// A manifest that shows it at work.
+pub const EXAMPLE: &str = include_str!("../example.yaml");
 
 /// The name under which our changes of a Queue are recorded.
 const FIELD_MANAGER: &str = "sqs.leasehold.dev";
 /// The finalizer: the object stays until its queue is deleted, kept or left behind.
 const FINALIZER: &str = "sqs.leasehold.dev/queue";
 
-/// The controller's row.
-pub(crate) const BUILTIN: Builtin = Builtin {
-    name: "sqs",
-    crds: &[Queue::crd],
-    keys: access::KEYS,
-    check: access::check,
-    build: |workers, settings| vec![reconcile::controller(workers, settings)],
-    rbac,
-    example: include_str!("../../sqs/example.yaml"),
-};
-
 /// The rights of the controller in a workload cluster.
-fn rbac() -> Vec<PolicyRule> {
+pub fn rbac() -> Vec<PolicyRule> {
     vec![
         // The patch is of the finalizer.
         rule("sqs.leasehold.dev", &["queues"], &["list", "patch", "watch"]),

@@ -20,7 +20,7 @@ use sdk::{Context, Event, ReconcileError};
 use serde_json::json;
 
 use super::api::{Queue, QueueStatus};
-use crate::refusal::{is_gone, refusal};
+use sdk::refusal::{is_gone, refusal};
 
 /// The most Queues of which is remembered that they hold their Secret. Beyond it, all are looked at anew.
 const MAX_SEEN: usize = 10_000;

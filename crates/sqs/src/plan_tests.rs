@@ -64,9 +64,9 @@ fn told(step: &Step) -> String {
 
 #[test]
 fn what_is_done_about_what_is_seen() {
-    let ours = [("team", "shop"), (OWNER_TAG, OWNER)];
-    let (fine, nothing) = (observed(&[("DelaySeconds", "5")], &ours), QueueStatus::default());
-    let moved = observed(&[("DelaySeconds", "9")], &ours);
+    let our_tags = [("team", "shop"), (OWNER_TAG, OWNER)];
+    let (fine, nothing) = (observed(&[("DelaySeconds", "5")], &our_tags), QueueStatus::default());
+    let moved = observed(&[("DelaySeconds", "9")], &our_tags);
     let tagged = |tags: &[(&str, &str)]| observed(&[("DelaySeconds", "5")], tags);
     for (seen, status, second, expect) in [
         (None, &nothing, 100, "Create { anew: false }"),
@@ -77,7 +77,7 @@ fn what_is_done_about_what_is_seen() {
         (Some(moved.clone()), &status(), 59, "settle until 60"),
         (Some(moved), &nothing, 59, "correct [DelaySeconds 9>5] []"),
         (
-            Some(observed(&[("DelaySeconds", "5"), ("RedrivePolicy", "{}")], &ours)),
+            Some(observed(&[("DelaySeconds", "5"), ("RedrivePolicy", "{}")], &our_tags)),
             &status(),
             60,
             "correct [RedrivePolicy {}>] []",
