@@ -25,14 +25,14 @@ const ALL: &str = "*";
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct Settings {
     /// Where the manager's own identity comes from.
-    pub(super) identity: Identity,
+    pub(super) identity: OwnIdentity,
     access: Vec<Entry>,
 }
 
 /// Where the manager's own identity comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Identity {
+pub(super) enum OwnIdentity {
     /// An access key, or a role and a token's file, of its environment.
     #[default]
     Environment,

@@ -18,7 +18,7 @@ use kube::api::Api;
 use sdk::ClusterName;
 use sdk::{Context, External, ReconcileError};
 
-use super::access::{Asked, Grant, Identity, Settings};
+use super::access::{Asked, Grant, OwnIdentity, Settings};
 use super::client::{LIMITS, Sqs};
 use super::environment::{
     AwsEnvironment, KEY, ROLE, SECRET_KEY, SESSION_TOKEN, STS_ENDPOINT, TOKEN_FILE,
@@ -40,7 +40,7 @@ pub(super) enum Origin {
     Secret { cluster: ClusterName, namespace: String, name: String },
     Role { role: String, file: String, region: String },
     Assumed { role: String, external_id: Option<String>, region: String },
-    Own(Identity),
+    Own(OwnIdentity),
 }
 
 /// All known credentials, and the connections of all clients.
@@ -177,7 +177,7 @@ impl Sessions {
     fn own(&self, region: String) -> Origin {
         let value = |name| self.environment.get(name).map(str::to_owned);
         match (self.settings.identity, value(ROLE), value(TOKEN_FILE)) {
-            (Identity::Environment, Some(role), Some(file)) if value(KEY).is_none() => {
+            (OwnIdentity::Environment, Some(role), Some(file)) if value(KEY).is_none() => {
                 Origin::Role { role, file, region }
             }
             (identity, _, _) => Origin::Own(identity),
@@ -240,7 +240,7 @@ impl Sessions {
                 let sts = self.sts(region, Some(own));
                 known(role, sts.assume(ctx, role, external_id.as_deref()).await, ctx.now())
             }
-            Origin::Own(Identity::Environment) => {
+            Origin::Own(OwnIdentity::Environment) => {
                 from_environment(&self.environment).map(for_a_while)
             }
             Origin::Own(identity) => self.provided(*identity, ctx.now()).await,
@@ -248,7 +248,7 @@ impl Sessions {
     }
 
     /// The identity that the place where the manager runs gives it.
-    async fn provided(&self, identity: Identity, now: Timestamp) -> Result<Known, SessionError> {
+    async fn provided(&self, identity: OwnIdentity, now: Timestamp) -> Result<Known, SessionError> {
         let credentials = provider(identity, self.http()).provide_credentials().await;
         let credentials = credentials.map_err(|error| {
             let why = sdk::error::chain(&error);

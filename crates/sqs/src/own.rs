@@ -8,20 +8,20 @@ use aws_config::provider_config::ProviderConfig;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_sqs::config::SharedHttpClient;
 
-use super::access::Identity;
+use super::access::OwnIdentity;
 
 /// How long the agent of Pod Identity may take to connect and to answer.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What gives the identity: the agent of Pod Identity (which AWS's library calls ECS, because it speaks
 /// the same protocol), or the metadata service of the machine.
-pub(super) fn provider(identity: Identity, http: SharedHttpClient) -> SharedCredentialsProvider {
+pub(super) fn provider(identity: OwnIdentity, http: SharedHttpClient) -> SharedCredentialsProvider {
     let config = ProviderConfig::without_region().with_http_client(http);
     match identity {
-        Identity::InstanceProfile => SharedCredentialsProvider::new(
+        OwnIdentity::InstanceProfile => SharedCredentialsProvider::new(
             ImdsCredentialsProvider::builder().configure(&config).build(),
         ),
-        Identity::PodIdentity | Identity::Environment => SharedCredentialsProvider::new(
+        OwnIdentity::PodIdentity | OwnIdentity::Environment => SharedCredentialsProvider::new(
             EcsCredentialsProvider::builder()
                 .configure(&config)
                 .connect_timeout(AGENT_TIMEOUT)
