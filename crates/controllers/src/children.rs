@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::delete::delete;
 use crate::quantity::millis;
-use crate::refusal::met_a_namesake;
+use sdk::refusal::met_a_namesake;
 
 /// What to do with one child.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,5 @@
 //! The controllers that come with Leasehold: one cargo feature each, and one folder here or a crate of
-//! its own, as `etcd`, `mysql` and `tunnel`.
+//! its own, as `etcd`, `mysql`, `sqs` and `tunnel`.
 //!
 //! A folder holds `api` (the custom resource), pure decisions (`plan` and its helpers) and
 //! `reconcile` (the shell: cache in, fenced client out). What the rest of the product needs to
@@ -16,9 +16,12 @@
 // What the controllers share is not all used in a build with few of them.
 #![cfg_attr(not(feature = "default"), allow(dead_code))]
 
+use std::time::Duration;
+
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sdk::ControllerSpec;
+use serde_json::Value;
 
 #[cfg(feature = "blogpost")]
 pub mod blogpost;
@@ -29,13 +32,10 @@ mod delete;
 #[cfg(feature = "memcached")]
 pub mod memcached;
 mod quantity;
-mod refusal;
 #[cfg(feature = "restart-pods")]
 pub mod restartpods;
 #[cfg(any(feature = "configmonitor", feature = "restart-pods"))]
 pub mod restarts;
-#[cfg(feature = "sqs")]
-pub mod sqs;
 #[cfg(feature = "tdset")]
 pub mod tdset;
 
@@ -56,14 +56,25 @@ pub use tdset::TDSet;
 #[cfg(feature = "tunnel")]
 pub use tunnel::Tunnel;
 
+/// When a controller that has said that it was refused, and goes on with its work, asks again. What
+/// refuses may change without a word: an admission policy, or a definition that a server has not
+/// read yet.
+#[cfg(any(feature = "memcached", feature = "tdset"))]
+const ASK_AGAIN: Duration = Duration::from_secs(5 * 60);
+
 /// What the product needs to know of a controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
     /// Its name in the configuration, in metrics and in shards.
     pub name: &'static str,
-    /// Makes it, with this many workers in each cluster: one controller, or several that are one
-    /// to whoever names it. The first has its name; the others say that they are part of it.
-    pub build: fn(usize) -> Vec<ControllerSpec>,
+    /// The keys of its section of the configuration that are its own.
+    pub keys: &'static [&'static str],
+    /// Checks what the section has under those keys, a mapping or null, and says what is wrong.
+    pub check: fn(&Value) -> Result<(), String>,
+    /// Makes it, with this many workers in each cluster and these checked settings of its own: one
+    /// controller, or several that are one to whoever names it. The first has its name; the others say
+    /// that they are part of it.
+    pub build: fn(usize, &Value) -> Vec<ControllerSpec>,
     /// The CRDs of the kinds that are its own, made from the Rust types.
     pub crds: &'static [fn() -> CustomResourceDefinition],
     /// The rights it needs in every workload cluster.
@@ -82,7 +93,9 @@ pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: etcd::NAME,
         crds: etcd::CRDS,
-        build: |workers| {
+        keys: &[],
+        check: anything,
+        build: |workers, _| {
             let gateway = std::sync::Arc::new(etcd::PodGateway);
             etcd::controllers(workers, gateway, &etcd::Settings::from_environment())
         },
@@ -95,21 +108,33 @@ pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: mysql::NAME,
         crds: mysql::CRDS,
-        build: |workers| mysql::controllers(workers, &mysql::Settings::from_environment()),
+        keys: &[],
+        check: anything,
+        build: |workers, _| mysql::controllers(workers, &mysql::Settings::from_environment()),
         rbac: mysql::rbac,
         example: mysql::EXAMPLE,
     },
     #[cfg(feature = "restart-pods")]
     restartpods::BUILTIN,
     #[cfg(feature = "sqs")]
-    sqs::BUILTIN,
+    Builtin {
+        name: sqs::NAME,
+        crds: &[<Queue as kube::CustomResourceExt>::crd],
+        keys: sqs::KEYS,
+        check: sqs::check,
+        build: |workers, settings| vec![sqs::controller(workers, settings)],
+        rbac: sqs::rbac,
+        example: sqs::EXAMPLE,
+    },
     #[cfg(feature = "tdset")]
     tdset::BUILTIN,
     #[cfg(feature = "tunnel")]
     Builtin {
         name: tunnel::NAME,
         crds: &[<Tunnel as kube::CustomResourceExt>::crd],
-        build: |workers| tunnel::controllers(workers, &tunnel::Settings::from_environment()),
+        keys: &[],
+        check: anything,
+        build: |workers, _| tunnel::controllers(workers, &tunnel::Settings::from_environment()),
         rbac: tunnel::rbac,
         example: tunnel::EXAMPLE,
     },
@@ -125,10 +150,15 @@ pub fn get(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
 }
 
-/// Makes the controller of that name, with this many workers in each cluster; nothing if there is
-/// none.
+/// Makes the controller of that name, with this many workers in each cluster and no settings of its own;
+/// nothing if there is none.
 pub fn build(name: &str, workers: usize) -> Vec<ControllerSpec> {
-    get(name).map(|builtin| (builtin.build)(workers)).unwrap_or_default()
+    get(name).map(|builtin| (builtin.build)(workers, &Value::Null)).unwrap_or_default()
+}
+
+/// The check of a controller without settings of its own.
+fn anything(_: &Value) -> Result<(), String> {
+    Ok(())
 }
 
 /// The CRDs of all controllers.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use model::{Clock, Moment};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use tokio::process::{Child, ChildStdin, Command};
 
 use crate::layout::{self, Layout, write_private};
@@ -86,7 +86,8 @@ pub(crate) struct Replica {
     folder: PathBuf,
     home: PathBuf,
     clusters: PathBuf,
-    controllers: Vec<&'static str>,
+    /// Their names, and what the configuration says of each.
+    controllers: Vec<(&'static str, Value)>,
     process: Option<Process>,
     journals: Vec<JournalFile>,
 }
@@ -107,16 +108,17 @@ struct JournalFile {
 
 impl Children {
     /// The replicas, none of which runs yet, with probes and metrics at these addresses. They run the
-    /// controllers in [`SHOWN`] and these `further` ones, with this `environment` beside ours.
+    /// controllers in [`SHOWN`] and these `further` ones with their settings, with this `environment` beside ours.
     pub(crate) fn new(
         executable: PathBuf,
         layout: &Layout,
         admin: &[SocketAddr],
-        further: impl Iterator<Item = &'static str>,
+        further: impl Iterator<Item = (&'static str, Value)>,
         environment: &[(&'static str, &'static str)],
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let controllers: Vec<_> = SHOWN.into_iter().chain(further).collect();
+        let shown = SHOWN.into_iter().map(|name| (name, json!({})));
+        let controllers: Vec<_> = shown.chain(further).collect();
         let replica = |(index, admin): (usize, &SocketAddr)| {
             let name = format!("replica-{index}");
             Replica {
@@ -289,7 +291,7 @@ impl Replica {
 
     fn config(&self, journal: &Path) -> String {
         let controllers: Map<_, _> =
-            self.controllers.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
+            self.controllers.iter().map(|(name, own)| ((*name).to_owned(), own.clone())).collect();
         let config = json!({
             "controllers": controllers,
             "home": {"kubeconfig": self.home, "context": "home", "allow": ["loopback"]},

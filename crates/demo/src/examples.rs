@@ -31,6 +31,8 @@ pub(crate) struct Example {
     adapt: fn(&mut Value, &StandIns),
     /// Further manifests.
     besides: fn(&StandIns) -> Vec<Value>,
+    /// What the configuration says of its controller.
+    settings: fn(&StandIns) -> Value,
 }
 
 /// For examples that need no service outside.
@@ -39,6 +41,11 @@ fn as_it_stands(_: &mut Value, _: &StandIns) {}
 /// For examples that need nothing else.
 fn nothing(_: &StandIns) -> Vec<Value> {
     Vec::new()
+}
+
+/// For examples whose controller needs no settings.
+fn the_defaults(_: &StandIns) -> Value {
+    json!({})
 }
 
 /// The examples that are not among the generated objects, by the names of their controllers.
@@ -50,6 +57,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
         shows: |post| Some(format!("published at {}", text(post, "/status/publishedAt")?)),
         adapt: as_it_stands,
         besides: nothing,
+        settings: the_defaults,
     },
     Example {
         controller: "etcd",
@@ -61,6 +69,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
         },
         adapt: as_it_stands,
         besides: nothing,
+        settings: the_defaults,
     },
     Example {
         controller: "memcached",
@@ -74,6 +83,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
         },
         adapt: as_it_stands,
         besides: nothing,
+        settings: the_defaults,
     },
     Example {
         controller: "mysql",
@@ -87,6 +97,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
         },
         adapt: as_it_stands,
         besides: nothing,
+        settings: the_defaults,
     },
     Example {
         controller: "restart-pods",
@@ -100,6 +111,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
         },
         adapt: as_it_stands,
         besides: nothing,
+        settings: the_defaults,
     },
     Example {
         controller: "sqs",
@@ -115,6 +127,11 @@ pub(crate) const EXAMPLES: &[Example] = &[
             queue["spec"]["driftCheckIntervalSeconds"] = 30.into();
         },
         besides: nothing,
+        settings: |standins| {
+            let entry =
+                json!({"namespaces": ["*"], "endpoints": [standins.sqs()], "ownIdentity": true});
+            json!({"access": [entry]})
+        },
     },
     Example {
         controller: "tunnel",
@@ -140,6 +157,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
                 }),
             ]
         },
+        settings: the_defaults,
     },
 ];
 
@@ -170,6 +188,11 @@ impl Progress {
 }
 
 impl Example {
+    /// What the configuration says of its controller.
+    pub(crate) fn settings(&self, standins: &StandIns) -> Value {
+        (self.settings)(standins)
+    }
+
     /// The manifests to apply.
     pub(crate) fn manifests(&self, standins: &StandIns) -> Vec<DynamicObject> {
         let builtin = controllers::get(self.controller).expect("each example is of a built-in");

@@ -138,7 +138,7 @@ pub(crate) async fn run(
         fleet.executable.clone(),
         &fleet.layout,
         &fleet.ports.replicas,
-        further.iter().map(|example| example.controller),
+        further.iter().map(|example| (example.controller, example.settings(&standins))),
         &standins.environment(),
         clock.clone(),
     );

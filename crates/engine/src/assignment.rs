@@ -1,8 +1,8 @@
 //! An assignment: one shard, held by this member at one epoch, as one controller sees it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use model::{Epoch, MemberId, ObjectKey, Range, ShardId};
+use model::{ClusterUid, Epoch, MemberId, ObjectKey, Range, ShardId};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::informer::{Informer, ScopeGuard};
@@ -28,6 +28,8 @@ pub(crate) struct ClusterContext {
     pub(crate) client: ClusterClient,
     /// What is measured of the cluster.
     pub(crate) series: Arc<ClusterSeries>,
+    /// Which cluster it is, once its server has told.
+    pub(crate) uid: Arc<OnceLock<ClusterUid>>,
     /// The caches of the kind that is reconciled.
     primary: Arc<[Store]>,
     /// Stops the handlers.
@@ -42,6 +44,7 @@ impl ClusterContext {
         informers: Vec<Arc<Informer>>,
         client: ClusterClient,
         series: Arc<ClusterSeries>,
+        uid: Arc<OnceLock<ClusterUid>>,
     ) -> Self {
         let states = || sources.iter().zip(informers.iter().map(|informer| informer.state()));
         let view = states().map(|(source, state)| (state, source.optional));
@@ -51,7 +54,7 @@ impl ClusterContext {
         let stop = CancellationToken::new();
         let guard = stop.clone().drop_guard();
         let view = Arc::new(view);
-        Self { view, informers, client, series, primary, stop, _stop: guard }
+        Self { view, informers, client, series, uid, primary, stop, _stop: guard }
     }
 
     /// Keeps the objects of a range cached, of every source, until the guards are dropped.

@@ -6,9 +6,9 @@
 //! - Each engagement has a number of its own, so that nothing of an earlier one is shared with it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use model::{Budget, Budgets, Clock, Cluster, ClusterName, ClusterSet};
+use model::{Budget, Budgets, Clock, Cluster, ClusterName, ClusterSet, ClusterUid};
 use upstream::{Gate, Upstream, UpstreamLimits};
 
 use crate::request::ClusterClient;
@@ -47,6 +47,8 @@ pub(crate) struct Engaged {
     pub(crate) number: u64,
     pub(crate) client: ClusterClient,
     pub(crate) account: Arc<Account>,
+    /// Which cluster it is, once its server has told.
+    pub(crate) uid: Arc<OnceLock<ClusterUid>>,
 }
 
 impl Engagements {
@@ -86,6 +88,12 @@ impl Engagements {
                 let engaged = self.make(cluster);
                 self.all.insert(cluster.name.clone(), engaged);
             }
+            // A server may tell late. It cannot become another within one incarnation.
+            if let (Some(identity), Some(engaged)) =
+                (&cluster.identity, self.all.get(&cluster.name))
+            {
+                engaged.uid.get_or_init(|| identity.uid.clone());
+            }
         }
     }
 
@@ -99,7 +107,8 @@ impl Engagements {
         let client = ClusterClient::new(cluster, gate, metrics, clock(), *stamps);
         let account = self.ledger.open(&cluster.name, cluster.budget.unwrap_or(self.budget));
         self.last += 1;
-        Engaged { incarnation: cluster.incarnation, number: self.last, client, account }
+        let (incarnation, number, uid) = (cluster.incarnation, self.last, Arc::default());
+        Engaged { incarnation, number, client, account, uid }
     }
 
     /// Waits until a cluster exceeds its budget or a quarantine is over.

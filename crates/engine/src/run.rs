@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use model::{Clock, ClusterName};
+use model::{Clock, ClusterName, ClusterUid};
 use upstream::{ExternalLimits, Services};
 
 use crate::assignment::ClusterContext;
@@ -75,6 +75,11 @@ impl Run {
     /// The caches of the kinds that the controller watches, in the key's cluster.
     pub fn caches(&self) -> &CacheView {
         &self.context.view
+    }
+
+    /// Which cluster this is, whatever it is called; `None` while its server has not told.
+    pub fn cluster_uid(&self) -> Option<&ClusterUid> {
+        self.context.uid.get()
     }
 
     /// Time.

@@ -1,6 +1,7 @@
 //! The built-in controllers of this build: those whose cargo features are on, perhaps none.
 
 use sdk::ControllerSpec;
+use serde_json::Value;
 
 /// Their names, as a configuration may list them.
 #[cfg(all(feature = "cli", feature = "builtin"))]
@@ -8,11 +9,28 @@ pub(crate) fn names() -> Vec<&'static str> {
     controllers::all().collect()
 }
 
-/// Makes all of them, to choose from.
+/// Makes all of them, to choose from; `settings` gives what the configuration says to each alone.
 #[cfg(feature = "builtin")]
-pub(crate) fn specs() -> Vec<ControllerSpec> {
-    let all = controllers::BUILTINS.iter();
-    all.flat_map(|builtin| (builtin.build)(sdk::DEFAULT_WORKERS)).collect()
+pub(crate) fn specs(settings: impl Fn(&str) -> Value) -> Vec<ControllerSpec> {
+    let make = |builtin: &controllers::Builtin| {
+        (builtin.build)(sdk::DEFAULT_WORKERS, &settings(builtin.name))
+    };
+    controllers::BUILTINS.iter().flat_map(make).collect()
+}
+
+/// The keys of a controller's section that are its own.
+#[cfg(feature = "builtin")]
+pub(crate) fn keys(name: &str) -> &'static [&'static str] {
+    controllers::get(name).map_or(&[], |builtin| builtin.keys)
+}
+
+/// Checks what a controller's section has under those keys.
+///
+/// # Errors
+/// What is wrong.
+#[cfg(feature = "builtin")]
+pub(crate) fn check(name: &str, settings: &Value) -> Result<(), String> {
+    controllers::get(name).map_or(Ok(()), |builtin| (builtin.check)(settings))
 }
 
 /// There are none.
@@ -23,6 +41,18 @@ pub(crate) fn names() -> Vec<&'static str> {
 
 /// There are none.
 #[cfg(not(feature = "builtin"))]
-pub(crate) fn specs() -> Vec<ControllerSpec> {
+pub(crate) fn specs(_: impl Fn(&str) -> Value) -> Vec<ControllerSpec> {
     Vec::new()
+}
+
+/// There are none.
+#[cfg(not(feature = "builtin"))]
+pub(crate) fn keys(_: &str) -> &'static [&'static str] {
+    &[]
+}
+
+/// There is nothing to check.
+#[cfg(not(feature = "builtin"))]
+pub(crate) fn check(_: &str, _: &Value) -> Result<(), String> {
+    Ok(())
 }

@@ -95,8 +95,12 @@ impl Manager {
 
     /// Adds the built-in controllers that the configuration lists.
     pub fn builtin_controllers(mut self) -> Self {
-        if self.config.controllers.is_some() {
-            self.controllers.extend(builtin::specs());
+        if let Some(listed) = &self.config.controllers {
+            let own = |name: &str| {
+                let mut listed = listed.iter().filter(|(listed, _)| listed.as_str() == name);
+                listed.next().map(|(_, settings)| settings.own.clone()).unwrap_or_default()
+            };
+            self.controllers.extend(builtin::specs(own));
         }
         self
     }

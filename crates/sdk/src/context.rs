@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use cache::{Entry, OWNERS};
 use engine::{CacheView, External, FencedClient, ReconcileError, Run, Wanted};
 use jiff::Timestamp;
-use model::{ClusterName, Epoch, Kind, Object, ObjectKey, Selector, ShardId};
+use model::{ClusterName, ClusterUid, Epoch, Kind, Object, ObjectKey, Selector, ShardId};
 use serde::de::DeserializeOwned;
 use upstream::ExternalLimits;
 
@@ -63,6 +63,12 @@ impl Context {
     /// The cluster that this context reads and writes: the key's, or that of [`Self::in_cluster`].
     pub fn cluster(&self) -> &ClusterName {
         &self.shard().cluster
+    }
+
+    /// Which cluster that is, whatever the fleet calls it: the uid of its namespace `kube-system`. `None`
+    /// while its server has not told, as where we may not read that namespace.
+    pub fn cluster_uid(&self) -> Option<&ClusterUid> {
+        self.run.cluster_uid()
     }
 
     /// The shard this reconcile runs under. With [`Self::epoch`], a token that external systems can

@@ -31,6 +31,7 @@ mod pod;
 pub mod predicate;
 pub mod rbac;
 mod reconciler;
+pub mod refusal;
 mod remembered;
 pub mod schema;
 mod spread;
@@ -55,8 +56,8 @@ pub use finalizers::Lifecycle;
 pub use label::label_value;
 pub use lookup::Lookup;
 pub use model::{
-    AnyObject, Clock, ClusterName, ControllerName, Epoch, GroupName, GroupScope, Kind, Object,
-    ObjectKey, Selector, SelectorError, ShardId, error, uid_hash,
+    AnyObject, Clock, ClusterName, ClusterUid, ControllerName, Epoch, GroupName, GroupScope, Kind,
+    Object, ObjectKey, Selector, SelectorError, ShardId, error, uid_hash,
 };
 pub use owner::{OwnerError, set_controller};
 pub use pod::PodAddress;

@@ -57,11 +57,12 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("sdk", &["cache", "engine", "model", "upstream"]),
     ("admin", &["model", "telemetry"]),
+    ("sqs", &["sdk"]),
     ("tunnel", &["sdk"]),
     ("operands", &["sdk"]),
     ("etcd", &["operands", "sdk"]),
     ("mysql", &["operands", "sdk"]),
-    ("controllers", &["etcd", "mysql", "sdk", "tunnel"]),
+    ("controllers", &["etcd", "mysql", "sdk", "sqs", "tunnel"]),
     ("fleet", &["model", "sharding"]),
     ("demo", &["apiserver", "clusters", "controllers", "fleet", "model", "sharding"]),
     (

@@ -18,7 +18,9 @@ use crate::Builtin;
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "blogpost",
     crds: &[BlogPost::crd],
-    build: |workers| vec![reconcile::controller(workers)],
+    keys: &[],
+    check: crate::anything,
+    build: |workers, _| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../blogpost/example.yaml"),
 };

@@ -22,7 +22,9 @@ const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "configmonitor",
     crds: &[ConfigMonitor::crd],
-    build: |workers| vec![reconcile::controller(workers)],
+    keys: &[],
+    check: crate::anything,
+    build: |workers, _| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../configmonitor/example.yaml"),
 };

@@ -18,8 +18,8 @@ use sdk::{
 use super::FIELD_MANAGER;
 use super::api::ConfigMonitor;
 use super::plan::{Decision, Outcome, config_map_name, decide, selects, status};
-use crate::refusal::refusal;
 use crate::restarts::{MAX_TARGETS, Pending, Restarts, restartable};
+use sdk::refusal::refusal;
 
 /// Reconciles ConfigMonitors.
 #[derive(Clone, Copy, Debug, Default)]

@@ -31,7 +31,9 @@ const FIELD_MANAGER: &str = "memcached.leasehold.dev";
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "memcached",
     crds: &[Memcached::crd],
-    build: |workers| vec![reconcile::controller(workers)],
+    keys: &[],
+    check: crate::anything,
+    build: |workers, _| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../memcached/example.yaml"),
 };

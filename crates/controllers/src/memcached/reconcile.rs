@@ -14,8 +14,9 @@ use super::desired::LABEL;
 use super::obstacle::{Obstacle, explained};
 use super::plan::{Observed, Plan, plan};
 use super::status::status;
+use crate::ASK_AGAIN;
 use crate::children::{Failure, take};
-use crate::refusal::{ASK_AGAIN, is_invalid, refusal};
+use sdk::refusal::{is_invalid, refusal};
 
 /// Reconciles Memcacheds.
 #[derive(Clone, Copy, Debug, Default)]

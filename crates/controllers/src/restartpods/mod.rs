@@ -20,7 +20,9 @@ const FIELD_MANAGER: &str = "restart-pods.leasehold.dev";
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "restart-pods",
     crds: &[],
-    build: |workers| vec![reconcile::controller(workers)],
+    keys: &[],
+    check: crate::anything,
+    build: |workers, _| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../restart-pods/example.yaml"),
 };

@@ -17,8 +17,8 @@ use serde_json::json;
 
 use super::FIELD_MANAGER;
 use super::annotation::{self, RECORD, RESTART_PODS, Record};
-use crate::refusal::{is_gone, refusal};
 use crate::restarts::{Change, MAX_TARGETS, Restarts, change, hash, restartable};
+use sdk::refusal::{is_gone, refusal};
 
 /// Reconciles annotated ConfigMaps.
 #[derive(Clone, Copy, Debug, Default)]

@@ -15,7 +15,7 @@ use super::pending::{
     Pending, PodRef, Workload, WorkloadKind, deployment_of, pending, replica_sets,
 };
 use crate::delete::delete;
-use crate::refusal::is_gone;
+use sdk::refusal::is_gone;
 
 /// Restarts Pods of one namespace.
 pub(crate) struct Restarts<'a> {

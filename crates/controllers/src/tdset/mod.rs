@@ -25,7 +25,9 @@ const FIELD_MANAGER: &str = "tdset.leasehold.dev";
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "tdset",
     crds: &[TDSet::crd],
-    build: |workers| vec![reconcile::controller(workers)],
+    keys: &[],
+    check: crate::anything,
+    build: |workers, _| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../tdset/example.yaml"),
 };

@@ -14,8 +14,9 @@ use super::FIELD_MANAGER;
 use super::api::{TDSet, TDSetStatus};
 use super::plan::{Observed, Plan, Scaling, plan};
 use super::status::{Obstacle, status, status_of_unknown_zone};
+use crate::ASK_AGAIN;
 use crate::children::{Failure, take};
-use crate::refusal::{ASK_AGAIN, is_invalid, refusal};
+use sdk::refusal::{is_invalid, refusal};
 
 /// Reconciles TDSets.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,8 +1,8 @@
 //! A stand-in for Amazon SQS: the requests that manage queues, in SQS's JSON protocol. Pure.
 //!
 //! It keeps SQS's rules: a name can be reused a minute after its queue was deleted; changes may be shown
-//! late; creating a queue that exists returns its URL if the attributes are the same, else an error. It
-//! holds no messages.
+//! late; creating a queue that exists returns its URL if the attributes are the same, else an error. Of
+//! messages it knows the number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,6 +53,8 @@ pub struct Sqs {
     pub rate: Option<u32>,
     /// When each request came, and what it was, throttled ones included.
     pub log: Vec<(Timestamp, String)>,
+    /// How many messages a queue holds that can be received, by its name; none where nothing is said.
+    pub messages: BTreeMap<String, u64>,
     queues: BTreeMap<String, Kept>,
     second: (i64, u32),
 }
@@ -99,6 +101,7 @@ impl Sqs {
             "TagQueue" => self.tag(body, now),
             "UntagQueue" => self.untag(body, now),
             "DeleteQueue" => self.delete(body, now),
+            "ListDeadLetterSourceQueues" => self.sources(body, now),
             "ListQueues" => {
                 let urls: Vec<_> = self.names().iter().map(|name| url_of(name)).collect();
                 Ok(json!({"QueueUrls": urls}))
@@ -191,10 +194,25 @@ impl Sqs {
     fn attributes(&self, body: &Value, now: Timestamp) -> Outcome {
         let found = self.shown(&queue_of(body)?, now)?;
         let mut attributes = found.attributes.clone();
-        for count in ["", "NotVisible", "Delayed"] {
-            attributes.insert(format!("ApproximateNumberOfMessages{count}"), "0".to_owned());
+        let visible = self.messages.get(&queue_of(body)?).copied().unwrap_or_default();
+        for (count, number) in [("", visible), ("NotVisible", 0), ("Delayed", 0)] {
+            attributes.insert(format!("ApproximateNumberOfMessages{count}"), number.to_string());
         }
         Ok(json!({"Attributes": attributes}))
+    }
+
+    /// The queues whose dead-letter queue this is.
+    fn sources(&self, body: &Value, now: Timestamp) -> Outcome {
+        let arn = self.shown(&queue_of(body)?, now)?.attributes["QueueArn"].clone();
+        let names = |name: &&String| {
+            let found = self.shown(name, now).ok();
+            let policy = found.and_then(|found| found.attributes.get("RedrivePolicy"));
+            let policy = policy.and_then(|policy| serde_json::from_str::<Value>(policy).ok());
+            policy.is_some_and(|policy| policy["deadLetterTargetArn"] == arn)
+        };
+        let urls: Vec<_> = self.queues.keys().filter(names).map(|name| url_of(name)).collect();
+        // SQS spells this field as no other.
+        Ok(json!({"queueUrls": urls}))
     }
 
     fn tags(&self, body: &Value, now: Timestamp) -> Outcome {

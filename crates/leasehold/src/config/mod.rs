@@ -186,6 +186,9 @@ pub struct ControllerSettings {
     pub namespaces: Option<BTreeSet<String>>,
     /// How many reconciles at once; `None` for the controller's own default.
     pub workers: Option<usize>,
+    /// What a built-in controller alone understands, as the example of a configuration shows; null for
+    /// nothing.
+    pub own: serde_json::Value,
 }
 
 /// Where probes, metrics and debug views are served, and to whom.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clusters::{DEFAULT_QUOTA, Plugin, Plugins, Prefix, Risk};
 use model::labels::{DEFAULT_CLUSTER_LABELS, MAX_CLUSTER_LABELS};
 use model::{Budget, ControllerName};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sharding::{LeaseTimings, MAX_LEASE};
 use telemetry::{LogConfig, OtlpConfig};
 use upstream::UpstreamLimits;
@@ -19,6 +19,7 @@ use super::{
     ControllerSettings, DirectorySource, Environment, Home, KubeconfigSource, OwnerObject,
     SecretSource, values,
 };
+use crate::builtin;
 
 /// The longest identity: the id of a member adds a suffix to it, and is at most 63.
 pub const MAX_IDENTITY_CHARS: usize = 57;
@@ -314,13 +315,25 @@ fn controllers(
         }
         let workers = entry.value("workers", values::whole(1..=MAX_WORKERS));
         let namespaces = namespaces(&entry);
+        let own = builtin::keys(name).iter();
+        let own = own.filter_map(|&key| Some((key.to_owned(), entry.value(key, any)?)));
+        let own: Map<_, _> = own.collect();
+        let own = if own.is_empty() { Value::Null } else { Value::Object(own) };
+        if let Err(problem) = builtin::check(name, &own) {
+            section.problem(name, problem);
+        }
         entry.finish();
         if let Ok(name) = name.parse() {
             let workers = workers.map(|n| n as usize);
-            settings.insert(name, ControllerSettings { namespaces, workers });
+            settings.insert(name, ControllerSettings { namespaces, workers, own });
         }
     }
     Some(settings)
+}
+
+/// A value that somebody else checks.
+fn any(value: &Value) -> Result<Value, String> {
+    Ok(value.clone())
 }
 
 /// The namespaces of a controller.

@@ -11,12 +11,13 @@ use clusters::install;
 use engine::{Engine, EngineConfig, Meter, Unobserved};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::Api;
-use kube::{Client, Resource};
+use kube::{Client, Resource, ResourceExt};
 use model::{
-    Clock, Cluster, ClusterName, ClusterSet, ClusterState, Epoch, GroupName, Ownership, Range,
-    ShardId,
+    Clock, Cluster, ClusterName, ClusterSet, ClusterState, Epoch, GroupName, Identity, Ownership,
+    Range, ShardId,
 };
 use prometheus::Registry;
 use sdk::ControllerSpec;
@@ -80,6 +81,7 @@ pub struct TestEnv {
 pub struct TestCluster {
     name: ClusterName,
     server: Server,
+    identity: Option<Arc<Identity>>,
 }
 
 /// An engine at work.
@@ -162,13 +164,9 @@ impl Builder {
         for name in clusters {
             members.push(TestCluster::start(&name, &crds, &namespaces, &programs).await);
         }
-        let engaged = members.iter().map(|TestCluster { name, server }| {
-            (name.clone(), ClusterState::Engaged(Cluster::new(name.clone(), server.client(), 1)))
-        });
-        let clusters = engaged.collect();
         TestEnv {
+            clusters: watch::Sender::new(engaged(&members)),
             members,
-            clusters: watch::Sender::new(Arc::new(ClusterSet { clusters })),
             clock: Arc::new(TokioClock::starting_at(wall)),
             deadline,
             epoch: Epoch(0),
@@ -176,6 +174,23 @@ impl Builder {
             home: None,
         }
     }
+}
+
+/// All of them, engaged.
+fn engaged(members: &[TestCluster]) -> Arc<ClusterSet> {
+    let cluster = |TestCluster { name, server, identity }: &TestCluster| {
+        let cluster = Cluster::new(name.clone(), server.client(), 1);
+        let identity = identity.clone();
+        (name.clone(), ClusterState::Engaged(Cluster { identity, ..cluster }))
+    };
+    Arc::new(ClusterSet { clusters: members.iter().map(cluster).collect() })
+}
+
+/// Which cluster a server is, as the manager learns it.
+async fn identity(name: &ClusterName, client: &Client) -> Option<Arc<Identity>> {
+    let namespaces = Api::<Namespace>::all(client.clone());
+    let uid = namespaces.get("kube-system").await.ok()?.uid()?.parse().ok()?;
+    Some(Arc::new(Identity { uid, origin: name.as_str().into(), place: 0 }))
 }
 
 impl TestCluster {
@@ -208,7 +223,8 @@ impl TestCluster {
         for namespace in namespaces {
             install::namespace(&client, namespace).await.unwrap_or_else(|error| fail(&error));
         }
-        Self { name, server }
+        let identity = identity(&name, &client).await;
+        Self { name, server, identity }
     }
 
     /// An administrator's client.
@@ -319,6 +335,40 @@ impl TestEnv {
     /// The wall clock.
     pub fn now(&self) -> Timestamp {
         self.clock.wall()
+    }
+
+    /// Gives a cluster another name, as somebody does who renames a context. Its server stays.
+    ///
+    /// # Panics
+    /// If an engine runs, there is no cluster `from`, or `to` is not a valid name.
+    pub fn rename(&mut self, from: &str, to: &str) {
+        assert!(self.engine.is_none(), "an engine runs; stop it first");
+        let mut named = self.members.iter_mut().filter(|cluster| cluster.name.as_str() == from);
+        let cluster = named.next().unwrap_or_else(|| panic!("there is no cluster {from}"));
+        cluster.name = to.parse().unwrap_or_else(|error| panic!("{error}"));
+        self.clusters.send_replace(engaged(&self.members));
+    }
+
+    /// From now on no cluster tells which one it is, as where nobody may read `kube-system`.
+    ///
+    /// # Panics
+    /// If an engine runs.
+    pub fn forget_identities(&mut self) {
+        assert!(self.engine.is_none(), "an engine runs; stop it first");
+        self.members.iter_mut().for_each(|cluster| cluster.identity = None);
+        self.clusters.send_replace(engaged(&self.members));
+    }
+
+    /// From now on every cluster tells which one it is again.
+    ///
+    /// # Panics
+    /// If an engine runs.
+    pub async fn learn_identities(&mut self) {
+        assert!(self.engine.is_none(), "an engine runs; stop it first");
+        for TestCluster { name, server, identity: known } in &mut self.members {
+            *known = identity(name, &server.client()).await;
+        }
+        self.clusters.send_replace(engaged(&self.members));
     }
 
     /// Starts an engine with these controllers, as a new member of every cluster.

@@ -62,6 +62,11 @@ controllers:
 {{- if ne (first $given.namespaces) "*" }}
 {{- $settings = set $settings "namespaces" $given.namespaces }}
 {{- end }}
+{{- range $key := list "access" "identity" }}
+{{- with get $given $key }}
+{{- $settings = set $settings $key . }}
+{{- end }}
+{{- end }}
   {{ $name }}: {{ toJson $settings }}
 {{- else }} {}
 {{- end }}

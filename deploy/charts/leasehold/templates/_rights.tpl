@@ -31,8 +31,8 @@ and the `scope`: all of them, those of "cluster"-wide resources, or "namespaced"
 {{- if has (splitList "/" . | first) $clusterWide -}}{{- $isWide = true -}}{{- end -}}
 {{- end -}}
 {{- if and $secrets (has "secrets" $rule.resources) -}}
-{{- if or (ne (len $rule.resources) 1) (ne (join "," $rule.verbs) "get") -}}
-{{- fail (printf "%s: secrets can be limited by name only in a rule of get alone" $file) -}}
+{{- if or (ne (len $rule.resources) 1) (not (has (join "," $rule.verbs) (list "get" "get,patch"))) -}}
+{{- fail (printf "%s: secrets can be limited by name only in a rule of get and patch alone" $file) -}}
 {{- end -}}
 {{- $rule = set $rule "resourceNames" $secrets -}}
 {{- end -}}

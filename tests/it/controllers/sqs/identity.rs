@@ -4,14 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use controllers::sqs::environment::{AwsEnvironment, ROLE, TOKEN_FILE};
 use leasehold::testing::TestEnv;
 use serde_json::json;
+use sqs::environment::{AwsEnvironment, ROLE, TOKEN_FILE};
 
 use super::super::quiet;
-use super::world::{A_WHILE, Aws, Sts, make, ready, says, without_secret};
+use super::world::{A_WHILE, Aws, NAMED, Sts, make, ready, says, without_secret};
 
-const NAMED: &str = "arn:aws:iam::000000000000:role/queues";
 const OWN: &str = "arn:aws:iam::000000000000:role/manager";
 
 async fn by_role(env: &TestEnv, name: &str) {
@@ -76,7 +75,7 @@ async fn without_a_token_or_when_refused_it_waits_and_says_why() {
         assert!(message.contains(words), "{message}");
         quiet(env, A_WHILE).await;
     };
-    env.run([aws.controller()]);
+    env.run([aws.controller_in(AwsEnvironment::default())]);
     by_role(&env, "orders").await;
     waits(&env, "the manager's environment has no AWS_WEB_IDENTITY_TOKEN_FILE").await;
     env.stop().await;

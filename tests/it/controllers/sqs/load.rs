@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use controllers::sqs::LIMITS;
 use jiff::Timestamp;
 use serde_json::json;
+use sqs::LIMITS;
 
 use super::world::{Aws, make, ready, world};
 

@@ -5,6 +5,7 @@ mod ending;
 mod healing;
 mod identity;
 mod load;
+mod trouble;
 mod world;
 
 use std::time::Duration;
@@ -31,8 +32,8 @@ async fn a_queue_is_created_as_its_spec_says_and_then_nothing_is_written() {
         }),
     )
     .await;
-    let waiting = says(&env, "orders", "Ready", "False", "RedriveTargetNotReady").await;
-    let message = &waiting.status.unwrap().conditions[0].message;
+    let waiting = says(&env, "orders", "Synced", "False", "RedriveTargetNotReady").await;
+    let message = &waiting.status.unwrap().conditions[1].message;
     assert_eq!(message, "Queue dead of spec.redrivePolicy does not exist: create it");
     make(&env, "dead", json!({})).await;
     let queue = ready(&env, "orders").await;
@@ -107,20 +108,24 @@ async fn a_spec_that_cannot_be_used_is_a_condition_and_not_an_error_loop() {
         (
             "two",
             json!({"credentials": {"secretRef": {"name": "aws"}, "environment": {}}}),
-            "spec.credentials has 2 of secretRef, webIdentity and environment",
-        ),
-        (
-            "own-token",
-            json!({"credentials": {"webIdentity": {
-                "roleArn": "arn:aws:iam::1:role/leasehold",
-                "serviceAccountTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
-            }}}),
-            "that is not the manager's own Kubernetes token",
+            "spec.credentials has 2 of secretRef, webIdentity, assumeRole and environment",
         ),
         (
             "self",
             json!({"redrivePolicy": {"queueRef": {"name": "self"}, "maxReceiveCount": 1}}),
             "names this Queue itself",
+        ),
+        (
+            "both",
+            json!({"redrivePolicy": {"queueRef": {"name": "a"}, "maxReceiveCount": 1,
+                "queueArn": "arn:aws:sqs:eu-west-1:000000000000:a"}}),
+            "spec.redrivePolicy has 2 of queueRef and queueArn",
+        ),
+        ("scope", json!({"deduplicationScope": "Queue"}), "spec.deduplicationScope is for FIFO"),
+        (
+            "limit",
+            json!({"fifo": true, "fifoThroughputLimit": "PerMessageGroup"}),
+            "set spec.deduplicationScope to MessageGroup too",
         ),
     ] {
         make(&env, name, spec).await;
@@ -131,7 +136,7 @@ async fn a_spec_that_cannot_be_used_is_a_condition_and_not_an_error_loop() {
     env.pass(Duration::from_secs(5)).await;
     quiet(&env, A_WHILE).await;
     assert_eq!(aws.requests(env.now() - A_WHILE - A_WHILE), []);
-    assert_eq!(events(&env, "Invalid").await.len(), 8);
+    assert_eq!(events(&env, "Invalid").await.len(), 10);
     // It can be deleted whatever is wrong with it.
     queues(&env).delete("letters", &DeleteParams::default()).await.unwrap();
     env.until_gone(&queues(&env), "letters").await;
@@ -145,8 +150,17 @@ async fn a_change_that_is_not_possible_is_refused_and_the_queue_stays() {
     make(&env, "orders", json!({})).await;
     ready(&env, "orders").await;
     for (change, back, words) in [
-        (json!({"queueName": "other"}), json!({"queueName": null}), "spec.queueName cannot"),
+        (
+            json!({"queueName": "other"}),
+            json!({"queueName": "default-orders"}),
+            "spec.queueName cannot",
+        ),
         (json!({"fifo": true}), json!({"fifo": false}), "spec.fifo cannot"),
+        (
+            json!({"endpoint": "http://127.0.0.1:1"}),
+            json!({"endpoint": null}),
+            "spec.endpoint cannot",
+        ),
         (json!({"region": "eu-west-2"}), json!({"region": "eu-west-1"}), "spec.region cannot"),
     ] {
         patch(&env, "orders", json!({"spec": change})).await;

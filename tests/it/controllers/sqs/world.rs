@@ -14,8 +14,6 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
-use controllers::Queue;
-use controllers::sqs::environment::AwsEnvironment;
 use demo::standin::sqs::{Answer, Sqs, changes};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -25,10 +23,14 @@ use leasehold::testing::{TestEnv, TokioClock};
 use model::Clock;
 use sdk::ControllerSpec;
 use serde_json::{Value, json};
+use sqs::Queue;
+use sqs::environment::AwsEnvironment;
 
 use super::super::crash::{Crash, Fate};
 
 pub const NAMESPACE: &str = "default";
+/// A role that Queues name.
+pub const NAMED: &str = "arn:aws:iam::000000000000:role/queues";
 /// Longer than any drift check takes to come by default, with its jitter.
 pub const A_WHILE: Duration = Duration::from_secs(600);
 
@@ -94,15 +96,23 @@ impl Aws {
         self.sqs(|sqs| sqs.log.iter().filter(|(at, _)| *at > since).cloned().collect())
     }
 
+    /// The controller in a manager without an identity or settings.
     pub fn controller(&self) -> ControllerSpec {
-        self.controller_in(AwsEnvironment::default())
+        self.controller_with(AwsEnvironment::default(), &Value::Null)
     }
 
-    /// The controller in a manager with this environment.
+    /// The controller in a manager with this environment, whose administrator permits the role and the
+    /// manager's own identity.
     pub fn controller_in(&self, environment: AwsEnvironment) -> ControllerSpec {
+        let entry = json!({"namespaces": ["*"], "roles": [{"arn": NAMED}], "ownIdentity": true});
+        self.controller_with(environment, &json!({"access": [entry]}))
+    }
+
+    /// The controller in a manager with this environment and these settings.
+    pub fn controller_with(&self, environment: AwsEnvironment, settings: &Value) -> ControllerSpec {
         let connector = SharedHttpConnector::new(self.clone());
         let client: SharedHttpClient = http_client_fn(move |_, _| connector.clone());
-        controllers::sqs::controller_over(4, client, environment)
+        sqs::controller_over(4, client, environment, settings)
     }
 
     fn answer(&self, request: &HttpRequest) -> Result<HttpResponse, ConnectorError> {
@@ -113,6 +123,9 @@ impl Aws {
         let body = request.body().bytes().expect("a body in memory");
         if request.uri().starts_with("https://sts.") {
             return Ok(self.sts(|sts| sts.answer(body, self.now())));
+        }
+        if let Some(path) = request.uri().strip_prefix("http://169.254.169.254") {
+            return Ok(metadata(path, self.now()));
         }
         let target = request.headers().get("x-amz-target").expect("SQS's JSON protocol");
         let operation = target.strip_prefix("AmazonSQS.").expect("SQS's JSON protocol");
@@ -151,13 +164,36 @@ fn response(answer: &Answer) -> HttpResponse {
     response
 }
 
-/// The operation of STS that exchanges a service account's token for a role's credentials, in the
-/// query protocol
-/// (<https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html>).
+/// The metadata service of a machine that has the role `machine`
+/// (<https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-security-credentials.html>).
+fn metadata(path: &str, now: Timestamp) -> HttpResponse {
+    const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
+    let body = match path {
+        "/latest/api/token" => "a token".to_owned(),
+        ROLES => "machine".to_owned(),
+        path if path.strip_prefix(ROLES) == Some("machine") => json!({
+            "Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": "ASIAMACHINE",
+            "SecretAccessKey": "s", "Token": "machine-session", "Expiration": now + Sts::LIFETIME,
+            "LastUpdated": now,
+        })
+        .to_string(),
+        _ => String::new(),
+    };
+    let status = if body.is_empty() { 404 } else { 200 };
+    let status = StatusCode::try_from(status).unwrap();
+    let mut response = HttpResponse::new(status, SdkBody::from(body));
+    response.headers_mut().insert("x-aws-ec2-metadata-token-ttl-seconds", "21600");
+    response
+}
+
+/// Operations of STS, in the query protocol
+/// (<https://docs.aws.amazon.com/STS/latest/APIReference/API_Operations.html>).
 #[derive(Debug, Default)]
 pub struct Sts {
-    /// The role and token of each request.
+    /// The role and token, or external id, of each request for credentials.
     pub asked: Vec<(String, String)>,
+    /// The account of all credentials; the stand-in's if nothing is said.
+    pub account: Option<String>,
     /// Whether it refuses requests.
     pub refuses: bool,
     /// The session token of the last request to SQS.
@@ -170,27 +206,31 @@ impl Sts {
 
     fn answer(&mut self, body: &[u8], now: Timestamp) -> HttpResponse {
         let form: BTreeMap<_, _> = form_urlencoded::parse(body).into_owned().collect();
-        assert_eq!(form["Action"], "AssumeRoleWithWebIdentity");
-        self.asked.push((form["RoleArn"].clone(), form["WebIdentityToken"].clone()));
-        let number = self.asked.len();
-        let expires = now + Self::LIFETIME;
+        let action = form["Action"].as_str();
+        let result = match action {
+            "GetCallerIdentity" => {
+                let account = self.account.as_deref().unwrap_or("000000000000");
+                format!("<Account>{account}</Account>")
+            }
+            "AssumeRole" | "AssumeRoleWithWebIdentity" => {
+                let proof = form.get("WebIdentityToken").or(form.get("ExternalId"));
+                self.asked.push((form["RoleArn"].clone(), proof.cloned().unwrap_or_default()));
+                let (number, expires) = (self.asked.len(), now + Self::LIFETIME);
+                format!(
+                    "<Credentials><AccessKeyId>ASIAEXAMPLE</AccessKeyId><SecretAccessKey>s\
+                     </SecretAccessKey><SessionToken>session-{number}</SessionToken>\
+                     <Expiration>{expires}</Expiration></Credentials>"
+                )
+            }
+            other => panic!("STS is asked for {other}"),
+        };
         let (status, body) = if self.refuses {
             let error =
                 "<Type>Sender</Type><Code>AccessDenied</Code><Message>Not authorized</Message>";
             (403, format!("<ErrorResponse><Error>{error}</Error></ErrorResponse>"))
         } else {
-            let given = format!(
-                "<AccessKeyId>ASIAEXAMPLE</AccessKeyId><SecretAccessKey>s</SecretAccessKey>\
-                 <SessionToken>session-{number}</SessionToken><Expiration>{expires}</Expiration>"
-            );
-            let action = "AssumeRoleWithWebIdentity";
-            (
-                200,
-                format!(
-                    "<{action}Response><{action}Result><Credentials>{given}</Credentials>\
-                     </{action}Result></{action}Response>"
-                ),
-            )
+            let result = format!("<{action}Result>{result}</{action}Result>");
+            (200, format!("<{action}Response>{result}</{action}Response>"))
         };
         HttpResponse::new(StatusCode::try_from(status).unwrap(), SdkBody::from(body))
     }
@@ -206,11 +246,20 @@ pub async fn world() -> (TestEnv, Aws) {
 /// The same without the Secret.
 pub async fn without_secret() -> (TestEnv, Aws) {
     let env = TestEnv::builder().crds(controllers::crds()).start().await;
-    let aws = Aws::new(env.now());
+    let aws = aws(&env);
     (env, aws)
 }
 
+/// A stand-in at the time of an environment.
+pub fn aws(env: &TestEnv) -> Aws {
+    Aws::new(env.now())
+}
+
 pub async fn secret(env: &TestEnv) {
+    secret_in(&env.api(NAMESPACE)).await;
+}
+
+pub async fn secret_in(secrets: &Api<Secret>) {
     let secret: Secret = serde_json::from_value(json!({
         "metadata": {"name": "aws"},
         "stringData": {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret"},
@@ -221,7 +270,6 @@ pub async fn secret(env: &TestEnv) {
     let data = secret.string_data.take().unwrap_or_default().into_iter();
     let bytes = data.map(|(key, value)| (key, k8s_openapi::ByteString(value.into_bytes())));
     secret.data = Some(bytes.collect());
-    let secrets: Api<Secret> = env.api(NAMESPACE);
     secrets.create(&PostParams::default(), &secret).await.unwrap();
 }
 
@@ -229,14 +277,21 @@ pub fn queues(env: &TestEnv) -> Api<Queue> {
     env.api(NAMESPACE)
 }
 
-/// A Queue with the Secret's credentials and these fields of its spec.
+/// A Queue `default-<name>` with the Secret's credentials and these fields of its spec.
 pub async fn make(env: &TestEnv, name: &str, more: Value) -> Queue {
+    let mut spec = json!({"queueName": format!("default-{name}")});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    make_in(&queues(env), name, spec).await
+}
+
+/// A Queue with the Secret's credentials, the default name and these fields of its spec.
+pub async fn make_in(queues: &Api<Queue>, name: &str, more: Value) -> Queue {
     let mut spec = json!({
         "region": "eu-west-1", "credentials": {"secretRef": {"name": "aws"}},
     });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let queue = Queue::new(name, serde_json::from_value(spec).unwrap());
-    queues(env).create(&PostParams::default(), &queue).await.unwrap()
+    queues.create(&PostParams::default(), &queue).await.unwrap()
 }
 
 pub async fn patch(env: &TestEnv, name: &str, patch: Value) {

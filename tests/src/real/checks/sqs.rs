@@ -28,6 +28,15 @@ const THROTTLED: Passage = Passage::Answered(
       content-length: 0\r\nconnection: close\r\n\r\n",
 );
 
+/// A role that is assumed with a token, and one that is assumed with the manager's own identity.
+const ROLE: &str = "arn:aws:iam::123456789012:role/queues";
+const OTHER_ROLE: &str = "arn:aws:iam::123456789012:role/by-pod-identity";
+/// What the agent of Pod Identity answers.
+const POD_IDENTITY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+      content-length: 115\r\nconnection: close\r\n\r\n\
+      {\"AccessKeyId\":\"ASIAPODIDENTITY0\",\"SecretAccessKey\":\"secret\",\
+      \"Token\":\"session\",\"Expiration\":\"2099-01-01T00:00:00Z\"}";
+
 const QUEUE: &str = "default-orders";
 const OBJECT: &str = "/apis/sqs.leasehold.dev/v1alpha1/namespaces/default/queues/orders";
 
@@ -39,11 +48,24 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let proxy = Proxy::to((Ipv4Addr::LOCALHOST, moto.port).into()).await?;
     // Its log is what is left of a failure.
     let log = json!({"filter": "info,engine=debug,sdk=debug,upstream=debug,listwatch=debug"});
-    let more = json!({"controllers": {"sqs": {"workers": 4}}, "telemetry": {"log": log}});
+    let access = json!([{
+        "namespaces": ["default"],
+        "endpoints": [format!("http://127.0.0.1:{}", proxy.address().port())],
+        "roles": [{"arn": ROLE}, {"arn": OTHER_ROLE, "externalId": "x-17"}],
+    }]);
+    let sqs = json!({"workers": 4, "identity": "podIdentity", "access": access});
+    let more = json!({"controllers": {"sqs": sqs}, "telemetry": {"log": log}});
     let (token, sts) = (scene.dir().join("token"), format!("http://127.0.0.1:{}", moto.port));
     fs::write(&token, "a service account's")?;
-    let environment =
-        [("AWS_WEB_IDENTITY_TOKEN_FILE", &*token), ("AWS_ENDPOINT_URL_STS", Path::new(&sts))];
+    let agent = Proxy::to((Ipv4Addr::LOCALHOST, moto.port).into()).await?;
+    agent.set(Passage::Answered(POD_IDENTITY));
+    let identity = format!("http://127.0.0.1:{}/v1/credentials", agent.address().port());
+    let environment = [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", &*token),
+        ("AWS_ENDPOINT_URL_STS", Path::new(&sts)),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", Path::new(&identity)),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", &*token),
+    ];
     let mut manager =
         Manager::start_with(scene, "replica-0", &plane, &[&plane], &more, &environment)?;
     let watch = Stopwatch::start();
@@ -56,15 +78,20 @@ pub async fn run(scene: &Scene) -> Result<()> {
     ensure!(redrive.contains("default-dead"), "the queue has no dead-letter queue: {redrive}");
     println!("two queues exist after {watch}");
 
-    let role = json!({"webIdentity": {"roleArn": "arn:aws:iam::123456789012:role/queues"}});
-    let queue = one("by-role", proxy.address().port(), &json!({"credentials": role}));
-    plane.kubectl.apply(&queue).await?;
-    wait::until(DEADLINE, "a queue to be created with a role", async || {
-        Ok(names(&moto)?.contains("default-by-role").then_some(()))
-    })
-    .await?;
-    plane.kubectl.run(&["delete", "queues.sqs.leasehold.dev", "by-role", "--timeout=120s"]).await?;
-    println!("the manager assumed a role and created a queue with it after {watch}");
+    for (name, role) in [
+        ("by-role", json!({"webIdentity": {"roleArn": ROLE}})),
+        ("by-pod-identity", json!({"assumeRole": {"roleArn": OTHER_ROLE}})),
+    ] {
+        let queue = one(name, proxy.address().port(), &json!({"credentials": role}));
+        plane.kubectl.apply(&queue).await?;
+        wait::until(DEADLINE, "a queue to be created with a role", async || {
+            Ok(names(&moto)?.contains(&format!("default-{name}")).then_some(()))
+        })
+        .await?;
+        plane.kubectl.run(&["delete", "queues.sqs.leasehold.dev", name, "--timeout=120s"]).await?;
+        println!("the manager assumed a role ({name}) and created a queue with it after {watch}");
+    }
+    ensure!(agent.connections() > 0, "the agent of Pod Identity was not asked");
 
     edit(&moto, "sqs.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '7'})")?;
     until_attribute(&moto, "45").await?;
@@ -128,6 +155,7 @@ async fn immutable_by_schema(plane: &ControlPlane, port: u16) -> Result<()> {
 
 fn one(name: &str, port: u16, more: &Value) -> String {
     let mut spec = json!({
+        "queueName": format!("default-{name}"),
         "region": "eu-west-1",
         "endpoint": format!("http://127.0.0.1:{port}"),
         "visibilityTimeoutSeconds": 45,

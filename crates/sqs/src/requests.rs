@@ -11,6 +11,7 @@ use super::credentials::{Session, SessionError};
 use super::desired::Desired;
 use super::plan::{Change, Observed};
 use super::status::{Outcome, Recheck};
+use super::sts::StsError;
 
 /// How long to wait for what cannot be watched: a Secret, or the name of a deleted queue, which SQS
 /// gives free after as long
@@ -55,6 +56,9 @@ impl Stop {
             SessionError::Missing(why) => {
                 Self::blocked("CredentialsMissing", why, Recheck::At(now + WAIT))
             }
+            SessionError::NotPermitted(why) => {
+                Self::blocked("NotPermitted", why, Recheck::NextCheck)
+            }
         }
     }
 }
@@ -93,11 +97,46 @@ impl Requests<'_> {
         Ok(Some(Observed { url, attributes, tags }))
     }
 
-    /// Creates the queue. `None` if one of that name exists with other attributes.
-    pub(super) async fn create(&self, desired: &Desired) -> Result<Option<String>, Stop> {
+    /// Queues whose dead-letter queue this is, by their URLs; `None` if we may not ask.
+    pub(super) async fn sources(
+        &self,
+        observed: &Observed,
+        name: &str,
+    ) -> Result<Option<Vec<String>>, Stop> {
+        let Session { sqs, upstream, .. } = &self.session;
+        match upstream.read("ListDeadLetterSourceQueues", sqs.sources(&observed.url)).await {
+            Ok(urls) => Ok(Some(urls)),
+            Err(error) if is(&error, Refusal::Denied) || is(&error, Refusal::NoQueue) => Ok(None),
+            Err(error) => Err(self.stop("list the sources of", name, error)),
+        }
+    }
+
+    /// Whether the session's identity is of the account in which the queue was made. Another account's
+    /// queue of the same name is another queue.
+    pub(super) async fn in_account(&self, pinned: &str, name: &str) -> Result<(), Stop> {
+        match self.session.account(self.ctx).await {
+            Ok(Some(found)) if found != pinned => Err(other_account(pinned, &found, name)),
+            Ok(_) => Ok(()),
+            Err(StsError::Failed(error)) => Err(Stop::Error(error)),
+            Err(StsError::Refused(said)) => {
+                let message = format!(
+                    "STS does not say whose the credentials are, so queue {name} is not created again: \
+                     {said}; use credentials that AWS knows"
+                );
+                Err(Stop::blocked("AccessDenied", message, Recheck::NextCheck))
+            }
+        }
+    }
+
+    /// Creates the queue with this owner tag. `None` if one of that name exists with other attributes.
+    pub(super) async fn create(
+        &self,
+        desired: &Desired,
+        mark: String,
+    ) -> Result<Option<String>, Stop> {
         let (sqs, wanted) = (self.session.sqs.clone(), desired.clone());
         let name = &desired.name;
-        let made = self.session.upstream.write("CreateQueue", |_| sqs.create(wanted)).await;
+        let made = self.session.upstream.write("CreateQueue", |_| sqs.create(wanted, mark)).await;
         match made {
             Ok(url) => Ok(Some(url)),
             Err(error) if is(&error, Refusal::NameExists) => Ok(None),
@@ -188,6 +227,15 @@ impl Requests<'_> {
             }
         }
     }
+}
+
+/// The queue is in another account than it was made in.
+pub(super) fn other_account(pinned: &str, found: &str, name: &str) -> Stop {
+    let message = format!(
+        "queue {name} is in account {pinned}, and the credentials are of account {found}: put the \
+         credentials back, or delete this Queue and create another"
+    );
+    Stop::blocked("OtherAccount", message, Recheck::NextCheck)
 }
 
 /// Publishes an Event for each change: what the spec asks for now, and what somebody else had changed.

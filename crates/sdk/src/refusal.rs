@@ -1,17 +1,10 @@
 //! What it means that a server refuses a write.
 
-use std::time::Duration;
-
-use sdk::error::foreign;
-
-/// When a controller that has said that it was refused, and goes on with its work, asks again. What
-/// refuses may change without a word: an admission policy, or a definition that a server has not
-/// read yet.
-pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(5 * 60);
+use model::error::foreign;
 
 /// The server's message if it refused a write for its content or our rights: a retry is useless until
 /// one of these changes.
-pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
+pub fn refusal(error: &kube::Error) -> Option<String> {
     match error {
         kube::Error::Api(status)
             if matches!(status.code, 400 | 403 | 422) && !met_a_namesake(error) =>
@@ -23,21 +16,21 @@ pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
 }
 
 /// Whether a server found a write invalid or malformed, rather than forbidden.
-pub(crate) fn is_invalid(error: &kube::Error) -> bool {
+pub fn is_invalid(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 422))
         && !met_a_namesake(error)
 }
 
 /// Whether a write pinned to a uid met another object of the same name. A server calls that invalid,
 /// as a uid cannot change; in fact the cache lagged, and will catch up.
-pub(crate) fn met_a_namesake(error: &kube::Error) -> bool {
+pub fn met_a_namesake(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 422 && causes.into_iter().any(|cause| cause.field == "metadata.uid")
 }
 
 /// Whether the server says that the object asked for is gone.
-pub(crate) fn is_gone(error: &kube::Error) -> bool {
+pub fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 

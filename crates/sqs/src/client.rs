@@ -19,7 +19,9 @@ use aws_smithy_types::body::SdkBody;
 use http_body_util::Limited;
 use sdk::{ExternalFailure, ExternalLimits, Verdict};
 
-use super::desired::{Desired, REDRIVE_POLICY, normalised_redrive};
+use super::desired::Desired;
+use super::documents::normalised;
+use super::owner::OWNER_TAG;
 use super::plan::Change;
 
 /// What the whole fleet may ask of SQS for one account in one region. AWS publishes quotas for
@@ -39,6 +41,9 @@ pub const LIMITS: ExternalLimits = ExternalLimits {
 pub(super) const TO_LOOK: u32 = 2;
 /// Requests to create one: a look for it, the creation, and a look at it.
 pub(super) const TO_MAKE: u32 = 4;
+
+/// How many queues are asked for whose dead-letter queue goes: enough for a message.
+const MAX_SOURCES: i32 = 10;
 
 /// How long one request may take, and its connection to be made.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -224,7 +229,7 @@ impl Sqs {
         Ok(found.queue_url.unwrap_or_default())
     }
 
-    /// The queue's attributes, its redrive policy in one spelling.
+    /// The queue's attributes, its policies in one spelling.
     ///
     /// # Errors
     /// What SQS says.
@@ -234,7 +239,7 @@ impl Sqs {
         let found = found.send().await.map_err(failure)?.attributes.unwrap_or_default();
         let spelt = |(name, value): (QueueAttributeName, String)| {
             let name = name.as_str().to_owned();
-            let value = if name == REDRIVE_POLICY { normalised_redrive(&value) } else { value };
+            let value = normalised(&name, value);
             (name, value)
         };
         Ok(found.into_iter().map(spelt).collect())
@@ -249,18 +254,19 @@ impl Sqs {
         Ok(found.tags.unwrap_or_default().into_iter().collect())
     }
 
-    /// Creates the queue and returns its URL, also if it exists with the same attributes.
+    /// Creates the queue with this owner tag and returns its URL, also if it exists with the same attributes.
     ///
     /// # Errors
     /// What SQS says.
-    pub(super) async fn create(self, desired: Desired) -> Result<String, Failure> {
+    pub(super) async fn create(self, desired: Desired, mark: String) -> Result<String, Failure> {
         let given = desired.attributes.iter().filter(|(_, value)| !value.is_empty());
         let mut attributes: HashMap<_, _> =
             given.map(|(name, value)| (QueueAttributeName::from(*name), value.clone())).collect();
         if desired.fifo {
             attributes.insert(QueueAttributeName::FifoQueue, "true".to_owned());
         }
-        let tags = desired.tags.into_iter().collect();
+        let owner = (OWNER_TAG.to_owned(), mark);
+        let tags = desired.tags.into_iter().chain([owner]).collect();
         let request = self.0.create_queue().queue_name(desired.name);
         let request = request.set_attributes(Some(attributes)).set_tags(Some(tags));
         Ok(request.send().await.map_err(failure)?.queue_url.unwrap_or_default())
@@ -298,6 +304,16 @@ impl Sqs {
     pub(super) async fn untag(self, url: String, keys: Vec<String>) -> Result<(), Failure> {
         let request = self.0.untag_queue().queue_url(url).set_tag_keys(Some(keys));
         request.send().await.map(drop).map_err(failure)
+    }
+
+    /// The URLs of queues, or some of them, whose dead-letter queue this is.
+    ///
+    /// # Errors
+    /// What SQS says.
+    pub(super) async fn sources(&self, url: &str) -> Result<Vec<String>, Failure> {
+        let request = self.0.list_dead_letter_source_queues().queue_url(url);
+        let answer = request.max_results(MAX_SOURCES).send().await.map_err(failure)?;
+        Ok(answer.queue_urls)
     }
 
     /// Deletes the queue with its messages.

@@ -8,28 +8,35 @@ use kube::ResourceExt;
 use sdk::{Action, Context, Event, ReconcileError};
 
 use super::FINALIZER;
-use super::api::{DeletionPolicy, Queue};
+use super::access::Asked;
+use super::api::{DeletionPolicy, Management, Queue, QueueStatus};
 use super::client::TO_LOOK;
 use super::credentials::{Location, Sessions};
-use super::desired::source;
-use super::name::{OWNER_TAG, owner};
-use super::plan::{Ending, ending};
+use super::holding::Held;
+use super::owner::{OWNER_TAG, Place};
+use super::plan::{Ending, Observed, ending};
 use super::record::record;
+use super::referrers::{REFERRERS, by_name};
 use super::requests::{Requests, Stop, WAIT};
+use super::source::source;
 use super::status::{Outcome, Recheck};
 
 /// The annotation that, set to `true`, lets the object be deleted without its queue.
 pub(crate) const ABANDON: &str = "leasehold.dev/abandon";
 
+/// How many of those that a queue waits for its message names.
+const MAX_NAMED: usize = 5;
+
 /// Deletes the queue and removes the finalizer, or records what that waits for.
 pub(super) async fn end(
     sessions: &Sessions,
+    held: &Held,
     ctx: &Context,
     queue: &Queue,
 ) -> Result<Action, ReconcileError> {
     let status = queue.status.as_ref();
     let Some(name) = status.and_then(|status| status.queue_name.clone()) else {
-        return release(ctx, queue, None).await;
+        return release(held, ctx, queue, None).await;
     };
     let event = match left(queue) {
         Some(Left::Abandoned) => {
@@ -40,26 +47,32 @@ pub(super) async fn end(
             let note = format!("queue {name} is kept: spec.deletionPolicy is Retain");
             Some(Event::normal(queue, "Retained", "Delete", note))
         }
+        Some(Left::Observed) => None,
         None => match delete(sessions, ctx, queue, &name).await {
             Ok(event) => event,
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Outcome(outcome)) => return wait(ctx, queue, *outcome).await,
         },
     };
-    release(ctx, queue, event).await
+    release(held, ctx, queue, event).await
 }
 
 /// Why the queue is kept without a request to SQS.
 enum Left {
     Abandoned,
     Retained,
+    Observed,
 }
 
 fn left(queue: &Queue) -> Option<Left> {
     if queue.annotations().get(ABANDON).is_some_and(|value| value == "true") {
         return Some(Left::Abandoned);
     }
-    (queue.spec.deletion_policy == DeletionPolicy::Retain).then_some(Left::Retained)
+    match (queue.spec.management, queue.spec.deletion_policy) {
+        (Management::Observe, _) => Some(Left::Observed),
+        (Management::Manage, DeletionPolicy::Retain) => Some(Left::Retained),
+        _ => None,
+    }
 }
 
 async fn delete<'a>(
@@ -71,29 +84,39 @@ async fn delete<'a>(
     let now = ctx.now();
     let invalid = |invalid| Stop::Outcome(Box::new(Outcome::Invalid(invalid)));
     let (spec, status) = (&queue.spec, queue.status.clone().unwrap_or_default());
+    if spec.management == Management::Pause {
+        let why = "spec.management is Pause: set it to Manage, or to Observe to leave the queue";
+        return Err(Stop::blocked("Paused", why.to_owned(), Recheck::OnChange));
+    }
+    let place = Place::of(ctx, queue);
     // Where it was created, whatever the spec says now.
     let region = status.region.as_deref().unwrap_or(&spec.region);
-    let location = Location { region, endpoint: spec.endpoint.as_deref() };
-    let namespace = queue.namespace().unwrap_or_default();
-    let source = source(spec).map_err(invalid)?;
+    let made = if status.account.is_some() { &status.endpoint } else { &spec.endpoint };
+    let location = Location { region, endpoint: made.as_deref() };
+    let asked = Asked::of(&place, name, location.endpoint, source(spec).map_err(invalid)?);
     // Only the requests of the look are known in advance.
-    let session = sessions.open(ctx, &namespace, source, location, TO_LOOK).await;
+    let session = sessions.open(ctx, &asked, location, TO_LOOK).await;
     let session = session.map_err(|error| Stop::no_session(error, now))?;
     let turn = Requests { ctx, session, now };
 
-    let uid = queue.uid().unwrap_or_default();
-    let owner = owner(ctx.cluster().as_str(), &namespace, &queue.name_any(), &uid);
     let seen = turn.observe(status.url.as_ref(), name).await?;
-    let orphan = spec.deletion_policy == DeletionPolicy::OrphanOnUnmanaged;
     let whose = |owner: Option<String>| match owner {
         Some(owner) => format!("its tag {OWNER_TAG} was changed to {owner} outside"),
         None => format!("its tag {OWNER_TAG} was removed outside"),
     };
-    match (ending(&owner, orphan, seen.as_ref(), &status, now), seen) {
+    match (ending(&place, spec.deletion_policy, seen.as_ref(), &status, now), seen) {
         (Ending::Delete, Some(found)) => {
+            unreferenced(&turn, queue, &found, name).await?;
             turn.delete(&found, name).await?;
             let note = format!("deleted queue {name} in {region}");
             Ok(Some(Event::normal(queue, "Deleted", "Delete", note)))
+        }
+        (Ending::NotEmpty { messages }, _) => {
+            let message = format!(
+                "queue {name} has about {messages} messages and spec.deletionPolicy is DeleteIfEmpty: \
+                 receive or purge them, or set Delete"
+            );
+            Err(Stop::blocked("NotEmpty", message, Recheck::At(now + WAIT)))
         }
         (Ending::Gone | Ending::NeverOurs | Ending::Delete, _) => Ok(None),
         (Ending::Orphan { owner }, _) => {
@@ -114,6 +137,45 @@ async fn delete<'a>(
     }
 }
 
+/// Whether nobody's messages go to the queue any more when they fail. Queues that are being deleted too do
+/// not count: else two that name each other would wait for ever.
+async fn unreferenced(
+    turn: &Requests<'_>,
+    queue: &Queue,
+    found: &Observed,
+    name: &str,
+) -> Result<(), Stop> {
+    let mut referrers = turn.ctx.indexed::<Queue>(REFERRERS, &by_name(queue))?;
+    if let Some(arn) = found.arn() {
+        referrers.extend(turn.ctx.indexed::<Queue>(REFERRERS, arn)?);
+    }
+    let (ending, staying): (Vec<_>, Vec<_>) =
+        referrers.iter().partition(|queue| queue.metadata.deletion_timestamp.is_some());
+    let mut names: Vec<_> = staying
+        .iter()
+        .map(|queue| {
+            format!("Queue {}/{}", queue.namespace().unwrap_or_default(), queue.name_any())
+        })
+        .collect();
+    if names.is_empty() {
+        let known = |url: &String| {
+            let mut urls = ending.iter().filter_map(|queue| queue.status.as_ref()?.url.as_ref());
+            urls.any(|found| found == url)
+        };
+        let sources = turn.sources(found, name).await?.unwrap_or_default();
+        names = sources.into_iter().filter(|url| !known(url)).collect();
+    }
+    if names.is_empty() {
+        return Ok(());
+    }
+    names.truncate(MAX_NAMED);
+    let message = format!(
+        "queue {name} is the dead-letter queue of {}: remove it from their redrive policies",
+        names.join(", ")
+    );
+    Err(Stop::blocked("StillReferenced", message, Recheck::At(turn.now + WAIT)))
+}
+
 /// Records what the deletion waits for, and how to end the wait.
 async fn wait(ctx: &Context, queue: &Queue, outcome: Outcome) -> Result<Action, ReconcileError> {
     let (why, recheck) = match outcome {
@@ -131,7 +193,10 @@ async fn wait(ctx: &Context, queue: &Queue, outcome: Outcome) -> Result<Action, 
     record(ctx, queue, None, None, blocked).await
 }
 
+/// Lets the object go, and before it the Secret of its credentials. The name of the queue is forgotten
+/// first: after a crash the queue, which needed the Secret, must not be looked for without it.
 async fn release(
+    held: &Held,
     ctx: &Context,
     queue: &Queue,
     event: Option<Event<'_>>,
@@ -139,6 +204,16 @@ async fn release(
     if let Some(event) = event {
         ctx.publish(event).await;
     }
-    ctx.remove_finalizer(queue, FINALIZER).await?;
+    let mut queue = queue.clone();
+    let holds = |status: &&QueueStatus| status.secret.is_some() && status.queue_name.is_some();
+    if let Some(status) = queue.status.as_ref().filter(holds) {
+        let status = QueueStatus { queue_name: None, ..status.clone() };
+        match ctx.update_status(&Queue { status: Some(status), ..queue.clone() }).await? {
+            Some(found) => queue = found,
+            None => return Ok(Action::Done),
+        }
+    }
+    held.release(ctx, &queue).await?;
+    ctx.remove_finalizer(&queue, FINALIZER).await?;
     Ok(Action::Done)
 }

@@ -6,25 +6,26 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use aws_credential_types::provider::ProvideCredentials;
 use aws_sdk_sqs::config::{Credentials, SharedHttpClient};
-use aws_sdk_sts::config::retry::RetryConfig;
-use aws_sdk_sts::config::{BehaviorVersion, Region};
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use sdk::ClusterName;
-use sdk::{Context, External, ExternalError, ExternalLimits, ReconcileError};
+use sdk::{Context, External, ReconcileError};
 
-use super::client::{BoundedAnswers, Failure, LIMITS, Refusal, Sqs, failure, timeouts};
-use super::desired::Source;
+use super::access::{Asked, Grant, OwnIdentity, Settings};
+use super::client::{LIMITS, Sqs};
 use super::environment::{
     AwsEnvironment, KEY, ROLE, SECRET_KEY, SESSION_TOKEN, STS_ENDPOINT, TOKEN_FILE,
 };
-use crate::refusal::refusal;
+use super::own::provider;
+use super::sts::{Sts, StsError};
+use sdk::refusal::refusal;
 
 /// How long a Secret that was read is not read again.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
@@ -33,20 +34,19 @@ const RENEWED_BEFORE: Duration = Duration::from_secs(300);
 /// The most credentials kept at once. Beyond it, some are read again when they are needed.
 const MAX_KNOWN: usize = 1_000;
 
-const STS_LIMITS: ExternalLimits = ExternalLimits { requests: 10, burst: 10, ..LIMITS };
-const SESSION_NAME: &str = "leasehold";
-
 /// Where credentials come from, for the whole process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Origin {
     Secret { cluster: ClusterName, namespace: String, name: String },
     Role { role: String, file: String, region: String },
-    Environment,
+    Assumed { role: String, external_id: Option<String>, region: String },
+    Own(OwnIdentity),
 }
 
 /// All known credentials, and the connections of all clients.
 #[derive(Debug)]
 pub(super) struct Sessions {
+    settings: Settings,
     environment: AwsEnvironment,
     http: OnceLock<SharedHttpClient>,
     known: Mutex<HashMap<Origin, Known>>,
@@ -63,6 +63,9 @@ pub(super) struct Session {
     pub(super) sqs: Sqs,
     pub(super) upstream: External,
     pub(super) origin: Origin,
+    /// What asks STS as the same identity; `None` if the address of SQS is not AWS's, where nobody says
+    /// which STS belongs to it.
+    sts: Option<Sts>,
 }
 
 /// The region, and the address if it is not AWS's own.
@@ -77,6 +80,8 @@ pub(super) struct Location<'a> {
 pub(super) enum SessionError {
     /// There are no credentials; why.
     Missing(String),
+    /// The administrator does not permit them; why.
+    NotPermitted(String),
     /// They could not be read.
     Failed(ReconcileError),
 }
@@ -91,72 +96,98 @@ impl<E: Into<ReconcileError>> From<E> for SessionError {
 
 impl Sessions {
     /// Over `http`, or over connections of its own, which are opened when they are needed.
-    pub(super) fn new(http: Option<SharedHttpClient>, environment: AwsEnvironment) -> Self {
+    pub(super) fn new(
+        http: Option<SharedHttpClient>,
+        environment: AwsEnvironment,
+        settings: Settings,
+    ) -> Self {
         let http = http.map_or_else(OnceLock::new, OnceLock::from);
-        Self { environment, http, known: Mutex::default() }
+        Self { settings, environment, http, known: Mutex::default() }
     }
 
-    /// The session for credentials from `source`.
+    /// The session that a Queue may have.
     pub(super) async fn open(
         &self,
         ctx: &Context,
-        namespace: &str,
-        source: Source,
+        asked: &Asked<'_>,
         location: Location<'_>,
         requests: u32,
     ) -> Result<Session, SessionError> {
-        let origin = self.origin(ctx, namespace, source, location)?;
-        let credentials = match self.known(&origin, ctx.now()) {
-            Some(credentials) => credentials,
-            None => {
-                let known = self.get(ctx, &origin).await?;
-                self.keep(&origin, known.clone(), ctx.now());
-                known.credentials
-            }
-        };
+        let grant = self.settings.grant(asked);
+        let grant = grant.map_err(|refused| SessionError::NotPermitted(refused.to_string()))?;
+        let origin = self.origin(ctx, asked.namespace, grant, location)?;
+        let credentials = self.credentials(ctx, &origin).await?;
         let who = match &origin {
             // Several Secrets may hold one key: its requests count together.
             Origin::Secret { .. } => credentials.access_key_id(),
-            Origin::Role { role, .. } => role.as_str(),
-            Origin::Environment => "environment",
+            Origin::Role { role, .. } | Origin::Assumed { role, .. } => role.as_str(),
+            Origin::Own(_) => "own",
         };
         let name = format!("sqs {who} {} {}", location.region, location.endpoint.unwrap_or("aws"));
         let upstream = ctx.external("sqs", &name, &LIMITS).expecting(requests);
+        let knows_sts = location.endpoint.is_none() || self.environment.get(STS_ENDPOINT).is_some();
+        let sts = knows_sts.then(|| self.sts(location.region, Some(credentials.clone())));
         let sqs = Sqs::new(self.http(), credentials, location.region, location.endpoint);
-        Ok(Session { sqs, upstream, origin })
+        Ok(Session { sqs, upstream, origin, sts })
+    }
+
+    async fn credentials(
+        &self,
+        ctx: &Context,
+        origin: &Origin,
+    ) -> Result<Credentials, SessionError> {
+        if let Some(credentials) = self.known(origin, ctx.now()) {
+            return Ok(credentials);
+        }
+        let known = self.get(ctx, origin).await?;
+        self.keep(origin, known.clone(), ctx.now());
+        Ok(known.credentials)
     }
 
     fn origin(
         &self,
         ctx: &Context,
         namespace: &str,
-        source: Source,
+        grant: Grant,
         location: Location<'_>,
     ) -> Result<Origin, SessionError> {
         let own = |name| self.environment.get(name).map(str::to_owned);
-        let as_role = |role: String, file: String| Origin::Role {
-            role,
-            file,
-            region: location.region.to_owned(),
-        };
-        match source {
-            Source::Secret(name) => Ok(Origin::Secret {
+        let region = location.region.to_owned();
+        match grant {
+            Grant::Secret(name) => Ok(Origin::Secret {
                 cluster: ctx.cluster().clone(),
                 namespace: namespace.to_owned(),
                 name,
             }),
-            Source::WebIdentity { role, file } => match file.or_else(|| own(TOKEN_FILE)) {
-                Some(file) => Ok(as_role(role, file)),
+            Grant::WebIdentity { role, file } => match file.or_else(|| own(TOKEN_FILE)) {
+                Some(file) => Ok(Origin::Role { role, file, region }),
                 None => Err(SessionError::Missing(format!(
-                    "the manager's environment has no {TOKEN_FILE}: set \
-                     spec.credentials.webIdentity.serviceAccountTokenFile"
+                    "the manager's environment has no {TOKEN_FILE}: set it, or tokenFile of the role \
+                     in controllers.sqs.access"
                 ))),
             },
-            Source::Environment => match (own(ROLE), own(TOKEN_FILE)) {
-                (Some(role), Some(file)) if own(KEY).is_none() => Ok(as_role(role, file)),
-                _ => Ok(Origin::Environment),
-            },
+            Grant::AssumeRole { role, external_id } => {
+                Ok(Origin::Assumed { role, external_id, region })
+            }
+            Grant::Own => Ok(self.own(region)),
         }
+    }
+
+    /// Where the manager's own identity comes from.
+    fn own(&self, region: String) -> Origin {
+        let value = |name| self.environment.get(name).map(str::to_owned);
+        match (self.settings.identity, value(ROLE), value(TOKEN_FILE)) {
+            (OwnIdentity::Environment, Some(role), Some(file)) if value(KEY).is_none() => {
+                Origin::Role { role, file, region }
+            }
+            (identity, _, _) => Origin::Own(identity),
+        }
+    }
+
+    fn sts(&self, region: &str, credentials: Option<Credentials>) -> Sts {
+        // Only the administrator may set the address of STS: tokens are sent there.
+        let endpoint = self.environment.get(STS_ENDPOINT);
+        Sts::new(self.http(), region, endpoint, credentials)
     }
 
     /// Drops credentials that SQS refused: they are read again when needed.
@@ -194,52 +225,75 @@ impl Sessions {
             Origin::Secret { namespace, name, .. } => {
                 from_secret(ctx, namespace, name).await.map(for_a_while)
             }
-            Origin::Role { role, file, region } => self.assume(ctx, role, file, region).await,
-            Origin::Environment => from_environment(&self.environment).map(for_a_while),
+            Origin::Role { role, file, region } => {
+                // A small file in memory, which the kubelet renews.
+                let token = std::fs::read_to_string(file).map_err(|error| {
+                    SessionError::Missing(format!("the token file {file}: {error}"))
+                })?;
+                let sts = self.sts(region, None);
+                known(role, sts.with_token(ctx, role, token.trim()).await, ctx.now())
+            }
+            Origin::Assumed { role, external_id, region } => {
+                // The manager's own identity is never an assumed one, so this goes one level deep.
+                let own = self.own(region.clone());
+                let own = Box::pin(self.credentials(ctx, &own)).await?;
+                let sts = self.sts(region, Some(own));
+                known(role, sts.assume(ctx, role, external_id.as_deref()).await, ctx.now())
+            }
+            Origin::Own(OwnIdentity::Environment) => {
+                from_environment(&self.environment).map(for_a_while)
+            }
+            Origin::Own(identity) => self.provided(*identity, ctx.now()).await,
         }
     }
 
-    /// Exchanges the manager's token for a role's credentials.
-    async fn assume(
-        &self,
-        ctx: &Context,
-        role: &str,
-        file: &str,
-        region: &str,
-    ) -> Result<Known, SessionError> {
-        // A small file in memory, which the kubelet renews.
-        let token = std::fs::read_to_string(file)
-            .map_err(|error| SessionError::Missing(format!("the token file {file}: {error}")))?;
-        let mut config = aws_sdk_sts::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .http_client(self.http())
-            .interceptor(BoundedAnswers)
-            .region(Region::new(region.to_owned()))
-            .retry_config(RetryConfig::disabled())
-            .timeout_config(timeouts());
-        // Only the operator of the manager may set the address of STS: the token is sent there.
-        config.set_endpoint_url(self.environment.get(STS_ENDPOINT).map(str::to_owned));
-        let request = aws_sdk_sts::Client::from_conf(config.build())
-            .assume_role_with_web_identity()
-            .role_arn(role)
-            .role_session_name(SESSION_NAME)
-            .web_identity_token(token.trim());
-        let sts = ctx.external("sts", &format!("sts {role} {region}"), &STS_LIMITS);
-        let answer =
-            sts.read("AssumeRoleWithWebIdentity", async { request.send().await.map_err(failure) });
-        let answer = answer.await.map_err(|error| refused(role, error))?;
-        let none = || SessionError::Missing(format!("STS gave no credentials for role {role}"));
-        let given = answer.credentials.ok_or_else(none)?;
-        let expires = Timestamp::from_second(given.expiration.secs())
-            .map_err(|error| SessionError::Failed(ReconcileError::transient(error)))?;
-        let credentials = Credentials::new(
-            given.access_key_id,
-            given.secret_access_key,
-            Some(given.session_token),
-            None,
-            "web identity",
-        );
-        Ok(Known { credentials, until: expires - RENEWED_BEFORE })
+    /// The identity that the place where the manager runs gives it.
+    async fn provided(&self, identity: OwnIdentity, now: Timestamp) -> Result<Known, SessionError> {
+        let credentials = provider(identity, self.http()).provide_credentials().await;
+        let credentials = credentials.map_err(|error| {
+            let why = sdk::error::chain(&error);
+            SessionError::Missing(format!(
+                "the manager gets no identity by {identity:?}: {why}; see controllers.sqs.identity"
+            ))
+        })?;
+        let until = credentials.expiry().map_or(now + KEPT, renewed);
+        Ok(Known { credentials, until })
+    }
+}
+
+/// When credentials with this end are renewed.
+fn renewed(expiry: SystemTime) -> Timestamp {
+    Timestamp::try_from(expiry).map_or(Timestamp::MAX, |expiry| expiry - RENEWED_BEFORE)
+}
+
+/// A role's credentials, as STS gave them.
+fn known(
+    role: &str,
+    answer: Result<Credentials, StsError>,
+    now: Timestamp,
+) -> Result<Known, SessionError> {
+    match answer {
+        Ok(credentials) => {
+            let until = credentials.expiry().map_or(now + KEPT, renewed);
+            Ok(Known { credentials, until })
+        }
+        Err(StsError::Refused(said)) => {
+            Err(SessionError::Missing(format!("role {role} was refused: {said}")))
+        }
+        Err(StsError::Failed(error)) => Err(SessionError::Failed(error)),
+    }
+}
+
+impl Session {
+    /// The account of the session's identity; `None` if there is nobody to ask.
+    ///
+    /// # Errors
+    /// What STS says.
+    pub(super) async fn account(&self, ctx: &Context) -> Result<Option<String>, StsError> {
+        match &self.sts {
+            Some(sts) => sts.account(ctx).await.map(Some),
+            None => Ok(None),
+        }
     }
 }
 
@@ -280,14 +334,5 @@ fn from_environment(environment: &AwsEnvironment) -> Result<Credentials, Session
             "the manager's environment has neither {KEY} and {SECRET_KEY} nor {ROLE} and \
              {TOKEN_FILE}: set spec.credentials, or the manager's environment"
         ))),
-    }
-}
-
-fn refused(role: &str, error: ExternalError<Failure>) -> SessionError {
-    match error.failure() {
-        Some(said) if matches!(said.refusal, Refusal::Denied | Refusal::Rejected) => {
-            SessionError::Missing(format!("role {role} was refused: {said}"))
-        }
-        _ => SessionError::Failed(error.into()),
     }
 }

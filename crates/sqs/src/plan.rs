@@ -4,7 +4,7 @@
 //!             absent ── Create ──▶ ours, as wanted ── Keep
 //!                ▲                       │ changed outside, or the spec changed
 //!  deleted outside└──────────────────────┼── Correct ──▶ as wanted
-//!  another's ── Adopt (if the spec says so), else Foreign: never touched
+//!  nobody's ── Adopt (if the spec says so), else Foreign; another's ── Foreign: never touched
 //! ```
 //!
 //! For a minute after a change SQS may show what was before it
@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::api::QueueStatus;
+use super::api::{DeletionPolicy, Messages, QueueStatus};
 use super::desired::Desired;
-use super::name::OWNER_TAG;
+use super::owner::{OWNER_TAG, Place, Whose};
 
 /// How long SQS may show the state before a change.
 pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(60);
@@ -55,15 +55,17 @@ pub(super) enum Step {
         /// Whether it existed before.
         anew: bool,
     },
-    /// Set our owner tag on a queue of another owner, or of none.
+    /// Set our owner tag on a queue of nobody.
     Adopt {
-        /// The owner before.
+        /// The mark of an earlier object of this name, if it has one.
         from: Option<String>,
     },
     /// Leave it alone: it has another owner, or none.
     Foreign {
         /// That owner.
         owner: Option<String>,
+        /// Whether the spec could adopt it.
+        adoptable: bool,
     },
     /// Correct what differs.
     Correct {
@@ -84,26 +86,28 @@ pub(super) enum Step {
 /// The next step for the queue.
 pub(super) fn plan(
     desired: &Desired,
+    place: &Place<'_>,
     observed: Option<&Observed>,
     status: &QueueStatus,
     now: Timestamp,
 ) -> Step {
     let settles = settles_at(status).filter(|until| now < *until);
     let Some(observed) = observed else {
-        return match (&status.arn, settles) {
-            (Some(_), Some(until)) => Step::Settle { until },
-            (arn, _) => Step::Create { anew: arn.is_some() },
+        return match (status.is_ours(), settles) {
+            (true, Some(until)) => Step::Settle { until },
+            (anew, _) => Step::Create { anew },
         };
     };
-    let owner = observed.tags.get(OWNER_TAG);
-    if owner != Some(&desired.owner) {
-        return match (desired.adopt, owner.cloned()) {
-            (true, from) => Step::Adopt { from },
-            (false, owner) => Step::Foreign { owner },
-        };
+    let mark = observed.tags.get(OWNER_TAG).cloned();
+    match (place.whose(mark.as_deref()), desired.adopt) {
+        (Whose::Ours | Whose::OursByOldMark, _) => {}
+        (Whose::Nobody, true) => return Step::Adopt { from: mark },
+        (Whose::Nobody, false) => return Step::Foreign { owner: mark, adoptable: true },
+        (Whose::Others, _) => return Step::Foreign { owner: mark, adoptable: false },
     }
     let attributes = attribute_changes(desired, observed, status);
-    let tags = tag_changes(desired, observed, status);
+    let mut tags = tag_changes(desired, observed, status);
+    tags.extend(mark_change(place, mark));
     if attributes.is_empty() && tags.is_empty() {
         return Step::Keep;
     }
@@ -125,7 +129,19 @@ pub(super) fn settles_at(status: &QueueStatus) -> Option<Timestamp> {
     status.last_change.as_ref().map(|change| change.0 + SETTLED_AFTER)
 }
 
-fn attribute_changes(desired: &Desired, observed: &Observed, status: &QueueStatus) -> Vec<Change> {
+/// Replaces a mark of ours in the form of earlier versions.
+fn mark_change(place: &Place<'_>, mark: Option<String>) -> Option<Change> {
+    let is_old = place.whose(mark.as_deref()) == Whose::OursByOldMark;
+    let change =
+        |from| Change { name: OWNER_TAG.to_owned(), from, to: Some(place.mark()), drift: false };
+    is_old.then(|| change(mark))
+}
+
+pub(super) fn attribute_changes(
+    desired: &Desired,
+    observed: &Observed,
+    status: &QueueStatus,
+) -> Vec<Change> {
     let differs = |(name, wanted): (&&'static str, &String)| {
         let seen = observed.attributes.get(*name).map(String::as_str).unwrap_or_default();
         (seen != wanted).then(|| Change {
@@ -138,7 +154,11 @@ fn attribute_changes(desired: &Desired, observed: &Observed, status: &QueueStatu
     desired.attributes.iter().filter_map(differs).collect()
 }
 
-fn tag_changes(desired: &Desired, observed: &Observed, status: &QueueStatus) -> Vec<Change> {
+pub(super) fn tag_changes(
+    desired: &Desired,
+    observed: &Observed,
+    status: &QueueStatus,
+) -> Vec<Change> {
     let wrong = desired.tags.iter().filter(|(key, value)| observed.tags.get(*key) != Some(*value));
     let set = wrong.map(|(key, value)| Change {
         name: key.clone(),
@@ -147,7 +167,9 @@ fn tag_changes(desired: &Desired, observed: &Observed, status: &QueueStatus) -> 
         drift: status.tags.get(key) == Some(value),
     });
     // A tag that the spec named before and no longer does is ours to remove.
-    let given_up = status.tags.keys().filter(|key| !desired.tags.contains_key(*key));
+    // Earlier versions recorded the owner's too, which is no tag of the spec.
+    let named = status.tags.keys().filter(|key| *key != OWNER_TAG);
+    let given_up = named.filter(|key| !desired.tags.contains_key(*key));
     let removed = given_up.filter_map(|key| {
         let from = observed.tags.get(key)?.clone();
         Some(Change { name: key.clone(), from: Some(from), to: None, drift: false })
@@ -156,6 +178,24 @@ fn tag_changes(desired: &Desired, observed: &Observed, status: &QueueStatus) -> 
 }
 
 impl Observed {
+    /// The account of its ARN.
+    pub(super) fn account(&self) -> Option<&str> {
+        self.arn()?.split(':').nth(4)
+    }
+
+    /// How many messages it has, about: visible, in flight and delayed.
+    pub(super) fn messages(&self) -> Messages {
+        let count = |name| {
+            let count = self.attributes.get(name).and_then(|count| count.parse().ok());
+            count.unwrap_or_default()
+        };
+        Messages {
+            visible: count("ApproximateNumberOfMessages"),
+            in_flight: count("ApproximateNumberOfMessagesNotVisible"),
+            delayed: count("ApproximateNumberOfMessagesDelayed"),
+        }
+    }
+
     /// Its ARN.
     pub(super) fn arn(&self) -> Option<&String> {
         self.attributes.get("QueueArn")
@@ -194,6 +234,11 @@ pub(super) enum Ending {
         /// The owner now.
         owner: Option<String>,
     },
+    /// It has messages, and the policy is to wait until it has none.
+    NotEmpty {
+        /// How many, about.
+        messages: i64,
+    },
     /// Look again at that time: SQS may not show yet that we created it.
     Settle {
         /// When.
@@ -203,8 +248,8 @@ pub(super) enum Ending {
 
 /// The next step for the queue of an object that is being deleted.
 pub(super) fn ending(
-    owner: &str,
-    orphan: bool,
+    place: &Place<'_>,
+    policy: DeletionPolicy,
     observed: Option<&Observed>,
     status: &QueueStatus,
     now: Timestamp,
@@ -215,11 +260,19 @@ pub(super) fn ending(
             None => Ending::Gone,
         };
     };
-    match observed.tags.get(OWNER_TAG).cloned() {
-        Some(found) if found == owner => Ending::Delete,
-        _ if status.arn.is_none() => Ending::NeverOurs,
-        owner if orphan => Ending::Orphan { owner },
-        owner => Ending::Unmanaged { owner },
+    let owner = observed.tags.get(OWNER_TAG).cloned();
+    let Messages { visible, in_flight, delayed } = observed.messages();
+    let messages = visible + in_flight + delayed;
+    match place.whose(owner.as_deref()) {
+        Whose::Ours | Whose::OursByOldMark
+            if policy == DeletionPolicy::DeleteIfEmpty && messages > 0 =>
+        {
+            Ending::NotEmpty { messages }
+        }
+        Whose::Ours | Whose::OursByOldMark => Ending::Delete,
+        _ if !status.is_ours() => Ending::NeverOurs,
+        _ if policy == DeletionPolicy::OrphanOnUnmanaged => Ending::Orphan { owner },
+        _ => Ending::Unmanaged { owner },
     }
 }
 

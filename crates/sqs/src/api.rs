@@ -71,7 +71,8 @@ use serde_json::json;
 ])))]
 pub struct QueueSpec {
     /// The queue's name in SQS: letters, digits, `-` and `_`, at most 80; `.fifo` is appended to
-    /// that of a FIFO queue if it is missing. Without it `<namespace>-<name>`. Cannot be changed.
+    /// that of a FIFO queue if it is missing. Without it `<namespace>-<name>-<hash>`: the hash is of
+    /// cluster, namespace and name. Cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 80))]
     pub queue_name: Option<String>,
@@ -81,6 +82,13 @@ pub struct QueueSpec {
     /// FIFO queues only: the hash of a message's body is its deduplication id.
     #[serde(default)]
     pub content_based_deduplication: bool,
+    /// FIFO queues only: whether a deduplication id counts in the whole queue or in its message group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deduplication_scope: Option<DeduplicationScope>,
+    /// FIFO queues only: what the limit of messages a second is for. `PerMessageGroup`, which is high
+    /// throughput, needs `deduplicationScope: MessageGroup`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fifo_throughput_limit: Option<FifoThroughputLimit>,
     /// How long a message that was received stays hidden from other consumers.
     #[serde(default = "default_visibility_timeout")]
     #[schemars(range(min = 0, max = 43_200))]
@@ -104,6 +112,14 @@ pub struct QueueSpec {
     /// The queue for messages that were received too often. Without it there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redrive_policy: Option<RedrivePolicy>,
+    /// Which queues may name this one as their dead-letter queue. Without it all of the account may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redrive_allow_policy: Option<RedriveAllowPolicy>,
+    /// The queue's resource policy, as JSON: who else may send or receive, such as SNS, S3 or EventBridge.
+    /// One that is taken out of the spec is removed; one that the spec never had is left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 10_000))]
+    pub policy: Option<String>,
     /// Encryption at rest. Without it the controller leaves encryption as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
@@ -115,19 +131,28 @@ pub struct QueueSpec {
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9-]+$"))]
     pub region: String,
     /// The address of SQS, if not AWS's own for the region: a URL such as
-    /// `https://vpce-1a2b.sqs.eu-west-1.vpce.amazonaws.com`.
+    /// `https://vpce-1a2b.sqs.eu-west-1.vpce.amazonaws.com`. The manager's configuration must list it for
+    /// this namespace. Cannot be changed once the queue is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512), regex(pattern = r"^https?://[^\s@]+$"))]
     pub endpoint: Option<String>,
-    /// The credentials for SQS: exactly one source. Without it, `environment`.
+    /// The credentials for SQS: exactly one source. Without it, what the manager's configuration gives
+    /// this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<CredentialsSource>,
     /// What happens to the queue when this object is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
-    /// Take over an existing queue of that name that does not belong to this object.
+    /// Take over an existing queue of that name that belongs to nobody: it has no owner tag, or that of
+    /// an earlier object of this name.
     #[serde(default)]
     pub adopt: bool,
+    /// What the controller may do with the queue.
+    #[serde(default)]
+    pub management: Management,
+    /// Tells consumers in this namespace where the queue is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<Connection>,
     /// How often the queue is compared with this spec, plus or minus a tenth.
     #[serde(default = "default_interval")]
     #[schemars(range(min = 30, max = 86_400))]
@@ -150,8 +175,16 @@ fn default_interval() -> i32 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RedrivePolicy {
-    /// The dead-letter queue, another Queue of the same namespace.
-    pub queue_ref: QueueRef,
+    /// The dead-letter queue, another Queue of the same namespace. Either this or `queueArn`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_ref: Option<QueueRef>,
+    /// The dead-letter queue by its ARN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 20, max = 256),
+        regex(pattern = r"^arn:[a-z-]+:sqs:[a-z0-9-]+:[0-9]+:[A-Za-z0-9_.-]+$")
+    )]
+    pub queue_arn: Option<String>,
     /// How often a message is received before it goes there.
     #[schemars(range(min = 1, max = 1_000))]
     pub max_receive_count: i32,
@@ -163,6 +196,47 @@ pub struct QueueRef {
     /// Its name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
+}
+
+/// Where a deduplication id counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DeduplicationScope {
+    /// In the whole queue.
+    Queue,
+    /// In the message group.
+    MessageGroup,
+}
+
+/// What the limit of messages a second is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum FifoThroughputLimit {
+    /// The whole queue.
+    PerQueue,
+    /// Each message group: high throughput.
+    PerMessageGroup,
+}
+
+/// Which queues may name a queue as their dead-letter queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RedriveAllowPolicy {
+    /// Who may.
+    pub permission: RedrivePermission,
+    /// With `ByQueue`, the ARNs of those that may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub source_queue_arns: Vec<String>,
+}
+
+/// Who may name a queue as the dead-letter queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RedrivePermission {
+    /// Every queue of the account and region.
+    AllowAll,
+    /// None.
+    DenyAll,
+    /// Those of `sourceQueueArns`.
+    ByQueue,
 }
 
 /// Encryption at rest: exactly one of its fields.
@@ -206,10 +280,15 @@ pub struct CredentialsSource {
     /// `AWS_SESSION_TOKEN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
-    /// A role that the manager assumes with its service account's token.
+    /// A role that the manager assumes with its service account's token. The manager's configuration
+    /// must list it for this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_identity: Option<WebIdentity>,
-    /// The manager's own environment.
+    /// A role that the manager assumes with its own identity. The manager's configuration must list it
+    /// for this namespace, and has its external id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assume_role: Option<AssumeRole>,
+    /// The manager's own identity. The manager's configuration must allow that for this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Environment>,
 }
@@ -229,11 +308,44 @@ pub struct WebIdentity {
     /// The role.
     #[schemars(length(min = 20, max = 2_048))]
     pub role_arn: String,
-    /// The file in the manager's container that holds the token, below `/var/run/secrets/`. Without
-    /// it, `AWS_WEB_IDENTITY_TOKEN_FILE` of the manager's environment.
+    /// The file in the manager's container that holds the token: the one that the manager's
+    /// configuration lists with the role. Without it, that one, or else
+    /// `AWS_WEB_IDENTITY_TOKEN_FILE` of the manager's environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub service_account_token_file: Option<String>,
+}
+
+/// A role that the manager assumes with its own identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AssumeRole {
+    /// The role.
+    #[schemars(length(min = 20, max = 2_048))]
+    pub role_arn: String,
+}
+
+/// What the controller may do with a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Management {
+    /// It creates, corrects and deletes it.
+    #[default]
+    Manage,
+    /// It looks at the queue and says how it differs from the spec, and changes nothing of it. It stays
+    /// when this object is deleted.
+    Observe,
+    /// It does nothing, and asks nothing of SQS. While this object is being deleted, it waits.
+    Pause,
+}
+
+/// Where consumers find out where a queue is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Connection {
+    /// A ConfigMap of the same namespace, which the controller makes, with `QUEUE_URL`, `QUEUE_ARN`,
+    /// `QUEUE_NAME` and `AWS_REGION`. It goes with this object.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub config_map: String,
 }
 
 /// The manager's own environment; it has no settings.
@@ -247,6 +359,8 @@ pub enum DeletionPolicy {
     /// waits and says so.
     #[default]
     Delete,
+    /// It is deleted once it has no messages; until then the object waits.
+    DeleteIfEmpty,
     /// It is left alone, with its tags.
     Retain,
     /// It is deleted, unless its owner tag was removed or changed outside: then it is left alone.
@@ -266,6 +380,21 @@ pub struct QueueStatus {
     /// Its region; recorded before the queue is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
+    /// Its address, if it is not AWS's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The account that it is in. From then on it is looked for in no other, and at no other address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// Whether it was only observed, so that it never was this object's.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub observed: bool,
+    /// The Secret that a finalizer holds for this object, until its queue needs it no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// The ConfigMap that tells consumers where the queue is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<String>,
     /// Its URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
@@ -304,6 +433,17 @@ pub struct QueueStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "sdk::schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+impl QueueStatus {
+    /// Whether the queue is known to exist and to be this object's.
+    pub(super) fn is_ours(&self) -> bool {
+        self.arn.is_some() && !self.observed
+    }
 }
 
 /// Numbers of messages, of which SQS says that they are approximate.

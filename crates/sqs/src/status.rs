@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
-use super::api::{Messages, Queue, QueueStatus};
-use super::desired::{Desired, InvalidSpec};
+use super::api::{Management, Queue, QueueStatus};
+use super::desired::Desired;
+use super::invalid::InvalidSpec;
 use super::plan::Observed;
 use super::schedule;
 
@@ -46,7 +47,7 @@ pub(super) enum Outcome {
         /// When to look again.
         recheck: Recheck,
     },
-    /// The queue is as desired.
+    /// The queue is as desired, or observed only.
     Synced {
         /// The queue.
         observed: Observed,
@@ -54,7 +55,18 @@ pub(super) enum Outcome {
         changed: bool,
         /// Whether somebody else had changed or deleted it.
         drifted: bool,
+        /// What it lacks all the same.
+        lack: Option<Lack>,
     },
+}
+
+/// What a queue that is otherwise as desired lacks, for a reason outside of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lack {
+    /// Why, as one word.
+    pub(super) reason: &'static str,
+    /// Why, what it is about, and what to do.
+    pub(super) message: String,
 }
 
 /// How often the queue is compared with its spec.
@@ -118,12 +130,15 @@ pub(super) fn status(
     let generation = queue.metadata.generation;
     let (ready, synced, reason, message, invalid) = match outcome {
         Outcome::Invalid(invalid) => {
-            (before.arn.is_some(), false, "Invalid", invalid.to_string(), true)
+            (before.is_ours(), false, "Invalid", invalid.to_string(), true)
         }
         Outcome::Blocked { reason, message, ready, .. } => {
             (*ready, false, *reason, message.clone(), false)
         }
-        Outcome::Synced { .. } => {
+        Outcome::Synced { lack: Some(Lack { reason, message }), .. } => {
+            (true, false, *reason, message.clone(), false)
+        }
+        Outcome::Synced { lack: None, .. } => {
             let name = desired.map(|desired| desired.name.as_str()).unwrap_or_default();
             let message = format!("queue {name} in {} is as the spec says", queue.spec.region);
             (true, true, "Synced", message, false)
@@ -137,9 +152,14 @@ pub(super) fn status(
         conditions: conditions(findings, &before.conditions, generation, now),
         ..before
     };
-    if let (Outcome::Synced { observed, changed, drifted }, Some(desired)) = (outcome, desired) {
+    if let (Outcome::Synced { observed, changed, drifted, .. }, Some(desired)) = (outcome, desired)
+    {
         seen(&mut status, observed, desired);
         status.region = Some(queue.spec.region.clone());
+        status.endpoint.clone_from(&queue.spec.endpoint);
+        status.account = observed.account().map(str::to_owned);
+        status.observed = queue.spec.management == Management::Observe;
+        status.config_map = queue.spec.connection.as_ref().map(|to| to.config_map.clone());
         status.last_checked = Some(whole_seconds(now));
         status.drifts += i64::from(*drifted);
         if *changed {
@@ -151,7 +171,6 @@ pub(super) fn status(
 
 fn seen(status: &mut QueueStatus, observed: &Observed, desired: &Desired) {
     let attribute = |name: &str| observed.attributes.get(name).cloned();
-    let count = |name| attribute(name).and_then(|count| count.parse().ok()).unwrap_or_default();
     status.queue_name = Some(desired.name.clone());
     status.url = Some(observed.url.clone());
     status.arn = observed.arn().cloned();
@@ -165,11 +184,7 @@ fn seen(status: &mut QueueStatus, observed: &Observed, desired: &Desired) {
         .keys()
         .filter_map(|key| Some((key.clone(), observed.tags.get(key)?.clone())))
         .collect();
-    status.messages = Some(Messages {
-        visible: count("ApproximateNumberOfMessages"),
-        in_flight: count("ApproximateNumberOfMessagesNotVisible"),
-        delayed: count("ApproximateNumberOfMessagesDelayed"),
-    });
+    status.messages = Some(observed.messages());
 }
 
 /// Whether `after` is worth a write. Numbers of messages and times of checks alone are not; they are

@@ -23,7 +23,9 @@ pub(super) async fn record(
         let warning = match &outcome {
             Outcome::Invalid(invalid) => Some(("Invalid", invalid.to_string())),
             Outcome::Blocked { reason, message, .. } => Some((*reason, message.clone())),
-            Outcome::Synced { .. } => None,
+            Outcome::Synced { lack, .. } => {
+                lack.as_ref().map(|lack| (lack.reason, lack.message.clone()))
+            }
         };
         if let Some((reason, note)) = warning.filter(|_| says_something_new(before, &after)) {
             ctx.publish(Event::warning(queue, reason, "Reconcile", note)).await;

@@ -40,12 +40,16 @@ fn millis(duration: Duration) -> i64 {
 
 /// A number from 0 to 1 that the uid gives; another for each `salt`.
 fn fraction(uid: &str, salt: u64) -> f64 {
+    (mixed(uid, salt) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// A hash of a text; another for each `salt`.
+pub(super) fn mixed(text: &str, salt: u64) -> u64 {
     // FNV-1a mixes its high bits badly, so the finaliser of splitmix64 follows.
-    let mut hash = uid_hash(uid) ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut hash = uid_hash(text) ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^= hash >> 31;
-    (hash >> 11) as f64 / (1_u64 << 53) as f64
+    hash ^ (hash >> 31)
 }
 
 #[cfg(test)]

@@ -1,0 +1,202 @@
+//! Carries the plan out, step by step, and looks at queues that are only observed. Shell.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use sdk::{Event, ReconcileError};
+
+use super::api::{Queue, QueueStatus};
+use super::desired::Desired;
+use super::owner::{OWNER_TAG, Place, Whose};
+use super::plan::{Observed, Step, attribute_changes, plan, tag_changes};
+use super::requests::{Requests, Stop, WAIT, announce, other_account};
+use super::status::{Lack, Outcome, Recheck, intent};
+
+/// Steps of one reconcile: create, adopt, correct, and a last check.
+const MAX_STEPS: usize = 4;
+
+/// One queue on its way to the desired state.
+pub(super) struct Bringing<'a, 'q> {
+    pub(super) turn: Requests<'a>,
+    pub(super) queue: &'q mut Queue,
+    pub(super) place: &'a Place<'a>,
+    pub(super) desired: &'a Desired,
+    pub(super) changed: bool,
+    pub(super) drifted: bool,
+}
+
+impl Bringing<'_, '_> {
+    /// Looks at the queue, and says how it differs from the desired state.
+    pub(super) async fn observe(self) -> Result<Outcome, Stop> {
+        let name = &self.desired.name;
+        let Some(observed) = self.seen().await? else {
+            let message = format!(
+                "there is no queue {name} to observe: create it, or set spec.management to Manage"
+            );
+            return Err(Stop::blocked("QueueMissing", message, Recheck::NextCheck));
+        };
+        let status = QueueStatus::default();
+        let attributes = attribute_changes(self.desired, &observed, &status);
+        let tags = tag_changes(self.desired, &observed, &status);
+        let differing: Vec<_> =
+            attributes.iter().chain(&tags).map(|change| change.name.as_str()).collect();
+        let lack = (!differing.is_empty()).then(|| {
+            let message = format!(
+                "queue {name} differs from the spec in {}; spec.management is Observe, so it is left \
+                 alone",
+                differing.join(", ")
+            );
+            Lack { reason: "Differs", message }
+        });
+        Ok(Outcome::Synced { observed, changed: false, drifted: false, lack })
+    }
+
+    /// The queue as SQS shows it, if it is where it was made.
+    async fn seen(&self) -> Result<Option<Observed>, Stop> {
+        let known = self.queue.status.as_ref().and_then(|status| status.url.clone());
+        let seen = self.turn.observe(known.as_ref(), &self.desired.name).await?;
+        self.in_place(seen.as_ref())?;
+        Ok(seen)
+    }
+
+    /// The account in which the queue was made.
+    fn pinned(&self) -> Option<&str> {
+        let status = self.queue.status.as_ref().filter(|status| status.is_ours());
+        status.and_then(|status| status.account.as_deref())
+    }
+
+    fn in_place(&self, seen: Option<&Observed>) -> Result<(), Stop> {
+        match (self.pinned(), seen.and_then(Observed::account)) {
+            (Some(pinned), Some(found)) if pinned != found => {
+                Err(other_account(pinned, found, &self.desired.name))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Brings the queue to the desired state.
+    pub(super) async fn run(mut self) -> Result<Outcome, Stop> {
+        let mut seen = self.seen().await?;
+        for _ in 0..MAX_STEPS {
+            let status = self.queue.status.clone().unwrap_or_default();
+            match plan(self.desired, self.place, seen.as_ref(), &status, self.turn.now) {
+                Step::Create { anew } => seen = Some(self.create(anew).await?),
+                Step::Adopt { from } => seen = self.adopt(seen, from).await?,
+                Step::Foreign { owner, adoptable } => {
+                    return Err(self.foreign(owner, adoptable));
+                }
+                Step::Correct { attributes, tags } => {
+                    let Some(found) = seen else { break };
+                    let name = &self.desired.name;
+                    let changes = self.turn.change(&found, name, &attributes, &tags).await;
+                    changes.map_err(Stop::while_ready)?;
+                    for changes in [&attributes, &tags] {
+                        announce(self.turn.ctx, self.queue, name, changes).await;
+                        self.drifted |= changes.iter().any(|change| change.drift);
+                    }
+                    self.changed = true;
+                    seen = Some(found.with(&attributes, &tags));
+                }
+                Step::Settle { until } => return Err(self.settling(until, seen.is_some())),
+                Step::Keep => {
+                    let Some(observed) = seen else { break };
+                    let Self { changed, drifted, .. } = self;
+                    return Ok(Outcome::Synced { observed, changed, drifted, lack: None });
+                }
+            }
+        }
+        Err(self.settling(self.turn.now + WAIT, false))
+    }
+
+    /// Creates the queue, then looks at it: SQS also accepts a queue of that name that exists already,
+    /// and that one may have another owner.
+    async fn create(&mut self, anew: bool) -> Result<Observed, Stop> {
+        self.intend().await?;
+        let (turn, name) = (&self.turn, &self.desired.name);
+        if let Some(pinned) = self.pinned() {
+            turn.in_account(pinned, name).await?;
+        }
+        let url = turn.create(self.desired, self.place.mark()).await?;
+        let Some(found) = turn.observe(url.as_ref(), name).await? else {
+            return Err(self.settling(turn.now + WAIT, false));
+        };
+        self.in_place(Some(&found))?;
+        let mark = found.tags.get(OWNER_TAG).map(String::as_str);
+        if self.place.whose(mark) == Whose::Ours {
+            let region = &self.queue.spec.region;
+            let event = if anew {
+                let note =
+                    format!("queue {name} in {region} was deleted outside: created it again");
+                Event::warning(&*self.queue, "Recreated", "Create", note)
+            } else {
+                let note = format!("created queue {name} in {region}");
+                Event::normal(&*self.queue, "Created", "Create", note)
+            };
+            turn.ctx.publish(event).await;
+        }
+        self.changed = true;
+        self.drifted |= anew;
+        Ok(found)
+    }
+
+    /// Records the name and the region of the queue before it is created.
+    async fn intend(&mut self) -> Result<(), Stop> {
+        let known = self.queue.status.as_ref().is_some_and(|status| status.queue_name.is_some());
+        if known {
+            return Ok(());
+        }
+        let status = intent(self.queue, self.desired, self.turn.now);
+        let intended = Queue { status: Some(status), ..self.queue.clone() };
+        match self.turn.ctx.update_status(&intended).await? {
+            Some(queue) => *self.queue = queue,
+            None => {
+                let gone = format!("Queue {} is gone", self.queue.name_any());
+                return Err(Stop::Error(ReconcileError::conflict(gone)));
+            }
+        }
+        Ok(())
+    }
+
+    async fn adopt(
+        &mut self,
+        seen: Option<Observed>,
+        from: Option<String>,
+    ) -> Result<Option<Observed>, Stop> {
+        let Some(mut found) = seen else { return Ok(None) };
+        self.intend().await?;
+        let (name, owner) = (&self.desired.name, self.place.mark());
+        let tag = (OWNER_TAG.to_owned(), owner.clone());
+        self.turn.tag(&found, name, vec![tag]).await?;
+        let from = from.filter(|owner| !owner.is_empty());
+        let from =
+            from.map_or_else(|| "without an owner".to_owned(), |owner| format!("of {owner}"));
+        let note = format!("adopted queue {name}, which was {from}");
+        self.turn.ctx.publish(Event::normal(&*self.queue, "Adopted", "Adopt", note)).await;
+        found.tags.insert(OWNER_TAG.to_owned(), owner);
+        self.changed = true;
+        Ok(Some(found))
+    }
+
+    fn foreign(&self, owner: Option<String>, adoptable: bool) -> Stop {
+        let name = &self.desired.name;
+        let whose = match owner {
+            Some(owner) => format!("belongs to {owner} by its tag {OWNER_TAG}"),
+            None => format!("has no tag {OWNER_TAG}"),
+        };
+        let fix = if adoptable {
+            "set spec.adopt to take it over, or delete this Queue".to_owned()
+        } else {
+            "remove that tag and set spec.adopt to take it over, or delete this Queue".to_owned()
+        };
+        let message = format!("queue {name} exists and {whose}: {fix}");
+        Stop::blocked("NotOwned", message, Recheck::NextCheck)
+    }
+
+    fn settling(&self, until: Timestamp, ready: bool) -> Stop {
+        let name = &self.desired.name;
+        let message = format!(
+            "queue {name} was changed within the last minute, which SQS does not show everywhere yet"
+        );
+        let stop = Stop::blocked("Settling", message, Recheck::At(until));
+        if ready { stop.while_ready() } else { stop }
+    }
+}

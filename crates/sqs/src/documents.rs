@@ -1,0 +1,186 @@
+//! The attributes of a queue that are JSON: policies, in one spelling. SQS returns some of them in
+//! another spelling than it was given. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::api::{QueueSpec, QueueStatus, RedriveAllowPolicy, RedrivePermission};
+use super::invalid::InvalidSpec;
+
+/// The attribute that holds the dead-letter queue.
+pub(super) const REDRIVE_POLICY: &str = "RedrivePolicy";
+/// The attribute that says whose dead-letter queue a queue may be.
+pub(super) const REDRIVE_ALLOW_POLICY: &str = "RedriveAllowPolicy";
+/// The attribute that holds the resource policy.
+pub(super) const POLICY: &str = "Policy";
+
+/// What every queue of the account may do by default.
+const ALLOW_ALL: &str = r#"{"redrivePermission":"allowAll"}"#;
+
+/// The policies of the spec. One that the spec had before and has no longer is reset.
+///
+/// # Errors
+/// If one cannot be used.
+pub(super) fn attributes(
+    spec: &QueueSpec,
+    status: &QueueStatus,
+) -> Result<BTreeMap<&'static str, String>, InvalidSpec> {
+    let had = |name: &str| status.attributes.get(name).is_some_and(|value| !value.is_empty());
+    let allow = match &spec.redrive_allow_policy {
+        Some(policy) => Some(redrive_allow(policy)?),
+        None => had(REDRIVE_ALLOW_POLICY).then(|| ALLOW_ALL.to_owned()),
+    };
+    let policy = match &spec.policy {
+        Some(text) => Some(resource_policy(text)?),
+        None => had(POLICY).then(String::new),
+    };
+    let found = [(REDRIVE_ALLOW_POLICY, allow), (POLICY, policy)];
+    Ok(found.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+}
+
+/// The redrive policy to this dead-letter queue.
+pub(super) fn redrive(arn: &str, max_receive_count: i32) -> String {
+    format!(r#"{{"deadLetterTargetArn":"{arn}","maxReceiveCount":{max_receive_count}}}"#)
+}
+
+fn redrive_allow(policy: &RedriveAllowPolicy) -> Result<String, InvalidSpec> {
+    let permission = match policy.permission {
+        RedrivePermission::AllowAll => "allowAll",
+        RedrivePermission::DenyAll => "denyAll",
+        RedrivePermission::ByQueue => "byQueue",
+    };
+    let mut arns = policy.source_queue_arns.clone();
+    let by_queue = policy.permission == RedrivePermission::ByQueue;
+    if by_queue == arns.is_empty() {
+        return Err(InvalidSpec::Sources);
+    }
+    arns.sort();
+    let document = if by_queue {
+        json!({"redrivePermission": permission, "sourceQueueArns": arns})
+    } else {
+        json!({"redrivePermission": permission})
+    };
+    Ok(document.to_string())
+}
+
+fn resource_policy(text: &str) -> Result<String, InvalidSpec> {
+    match serde_json::from_str(text) {
+        Ok(policy @ Value::Object(_)) => Ok(one_spelling(None, policy).to_string()),
+        Ok(_) => Err(InvalidSpec::Policy { why: "it is another value".to_owned() }),
+        Err(error) => Err(InvalidSpec::Policy { why: error.to_string() }),
+    }
+}
+
+/// The attribute as SQS shows it, in the spelling of this module.
+pub(super) fn normalised(name: &str, value: String) -> String {
+    let Ok(mut document) = serde_json::from_str::<Value>(&value) else { return value };
+    match name {
+        REDRIVE_POLICY => {
+            // The count is a number or text, as it was given.
+            let count = match &document["maxReceiveCount"] {
+                Value::String(count) => count.parse().ok(),
+                count => count.as_i64().and_then(|count| i32::try_from(count).ok()),
+            };
+            match (document["deadLetterTargetArn"].as_str(), count) {
+                (Some(arn), Some(count)) => redrive(arn, count),
+                _ => value,
+            }
+        }
+        REDRIVE_ALLOW_POLICY => {
+            if let Some(arns) = document["sourceQueueArns"].as_array_mut() {
+                arns.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
+            }
+            document.to_string()
+        }
+        POLICY => one_spelling(None, document).to_string(),
+        _ => value,
+    }
+}
+
+/// A list of one is its element, except for statements; an account as a principal is its root's ARN.
+fn one_spelling(key: Option<&str>, value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let spelt = map.into_iter().map(|(key, value)| {
+                let value = one_spelling(Some(&key), value);
+                (key, value)
+            });
+            Value::Object(spelt.collect::<Map<_, _>>())
+        }
+        Value::Array(mut items) if items.len() == 1 && key != Some("Statement") => {
+            one_spelling(key, items.remove(0))
+        }
+        Value::Array(items) => {
+            Value::Array(items.into_iter().map(|item| one_spelling(key, item)).collect())
+        }
+        Value::String(text) if key == Some("AWS") && is_account(&text) => {
+            Value::String(format!("arn:aws:iam::{text}:root"))
+        }
+        other => other,
+    }
+}
+
+fn is_account(text: &str) -> bool {
+    text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_document_has_one_spelling() {
+        for (name, one, other) in [
+            (
+                REDRIVE_POLICY,
+                r#"{"maxReceiveCount": "5", "deadLetterTargetArn": "arn:x"}"#,
+                r#"{"deadLetterTargetArn":"arn:x","maxReceiveCount":5}"#,
+            ),
+            (
+                REDRIVE_ALLOW_POLICY,
+                r#"{"sourceQueueArns": ["b", "a"], "redrivePermission": "byQueue"}"#,
+                r#"{"redrivePermission":"byQueue","sourceQueueArns":["a","b"]}"#,
+            ),
+            (
+                POLICY,
+                r#"{"Version": "2012-10-17", "Statement": [{"Action": ["sqs:SendMessage"],
+                    "Principal": {"AWS": ["123456789012"]}}]}"#,
+                r#"{"Statement":[{"Action":"sqs:SendMessage","Principal":{"AWS":"arn:aws:iam::123456789012:root"}}],"Version":"2012-10-17"}"#,
+            ),
+            ("DelaySeconds", "5", "5"),
+            (POLICY, "not JSON", "not JSON"),
+        ] {
+            assert_eq!(normalised(name, one.to_owned()), other);
+            assert_eq!(normalised(name, other.to_owned()), other);
+        }
+    }
+
+    #[test]
+    fn a_policy_that_the_spec_gives_up_is_reset_and_others_are_left_alone() {
+        let spec = |more: Value| -> QueueSpec {
+            let mut spec = json!({"region": "eu-west-1"});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            serde_json::from_value(spec).unwrap()
+        };
+        let nothing = QueueStatus::default();
+        assert!(attributes(&spec(json!({})), &nothing).unwrap().is_empty());
+        let wanted = json!({"policy": "{}", "redriveAllowPolicy": {"permission": "DenyAll"}});
+        let wanted = attributes(&spec(wanted), &nothing).unwrap();
+        let named = wanted.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let before = QueueStatus { attributes: named.collect(), ..nothing };
+        let reset = attributes(&spec(json!({})), &before).unwrap();
+        assert_eq!(
+            reset,
+            [(POLICY, String::new()), (REDRIVE_ALLOW_POLICY, ALLOW_ALL.into())].into()
+        );
+        for bad in [
+            json!({"policy": "[]"}),
+            json!({"policy": "{"}),
+            json!({"redriveAllowPolicy": {"permission": "ByQueue"}}),
+            json!({"redriveAllowPolicy": {"permission": "AllowAll", "sourceQueueArns": ["a"]}}),
+        ] {
+            assert!(attributes(&spec(bad.clone()), &before).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Holds the Secret of a Queue's credentials by a finalizer until its queue needs it no longer: else the
+//! deletion of a namespace takes the Secret first, and the queue can never be deleted. Shell.
+//!
+//! Each Queue has a finalizer of its own on the Secret, by its uid, so that Queues which end at one time
+//! need not agree who is the last.
+//!
+//! ```text
+//!   status: secret ▶ finalizer on the Secret … queue ends ▶ status: no name ▶ finalizer off ▶ object gone
+//! ```
+//! A crash between any two of these leaves no finalizer behind: the name of the Secret is recorded
+//! first, and forgotten with the object.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use sdk::{Context, Event, ReconcileError};
+use serde_json::json;
+
+use super::api::{Queue, QueueStatus};
+use sdk::refusal::{is_gone, refusal};
+
+/// The most Queues of which is remembered that they hold their Secret. Beyond it, all are looked at anew.
+const MAX_SEEN: usize = 10_000;
+
+/// Which Queues hold which Secret, as far as this process has seen it.
+#[derive(Debug, Default)]
+pub(super) struct Held(Mutex<HashSet<(String, String)>>);
+
+impl Held {
+    fn has(&self, uid: &str, secret: &str) -> bool {
+        let held = self.0.lock().expect("no holder of this lock panics");
+        held.contains(&(uid.to_owned(), secret.to_owned()))
+    }
+
+    fn note(&self, uid: &str, secret: &str) {
+        let mut held = self.0.lock().expect("no holder of this lock panics");
+        if held.len() >= MAX_SEEN {
+            held.clear();
+        }
+        held.insert((uid.to_owned(), secret.to_owned()));
+    }
+
+    fn forget(&self, uid: &str, secret: &str) {
+        let mut held = self.0.lock().expect("no holder of this lock panics");
+        held.remove(&(uid.to_owned(), secret.to_owned()));
+    }
+
+    /// Holds the Secret that the Queue uses, if it uses one, and lets go of the one before. `queue` is
+    /// updated to the object as it is then.
+    pub(super) async fn hold(
+        &self,
+        ctx: &Context,
+        queue: &mut Queue,
+        wanted: Option<&str>,
+    ) -> Result<(), ReconcileError> {
+        let recorded = queue.status.as_ref().and_then(|status| status.secret.clone());
+        let uid = queue.uid().unwrap_or_default();
+        if recorded.as_deref() == wanted && wanted.is_none_or(|secret| self.has(&uid, secret)) {
+            return Ok(());
+        }
+        if recorded.is_some() && recorded.as_deref() != wanted {
+            self.release(ctx, queue).await?;
+        }
+        let found = match wanted {
+            Some(name) => read(ctx, queue, name).await?,
+            None => None,
+        };
+        // One that does not exist, or is going, cannot be held: opening a session says so.
+        let wanted = found.as_ref().and(wanted);
+        if recorded.as_deref() != wanted {
+            remember(ctx, queue, wanted).await?;
+        }
+        let (Some(secret), Some(name)) = (found, wanted) else { return Ok(()) };
+        let held = secret.finalizers().contains(&finalizer(&uid));
+        if held || add(ctx, queue, &secret).await? {
+            self.note(&uid, name);
+        }
+        Ok(())
+    }
+
+    /// Lets go of the Secret that the Queue holds, if it holds one.
+    pub(super) async fn release(&self, ctx: &Context, queue: &Queue) -> Result<(), ReconcileError> {
+        let Some(name) = queue.status.as_ref().and_then(|status| status.secret.as_ref()) else {
+            return Ok(());
+        };
+        let uid = queue.uid().unwrap_or_default();
+        self.forget(&uid, name);
+        let Some(secret) = read(ctx, queue, name).await? else { return Ok(()) };
+        let own = finalizer(&uid);
+        if !secret.finalizers().contains(&own) {
+            return Ok(());
+        }
+        let others = secret.finalizers().iter().filter(|found| **found != own);
+        match set(ctx, queue, &secret, others.cloned().collect()).await {
+            Err(error) if is_gone(&error) => Ok(()),
+            answer => Ok(answer?),
+        }
+    }
+}
+
+/// The finalizer of the Queue with this uid.
+fn finalizer(uid: &str) -> String {
+    format!("sqs.leasehold.dev/{uid}")
+}
+
+/// The Secret; `None` if there is none, or we may not read it, which opening a session says.
+async fn read(ctx: &Context, queue: &Queue, name: &str) -> Result<Option<Secret>, ReconcileError> {
+    let secrets: Api<Secret> =
+        Api::namespaced(ctx.client(), &queue.namespace().unwrap_or_default());
+    match secrets.get_opt(name).await {
+        Err(error) if refusal(&error).is_some() => Ok(None),
+        answer => Ok(answer?),
+    }
+}
+
+/// Adds the Queue's finalizer. Returns whether it is there then: an administrator may not have given the
+/// right, and a Secret that is being deleted takes no further ones.
+async fn add(ctx: &Context, queue: &Queue, secret: &Secret) -> Result<bool, ReconcileError> {
+    if secret.metadata.deletion_timestamp.is_some() {
+        return Ok(false);
+    }
+    let own = finalizer(&queue.uid().unwrap_or_default());
+    let finalizers = secret.finalizers().iter().cloned().chain([own]).collect();
+    match set(ctx, queue, secret, finalizers).await {
+        Ok(()) => Ok(true),
+        Err(error) if is_gone(&error) => Ok(false),
+        Err(error) => match refusal(&error) {
+            Some(why) => {
+                let note = format!(
+                    "Secret {} is not held while it is in use: {why}; let the manager patch it",
+                    secret.name_any()
+                );
+                ctx.publish(Event::warning(queue, "SecretNotHeld", "Hold", note)).await;
+                Ok(false)
+            }
+            None => Err(error.into()),
+        },
+    }
+}
+
+/// Replaces the whole list, so the patch carries the resourceVersion at which it was read.
+async fn set(
+    ctx: &Context,
+    queue: &Queue,
+    secret: &Secret,
+    finalizers: Vec<String>,
+) -> Result<(), kube::Error> {
+    let secrets: Api<Secret> =
+        Api::namespaced(ctx.client(), &queue.namespace().unwrap_or_default());
+    let params = PatchParams {
+        field_manager: Some(ctx.field_manager().to_owned()),
+        ..PatchParams::default()
+    };
+    let version = secret.resource_version();
+    let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
+    secrets.patch_metadata(&secret.name_any(), &params, &Patch::Merge(patch)).await.map(drop)
+}
+
+/// Records which Secret the Queue holds.
+async fn remember(
+    ctx: &Context,
+    queue: &mut Queue,
+    secret: Option<&str>,
+) -> Result<(), ReconcileError> {
+    let before = queue.status.clone().unwrap_or_default();
+    let status = QueueStatus { secret: secret.map(str::to_owned), ..before };
+    let recorded = Queue { status: Some(status), ..queue.clone() };
+    match ctx.update_status(&recorded).await? {
+        Some(found) => *queue = found,
+        None => {
+            let gone = format!("Queue {} is gone", queue.name_any());
+            return Err(ReconcileError::conflict(gone));
+        }
+    }
+    Ok(())
+}

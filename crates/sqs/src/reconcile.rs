@@ -1,0 +1,232 @@
+//! The shell of Queue: cache in, plan, SQS and the fenced client out.
+//!
+//! ```text
+//!   finalizer ▶ intent (status: name, region) ▶ CreateQueue with owner tag ▶ status: url, arn
+//! ```
+//! A crash between any two of these repeats nothing and loses nothing: the name is recorded before
+//! the queue exists, its tag says that it is ours, and each request changes only what differs from
+//! the spec.
+
+use aws_sdk_sqs::config::SharedHttpClient;
+use kube::ResourceExt;
+use sdk::{
+    Action, Context, Controller, ControllerSpec, Lifecycle, ObjectKey, ReconcileError, Reconciler,
+};
+use serde_json::Value;
+
+use super::access::{Asked, Settings};
+use super::api::{Management, Queue, QueueRef, QueueStatus};
+use super::bringing::Bringing;
+use super::client::{TO_LOOK, TO_MAKE};
+use super::connection;
+use super::credentials::{Location, Sessions};
+use super::desired::{Desired, Redrive, desired};
+use super::ending;
+use super::environment::AwsEnvironment;
+use super::holding::Held;
+use super::owner::Place;
+use super::record::record;
+use super::referrers::{REFERRERS, by_name, targets};
+use super::requests::{Requests, Stop};
+use super::source::{Source, source};
+use super::status::{Lack, Outcome, Recheck, rests_until};
+use super::{FIELD_MANAGER, FINALIZER};
+
+/// Reconciles Queues.
+#[derive(Debug)]
+pub(super) struct QueueReconciler {
+    sessions: Sessions,
+    held: Held,
+}
+
+/// The controller, with this many workers, over connections of its own.
+///
+/// # Panics
+/// If the settings were not checked.
+pub fn controller(workers: usize, settings: &Value) -> ControllerSpec {
+    let settings = Settings::parse(settings).expect("the configuration was checked");
+    build(workers, Sessions::new(None, AwsEnvironment::of_process(), settings))
+}
+
+/// The controller, with this many workers and settings, over a given HTTP client and environment: for
+/// tests.
+///
+/// # Panics
+/// If the settings have another form.
+pub fn controller_over(
+    workers: usize,
+    http: SharedHttpClient,
+    environment: AwsEnvironment,
+    settings: &Value,
+) -> ControllerSpec {
+    let settings = Settings::parse(settings).expect("a test's settings are valid");
+    build(workers, Sessions::new(Some(http), environment, settings))
+}
+
+fn build(workers: usize, sessions: Sessions) -> ControllerSpec {
+    Controller::for_kind::<Queue>(super::NAME)
+        .index::<Queue>(REFERRERS, targets)
+        // Those that name a queue wait for its ARN; a queue that ends waits for those that name it.
+        .watches::<Queue>(|queue, lookup| {
+            let arn = queue.status.as_ref().and_then(|status| status.arn.clone());
+            let keys = [Some(by_name(queue)), arn].into_iter().flatten();
+            let referrers = keys.flat_map(|key| lookup.indexed::<Queue>(REFERRERS, &key));
+            let target = queue.spec.redrive_policy.as_ref().and_then(|to| to.queue_ref.clone());
+            let target = target.map(|target| (queue.namespace(), target.name));
+            referrers.map(|queue| (queue.namespace(), queue.name_any())).chain(target).collect()
+        })
+        .field_manager(FIELD_MANAGER)
+        .workers(workers)
+        .reconciler(QueueReconciler { sessions, held: Held::default() })
+}
+
+impl Reconciler for QueueReconciler {
+    type Kind = Queue;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(queue) = ctx.get::<Queue>(key.namespace.as_deref(), &key.name)? else {
+            return Ok(Action::Done);
+        };
+        match ctx.finalizer(&*queue, FINALIZER).await? {
+            Lifecycle::Over => Ok(Action::Done),
+            Lifecycle::Ending => ending::end(&self.sessions, &self.held, ctx, &queue).await,
+            Lifecycle::Live(queue) => self.look(ctx, &queue).await,
+        }
+    }
+}
+
+/// The dead-letter queue of a spec.
+#[derive(Debug)]
+enum Target {
+    NotWanted,
+    Known(String),
+    /// It has no ARN yet, or cannot be used; why.
+    Awaited(String),
+}
+
+impl Target {
+    fn redrive(&self) -> Redrive<'_> {
+        match self {
+            Self::NotWanted => Redrive::None,
+            Self::Known(arn) => Redrive::To(arn),
+            Self::Awaited(_) => Redrive::Awaited,
+        }
+    }
+
+    fn arn(&self) -> Option<&str> {
+        match self {
+            Self::Known(arn) => Some(arn),
+            Self::NotWanted | Self::Awaited(_) => None,
+        }
+    }
+
+    /// What a queue lacks that is otherwise as desired.
+    fn lack(&self) -> Option<Lack> {
+        let Self::Awaited(message) = self else { return None };
+        Some(Lack { reason: "RedriveTargetNotReady", message: message.clone() })
+    }
+}
+
+impl QueueReconciler {
+    async fn look(&self, ctx: &Context, queue: &Queue) -> Result<Action, ReconcileError> {
+        let now = ctx.now();
+        if queue.spec.management == Management::Pause {
+            let ready = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
+            let message = "spec.management is Pause: nothing is asked of SQS".to_owned();
+            let (reason, recheck) = ("Paused", Recheck::OnChange);
+            let paused = Outcome::Blocked { reason, message, ready, recheck };
+            return record(ctx, queue, None, None, paused).await;
+        }
+        let (target, place) = (target(ctx, queue)?, Place::of(ctx, queue));
+        let redrive = target.arn();
+        let desired = match desired(queue, &place, target.redrive()) {
+            Ok(desired) => desired,
+            Err(invalid) => {
+                return record(ctx, queue, None, redrive, Outcome::Invalid(invalid)).await;
+            }
+        };
+        if let Some(next) = rests_until(queue, redrive, now) {
+            return Ok(Action::RequeueAfter(next.duration_since(now).unsigned_abs()));
+        }
+        let mut queue = queue.clone();
+        let outcome = match self.bring(ctx, &mut queue, &place, &desired, &target).await {
+            Ok(outcome) => outcome,
+            Err(Stop::Outcome(outcome)) => *outcome,
+            Err(Stop::Error(error)) => return Err(error),
+        };
+        record(ctx, &queue, Some(&desired), redrive, outcome).await
+    }
+
+    /// Brings the queue to the desired state. `queue` is updated to the object as it is then.
+    async fn bring(
+        &self,
+        ctx: &Context,
+        queue: &mut Queue,
+        place: &Place<'_>,
+        desired: &Desired,
+        target: &Target,
+    ) -> Result<Outcome, Stop> {
+        let now = ctx.now();
+        let invalid = |invalid| Stop::Outcome(Box::new(Outcome::Invalid(invalid)));
+        let source = source(&queue.spec).map_err(invalid)?;
+        let secret = match &source {
+            Source::Secret(name) => Some(name.clone()),
+            _ => None,
+        };
+        self.held.hold(ctx, queue, secret.as_deref()).await?;
+        let spec = queue.spec.clone();
+        let location = Location { region: &spec.region, endpoint: spec.endpoint.as_deref() };
+        let asked = Asked::of(place, &desired.name, location.endpoint, source);
+        let is_made = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
+        let requests = if is_made { TO_LOOK } else { TO_MAKE };
+        let session = self.sessions.open(ctx, &asked, location, requests).await;
+        let session = session.map_err(|error| Stop::no_session(error, now))?;
+        let origin = session.origin.clone();
+        let turn = Requests { ctx, session, now };
+        let bringing = Bringing { turn, queue, place, desired, changed: false, drifted: false };
+        let outcome = match spec.management {
+            Management::Observe => bringing.observe().await,
+            Management::Manage | Management::Pause => bringing.run().await,
+        };
+        if matches!(&outcome, Err(Stop::Outcome(blocked))
+            if matches!(**blocked, Outcome::Blocked { reason: "AccessDenied", .. }))
+        {
+            self.sessions.forget(&origin);
+        }
+        let outcome = outcome?;
+        let Outcome::Synced { observed, changed, drifted, lack } = outcome else {
+            return Ok(outcome);
+        };
+        let connection = connection::tell(ctx, queue, &desired.name, &observed).await?;
+        let lack = lack.or_else(|| target.lack()).or(connection);
+        Ok(Outcome::Synced { observed, changed, drifted, lack })
+    }
+}
+
+/// The dead-letter queue of the spec.
+fn target(ctx: &Context, queue: &Queue) -> Result<Target, ReconcileError> {
+    let Some(policy) = &queue.spec.redrive_policy else { return Ok(Target::NotWanted) };
+    if let Some(arn) = &policy.queue_arn {
+        return Ok(Target::Known(arn.clone()));
+    }
+    let Some(QueueRef { name }) = &policy.queue_ref else { return Ok(Target::NotWanted) };
+    let Some(target) = ctx.get::<Queue>(queue.namespace().as_deref(), name)? else {
+        let why = format!("Queue {name} of spec.redrivePolicy does not exist: create it");
+        return Ok(Target::Awaited(why));
+    };
+    if target.spec.fifo != queue.spec.fifo {
+        let why = format!(
+            "Queue {name} of spec.redrivePolicy and this one must both be FIFO queues, or neither: \
+             name another"
+        );
+        return Ok(Target::Awaited(why));
+    }
+    match target.status.as_ref().and_then(|status| status.arn.clone()) {
+        Some(arn) => Ok(Target::Known(arn)),
+        None => {
+            let why =
+                format!("Queue {name} of spec.redrivePolicy has no ARN yet: see its conditions");
+            Ok(Target::Awaited(why))
+        }
+    }
+}
