@@ -35,7 +35,6 @@ mod assemble;
 mod builtin;
 #[cfg(feature = "cli")]
 pub mod cli;
-pub mod clock;
 pub mod config;
 pub mod crds;
 mod error;
@@ -58,6 +57,9 @@ mod workload;
 
 #[doc = include_str!("../MIGRATING.md")]
 pub mod migrating {}
+
+/// The clocks of the system.
+pub use ::clock;
 
 pub use crate::crds::crds;
 pub use crate::error::Error;

@@ -192,8 +192,9 @@ impl Member {
         let [installation, namespace, by] = ["i", "n", "b"].map(str::to_owned);
         let marker = Some(Marker { fleet, installation, namespace, by, claim });
         let providers = vec![provider];
+        let of = (&metrics, Arc::default());
         let spawned =
-            Registry::spawn(providers, Probing::On, marker, stop.clone(), &metrics, clock.clone());
+            Registry::spawn(providers, Probing::On, marker, stop.clone(), of, clock.clone());
         let mut clusters = spawned.unwrap();
         clusters.ready().await.unwrap();
         Self { clusters, metrics, fleet: sender, clock, _stop: stop.drop_guard() }

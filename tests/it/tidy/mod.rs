@@ -42,6 +42,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("telemetry", &[]),
     ("apiserver", &[]),
+    ("clock", &["model"]),
     ("sharding", &["model"]),
     ("clusters", &["model"]),
     ("listwatch", &["model"]),
@@ -70,6 +71,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         &[
             "admin",
             "apiserver",
+            "clock",
             "clusters",
             "controllers",
             "demo",
