@@ -1,4 +1,5 @@
 //! The members, the network between them and home, and an engine that drains what it must.
+#![expect(clippy::disallowed_methods, reason = "it measures how long steps and plans take")]
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};

@@ -27,6 +27,9 @@ use crate::{LeaseTimings, lease};
 /// How often loads alone are a reason to plan again.
 const LOADS_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The states of Leases.
+type States = [(MemberId, LeaseState)];
+
 /// A plan to be made, anywhere and at any pace.
 #[derive(Debug)]
 pub struct PlanTask {
@@ -136,7 +139,7 @@ impl Planning {
     pub(super) fn holds(
         &self,
         revision: u64,
-    ) -> Option<(&[(MemberId, LeaseState)], Option<Moment>)> {
+    ) -> Option<(&States, Option<Moment>)> {
         let last = self.last.as_ref().filter(|last| last.basis.revision == revision)?;
         Some((&last.basis.states, last.wake))
     }
