@@ -106,6 +106,7 @@ fn unowned(clusters: usize) -> Vec<PlanShard> {
             divisible: weight - 100,
             placement: Placement::Unowned,
             rests: false,
+            before: None,
             preferences: None,
         }
     };

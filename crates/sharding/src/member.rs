@@ -171,6 +171,11 @@ impl Membership {
     }
 }
 
+/// The identity of the process that had that id; perhaps only its beginning, if it is long.
+pub(crate) fn identity_of(id: &MemberId) -> &str {
+    id.as_str().rsplit_once('-').map_or("", |(identity, _)| identity)
+}
+
 fn new_id(identity: &str, rng: &mut fastrand::Rng) -> MemberId {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let suffix: String =

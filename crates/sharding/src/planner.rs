@@ -118,6 +118,8 @@ pub struct PlanShard {
     /// Whether it stays where it is for now: its cluster has just left an owner that did not reach it, or
     /// its owner has lacked the cluster for a moment only.
     pub rests: bool,
+    /// If it has no owner: the member whose process had it last, under another id.
+    pub before: Option<MemberId>,
     /// Where people want it; `None` if anywhere.
     pub preferences: Option<Arc<Preferences>>,
 }

@@ -36,6 +36,7 @@ impl Pool {
             divisible: 0,
             placement: Placement::Unowned,
             rests: false,
+            before: None,
             preferences: None,
         };
         Self {
@@ -109,6 +110,7 @@ impl Pool {
             divisible: 0,
             placement: place.clone(),
             rests: false,
+            before: None,
             preferences: None,
         };
         self.shards.extend(made.into_iter().map(shard));
@@ -216,6 +218,7 @@ fn a_map_that_is_full_splits_no_further() {
             divisible: 1,
             placement: Placement::Settled("m-0".parse().unwrap()),
             rests: false,
+            before: None,
             preferences: None,
         })
         .collect();
@@ -248,6 +251,7 @@ fn split_of(shards: &[(u32, u32)]) -> Option<usize> {
         divisible: 0,
         placement: Placement::Settled(owner.clone()),
         rests: false,
+        before: None,
         preferences: None,
     };
     let plan: Vec<PlanShard> = (0..shards.len()).map(shard).collect();

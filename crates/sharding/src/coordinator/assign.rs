@@ -88,15 +88,27 @@ impl Coordinator {
         let mut placing = view.policies.placing(members);
         let mut shards = Vec::new();
         let mut owned = Vec::new();
-        for (shard, placement, owner) in drafts.values().flat_map(|draft| draft.planned(peers)) {
-            let id = shard.clone();
-            let waits = |owner| self.resting.waits(&id.cluster, owner, now);
-            let rests = self.resting.rests(&id.cluster, now) || owner.is_some_and(waits);
-            let preferences = placing.of(&id);
-            let weight = weight::BASE;
-            shards.push(PlanShard { id, weight, divisible: 0, placement, rests, preferences });
-            let can_report = owner.is_some_and(|owner| peers.states.get(owner) == Some(&Fresh));
-            owned.push(OwnedShard { shard, owner, can_report });
+        for draft in drafts.values() {
+            for (shard, placement, owner) in draft.planned(peers) {
+                let id = shard.clone();
+                let waits = |owner| self.resting.waits(&id.cluster, owner, now);
+                let rests = self.resting.rests(&id.cluster, now) || owner.is_some_and(waits);
+                let former = owner.is_none().then(|| draft.last_owner(&id)).flatten();
+                let before = former.and_then(|former| peers.successor(former)).cloned();
+                let preferences = placing.of(&id);
+                let weight = weight::BASE;
+                shards.push(PlanShard {
+                    id,
+                    weight,
+                    divisible: 0,
+                    placement,
+                    rests,
+                    before,
+                    preferences,
+                });
+                let can_report = owner.is_some_and(|owner| peers.states.get(owner) == Some(&Fresh));
+                owned.push(OwnedShard { shard, owner, can_report });
+            }
         }
         let reported = weight::spread(&peers.reported, &owned);
         let reported = reported.iter().map(|(member, loads)| (*member, loads.as_ref())).collect();

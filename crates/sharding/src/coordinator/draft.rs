@@ -302,6 +302,11 @@ impl Draft<'_> {
         self.desired.entries.values().filter_map(Entry::owner)
     }
 
+    /// The last owner of a shard without owner, if it had one until now.
+    pub(super) fn last_owner(&self, shard: &ShardId) -> Option<&MemberId> {
+        self.base.map()?.entries.get(&ShardPath::from(shard))?.owner()
+    }
+
     /// Replaces the entry of a shard.
     pub(super) fn change(&mut self, path: &ShardPath, change: impl Fn(&Entry) -> Entry) {
         if let Some(next) = self.desired.entries.get(path).map(change) {

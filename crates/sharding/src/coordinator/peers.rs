@@ -9,6 +9,7 @@ use super::reach::Reports;
 use crate::api::{MemberSpec, MemberState, ShardPath};
 use crate::handover::{Entry, Facts};
 use crate::lease::LeaseState;
+use crate::member;
 use crate::planner::{Fit, PlanMember, Reach, Role};
 use crate::policy::Policies;
 use crate::protocol;
@@ -25,6 +26,8 @@ pub(super) struct Peers<'a> {
     acknowledged: BTreeSet<(&'a MemberId, &'a ShardId, Epoch)>,
     /// All groups that some member can run which is not gone, with their details.
     pub(super) groups: BTreeMap<GroupName, GroupTraits>,
+    /// The open members, by the identities of their processes.
+    identities: BTreeMap<&'a str, &'a MemberId>,
     /// Whether every live member has reported its groups.
     pub(super) groups_known: bool,
     /// The reported loads, also by members that are gone.
@@ -61,6 +64,7 @@ impl<'a> Peers<'a> {
             died: Vec::new(),
             new_clusters: reports.new_clusters().collect(),
             roles: BTreeMap::new(),
+            identities: BTreeMap::new(),
             missing,
             acknowledged: BTreeSet::new(),
             groups: BTreeMap::new(),
@@ -74,6 +78,11 @@ impl<'a> Peers<'a> {
         for (id, member) in world.members() {
             peers.add(id, &member.spec, &reports, view.policies);
         }
+        // What it carried, its process will carry again, under its present id.
+        let Self { roles, identities, .. } = &mut peers;
+        roles.retain(|id, member| {
+            member.role != Role::Suspect || !identities.contains_key(member::identity_of(id))
+        });
         peers
     }
 
@@ -109,6 +118,9 @@ impl<'a> Peers<'a> {
             (Some(LeaseState::Fresh), MemberState::Active) => Role::Open,
             _ => Role::Suspect,
         };
+        if role == Role::Open {
+            self.identities.insert(member::identity_of(id), id);
+        }
         let groups = spec.groups.iter().cloned().collect();
         let capacity = terms.capacity.unwrap_or(spec.capacity).max(1);
         let (reach, max_shards) = (reports.reach(id, spec), terms.max_shards);
@@ -125,6 +137,11 @@ impl<'a> Peers<'a> {
             traits.scope = traits.scope.max(detail.scope);
             traits.kinds.extend(detail.shared_kinds.iter().cloned());
         }
+    }
+
+    /// The present member of the process that was `former`.
+    pub(super) fn successor(&self, former: &MemberId) -> Option<&'a MemberId> {
+        self.identities.get(member::identity_of(former)).copied()
     }
 
     /// Whether a group has scope `Fleet`.

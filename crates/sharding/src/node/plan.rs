@@ -136,10 +136,7 @@ impl Planning {
 
     /// How long the last plan holds, if it was made from the world at that revision: while the Leases have
     /// these states, and until that moment.
-    pub(super) fn holds(
-        &self,
-        revision: u64,
-    ) -> Option<(&States, Option<Moment>)> {
+    pub(super) fn holds(&self, revision: u64) -> Option<(&States, Option<Moment>)> {
         let last = self.last.as_ref().filter(|last| last.basis.revision == revision)?;
         Some((&last.basis.states, last.wake))
     }

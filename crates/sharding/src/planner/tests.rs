@@ -34,7 +34,15 @@ fn open(members: usize) -> BTreeMap<MemberId, PlanMember> {
 
 fn shard(n: usize, weight: u32, placement: Placement) -> PlanShard {
     let id = format!("c{n}/{GROUP}/0/1").parse().unwrap();
-    PlanShard { id, weight, divisible: weight, placement, rests: false, preferences: None }
+    PlanShard {
+        id,
+        weight,
+        divisible: weight,
+        placement,
+        rests: false,
+        before: None,
+        preferences: None,
+    }
 }
 
 fn unowned(shards: usize) -> Vec<PlanShard> {

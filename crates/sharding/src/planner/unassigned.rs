@@ -70,8 +70,13 @@ fn owner(board: &Board<'_>, unit: usize) -> Option<usize> {
     board.index_of(board.units[unit].shards.iter().find_map(|shard| shard.placement.owner())?)
 }
 
-/// The member for a unit: of those that serve most of it, one that has the caches it needs, if that
-/// leaves it calm; else the one that would carry least.
+/// The member whose process had it last.
+fn former(board: &Board<'_>, unit: usize) -> Option<usize> {
+    board.index_of(board.units[unit].shards.first().before.as_ref()?)
+}
+
+/// The member for a unit: of those that serve most of it, the one that had it or one that has the caches it
+/// needs, if that leaves it calm; else the one that would carry least.
 fn best(board: &Board<'_>, level: Level, unit: usize, bounded: bool) -> Option<usize> {
     let surplus_of = owner(board, unit).filter(|_| board.units[unit].is_surplus);
     let could = |member: usize| {
@@ -88,7 +93,7 @@ fn best(board: &Board<'_>, level: Level, unit: usize, bounded: bool) -> Option<u
         !level.exceeded_by(member.load + weight, member.capacity, board.limits.calm_permille)
     };
     let near = board.locality.members(unit, |other| board.units[other].at);
-    let back = owner(board, unit).map(|member| (u32::MAX, member));
+    let back = owner(board, unit).or(former(board, unit)).map(|member| (u32::MAX, member));
     let near = near.into_iter().map(|member| (board.shared(unit, member), member)).chain(back);
     let near = near.filter(|(_, member)| open(member) && calm(member));
     if let Some((_, member)) =

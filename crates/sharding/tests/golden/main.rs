@@ -121,6 +121,7 @@ impl Case {
             divisible: load,
             placement,
             rests: false,
+            before: None,
             preferences: None,
         });
     }

@@ -135,6 +135,24 @@ fn a_newcomer_gets_its_share_and_nothing_else_moves() {
     });
 }
 
+/// Home is away until every Lease has run out. Each process comes back under another id, and gets
+/// what it had, unless it comes back later than others.
+#[test]
+fn after_a_brown_out_processes_have_most_of_what_they_had() {
+    for_each_seed("brown-out", |seed| {
+        let mut fleet = Fleet::new(seed, 30, Network::Calm);
+        fleet.start_all(3);
+        fleet.run_for(10_000);
+        let (before, ids) = (fleet.placement(), fleet.ids());
+        (0..3).for_each(|replica| fleet.inject(Fault::Partition(replica, 20_000)));
+        fleet.run_for(60_000);
+        assert!(fleet.ids().iter().all(|id| !ids.contains(id)), "all have fenced themselves");
+        let after = fleet.placement();
+        let same = before.iter().filter(|(shard, replica)| after[*shard] == **replica).count();
+        assert!(same >= 20, "{same} of 30, by chance it would be 10");
+    });
+}
+
 #[test]
 fn all_leave_and_come_back_without_repeating_an_epoch() {
     for_each_seed("restart", |seed| {

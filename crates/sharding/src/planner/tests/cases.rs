@@ -200,3 +200,22 @@ fn the_rendezvous_score_is_the_one_used() {
     let best = members.keys().max_by_key(|id| rendezvous(id, &shards[0].id)).unwrap();
     assert_eq!(moves[0].to.as_ref(), Some(best));
 }
+
+#[test]
+fn what_comes_back_goes_to_the_process_that_had_it() {
+    let members = open(3);
+    let had = |n: usize| PlanShard {
+        before: Some(id(n * 7 % 30 / 10)),
+        ..shard(n, 1, Placement::Unowned)
+    };
+    let shards: Vec<PlanShard> = (0..30).map(had).collect();
+    let moves = planned(&members, &shards);
+    assert_eq!(moves.len(), 30);
+    let before = |step: &Move| shards.iter().find(|shard| shard.id == step.shard).unwrap();
+    assert!(moves.iter().all(|step| step.to == before(step).before));
+    // Not beyond its share.
+    let one = |n: usize| PlanShard { before: Some(id(0)), ..shard(n, 1, Placement::Unowned) };
+    let mut shards: Vec<PlanShard> = (0..30).map(one).collect();
+    settle(&members, &mut shards);
+    assert!(loads(&members, &shards).into_iter().all(|load| (9..=11).contains(&load)));
+}

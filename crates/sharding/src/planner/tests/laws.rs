@@ -245,6 +245,7 @@ proptest! {
                 divisible: 0,
                 placement: Placement::Unowned,
                 rests: false,
+                before: None,
                 preferences: None,
             })
             .collect();

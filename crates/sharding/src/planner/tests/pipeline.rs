@@ -78,6 +78,7 @@ impl Fleet {
                 divisible: weight.divisible,
                 placement: placement(owner),
                 rests: false,
+                before: None,
                 preferences: None,
             })
             .collect();

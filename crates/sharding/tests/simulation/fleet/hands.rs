@@ -1,9 +1,12 @@
 //! What people see of a fleet, and what they do to its home cluster by hand.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use leasehold_sharding::api::ShardPath;
 use leasehold_sharding::lease::{COORDINATOR, LeaseRecord, member_lease_name};
 use leasehold_sharding::record::{Kind, MapRecord, Object, Target, Write, WriteOutcome};
+use model::MemberId;
 
 use super::Fleet;
 
@@ -54,6 +57,26 @@ impl Fleet {
         let live = self.replicas.iter().filter(|replica| !replica.gone);
         let live: Vec<_> = live.map(|replica| replica.node.id()).collect();
         self.server.owners().filter(|owner| !live.contains(owner)).count()
+    }
+
+    /// The present ids of the replicas.
+    pub fn ids(&self) -> Vec<MemberId> {
+        self.replicas.iter().map(|replica| replica.node.id().clone()).collect()
+    }
+
+    /// Which replica has each shard.
+    pub fn placement(&self) -> BTreeMap<String, Option<usize>> {
+        let ids = self.ids();
+        let of = |owner: Option<&MemberId>| ids.iter().position(|id| Some(id) == owner);
+        let maps = self.server.all_maps();
+        maps.flat_map(|map| {
+            let shard = |path: &ShardPath| format!("{}/{path}", map.cluster);
+            map.entries
+                .iter()
+                .map(|(path, entry)| (shard(path), of(entry.owner())))
+                .collect::<Vec<_>>()
+        })
+        .collect()
     }
 
     /// Whether every owner is a member that runs.
