@@ -248,6 +248,15 @@ impl<'a> Fleet<'a> {
         outcome.or_else(|error| bail!("{error:#}; last seen: {last}"))
     }
 
+    /// Waits until home serves ShardMaps: an API server that started again is ready before it does.
+    ///
+    /// # Errors
+    /// If it does not in time.
+    pub async fn home_answers(&self) -> Result<()> {
+        let is_answered = async || Ok(self.entries().await.is_ok().then_some(()));
+        wait::until(SETTLE_DEADLINE, "home to serve ShardMaps", is_answered).await
+    }
+
     fn follow(&self) {
         let source = |replica: &Replica| (replica.identity().to_owned(), replica.admin().clone());
         self.sampler.follow(self.replicas.iter().map(source).collect());
