@@ -26,7 +26,7 @@ fn read(fleet: &mut Fleet<'_>) -> Result<Evidence> {
     let boot = wait::boot()?;
     let home = audit::read(&fleet.home.audit_log())?;
     let mut history = Evidence {
-        ownership: Ownership::from_events(&home),
+        ownership: Ownership::from_events(&home, fleet.home.lost()),
         renewals: audit::renewals(&home),
         ..Evidence::default()
     };

@@ -44,7 +44,7 @@ pub fn history(versions: &str) -> Evidence {
         })
         .collect();
     let events = audit::parse(&lines.join("\n"));
-    Evidence { ownership: Ownership::from_events(&events), ..Evidence::default() }
+    Evidence { ownership: Ownership::from_events(&events, &[]), ..Evidence::default() }
 }
 
 /// A process that was stopped during `pauses` and had ended at `ended`.

@@ -248,13 +248,14 @@ impl<'a> Fleet<'a> {
         outcome.or_else(|error| bail!("{error:#}; last seen: {last}"))
     }
 
-    /// Waits until home serves ShardMaps: an API server that started again is ready before it does.
+    /// Waits until home tells the fleet's state: an API server that started again is ready before it serves all
+    /// that ours defines.
     ///
     /// # Errors
     /// If it does not in time.
     pub async fn home_answers(&self) -> Result<()> {
-        let is_answered = async || Ok(self.entries().await.is_ok().then_some(()));
-        wait::until(SETTLE_DEADLINE, "home to serve ShardMaps", is_answered).await
+        let is_answered = async || Ok(self.untrue_status().await.is_ok().then_some(()));
+        wait::until(SETTLE_DEADLINE, "home to tell the state of the fleet", is_answered).await
     }
 
     fn follow(&self) {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use jiff::Timestamp;
 use kube::Client;
 
 use super::kubectl::{self, Kubectl};
@@ -67,6 +68,8 @@ pub struct ControlPlane {
     api_server: Vec<String>,
     etcd: Vec<String>,
     parts: Parts,
+    /// When it lost its last writes, or all.
+    lost: Vec<Timestamp>,
     /// The administrator's kubeconfig; its one context is named after the cluster.
     pub kubeconfig: PathBuf,
     /// kubectl as administrator.
@@ -130,6 +133,7 @@ impl ControlPlane {
             kubectl: Kubectl::new(&parts.kube, &kubeconfig, spec.name),
             kubeconfig,
             parts,
+            lost: Vec::new(),
         };
         this.wait_ready().await?;
         Ok(this)
@@ -251,9 +255,15 @@ impl ControlPlane {
     /// If the copy fails, or it is not ready again in time.
     pub async fn restore(&mut self, from: &Path) -> Result<()> {
         self.stop();
+        self.lost.push(wait::now());
         fs::remove_dir_all(self.data())?;
         copy(from, &self.data())?;
         self.resume().await
+    }
+
+    /// When it lost its last writes, or all.
+    pub fn lost(&self) -> &[Timestamp] {
+        &self.lost
     }
 
     /// Holds nothing any more.
@@ -262,6 +272,7 @@ impl ControlPlane {
     /// If its data cannot be removed, or it is not ready again in time.
     pub async fn empty(&mut self) -> Result<()> {
         self.stop();
+        self.lost.push(wait::now());
         fs::remove_dir_all(self.data())?;
         self.resume().await
     }

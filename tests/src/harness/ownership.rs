@@ -21,6 +21,8 @@ pub struct Ownership {
     pub assignments: BTreeMap<String, Vec<Assignment>>,
     /// Rules that the ShardMaps themselves broke.
     pub violations: Vec<String>,
+    /// When home lost its last writes, or all.
+    lost: Vec<Timestamp>,
 }
 
 /// One owner's time with one shard.
@@ -55,7 +57,7 @@ pub struct Report {
 
 /// Compares every attributed write in `clusters` (by name) with the ownership in the log of `home`.
 pub fn verify(home: &[AuditEvent], clusters: &[(&str, &[AuditEvent])]) -> Report {
-    let ownership = Ownership::from_events(home);
+    let ownership = Ownership::from_events(home, &[]);
     let mut report = Report {
         assignments: ownership.assignments.values().map(Vec::len).sum(),
         violations: ownership.violations.clone(),
@@ -73,8 +75,9 @@ pub fn verify(home: &[AuditEvent], clusters: &[(&str, &[AuditEvent])]) -> Report
 }
 
 impl Ownership {
-    /// The ownership that the audit log of the home cluster shows.
-    pub fn from_events(events: &[AuditEvent]) -> Self {
+    /// The ownership that the audit log of the home cluster shows, which `lost` its last writes at these
+    /// moments.
+    pub fn from_events(events: &[AuditEvent], lost: &[Timestamp]) -> Self {
         let mut versions: Vec<&AuditEvent> =
             events.iter().filter(|e| e.is_of_shard_map()).collect();
         // In the order in which they were committed: each replaces exactly the one before it.
@@ -82,7 +85,7 @@ impl Ownership {
             let version = event.object()["metadata"]["resourceVersion"].as_str();
             (event.answered, version.and_then(|text| text.parse::<u64>().ok()))
         });
-        let mut this = Self::default();
+        let mut this = Self { lost: lost.to_vec(), ..Self::default() };
         versions.into_iter().for_each(|event| this.commit(event));
         this
     }
@@ -118,6 +121,14 @@ impl Ownership {
             if is_draining {
                 last.draining.get_or_insert(committed);
             }
+            return;
+        }
+        // A restored home names former owners until their Leases have run out. They own nothing any more.
+        let has_lost = |since| self.lost.iter().any(|lost| (since..=from).contains(lost));
+        let is_former = |former: &Assignment| former.epoch == epoch && former.owner == owner;
+        if assignments.iter().any(is_former)
+            && assignments.last().is_some_and(|last| has_lost(last.from))
+        {
             return;
         }
         if let Some(last) = assignments.last().filter(|last| last.epoch >= epoch) {

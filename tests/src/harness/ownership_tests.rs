@@ -109,6 +109,29 @@ fn an_epoch_has_one_owner_and_grows() {
 }
 
 #[test]
+fn a_restored_home_names_former_owners_and_gives_them_nothing() {
+    let lines = [
+        map(10, &[(SHARD, 1, Some("a"))]),
+        map(20, &[(SHARD, 2, Some("b"))]),
+        map(30, &[(SHARD, 1, Some("a"))]),
+        map(40, &[(SHARD, 3, Some("c"))]),
+    ];
+    let events = parse(&lines.join("\n"));
+    let judged = |lost: &[u32]| {
+        let lost: Vec<_> = lost.iter().map(|&s| at(s).parse().unwrap()).collect();
+        Ownership::from_events(&events, &lost)
+    };
+    let restored = judged(&[25]);
+    assert_eq!(restored.violations, [""; 0]);
+    let owners: Vec<_> =
+        restored.assignments["east/tdset/0/1"].iter().map(|a| a.owner.as_str()).collect();
+    assert_eq!(owners, ["a", "b", "c"]);
+    for lost in [&[][..], &[15], &[35]] {
+        assert_eq!(judged(lost).violations.len(), 1, "home lost nothing between the two: {lost:?}");
+    }
+}
+
+#[test]
 fn deleting_a_map_ends_every_ownership() {
     let deletion = map(25, &[]).replace("update", "delete");
     let mut home = parse(&map(10, &[(SHARD, 1, Some("a"))]));
@@ -150,7 +173,7 @@ fn a_drain_belongs_to_the_assignment_of_its_owner() {
     let draining = map(15, &[(SHARD, 1, Some("a"))])
         .replace("\"shard\":\"tdset/0/1\"", "\"phase\":\"Draining\",\"shard\":\"tdset/0/1\"");
     let lines = [map(10, &[(SHARD, 1, Some("a"))]), draining, map(20, &[(SHARD, 2, Some("b"))])];
-    let ownership = Ownership::from_events(&parse(&lines.join("\n")));
+    let ownership = Ownership::from_events(&parse(&lines.join("\n")), &[]);
     let assignments = &ownership.assignments["east/tdset/0/1"];
     let draining: Vec<_> = assignments.iter().map(|assignment| assignment.draining).collect();
     assert_eq!(draining, [Some(at(15).parse().unwrap()), None]);

@@ -41,8 +41,8 @@ pub struct Round {
 
 const NO_MOVES: Expected = Expected { reason: None, old_lease: false };
 const CRASH: Expected = Expected { reason: Some("crash"), old_lease: false };
-/// Home is away for so long that Leases end; who gets what then is not foreseen.
-const AWAY: Expected = Expected { reason: None, old_lease: true };
+/// Home comes back at once, as it was before or empty; who gets what then is not foreseen.
+const FORGETFUL: Expected = Expected { reason: None, old_lease: false };
 const DRAIN: Expected = Expected { reason: Some("drain"), old_lease: false };
 const LEAVE: Expected = Expected { reason: Some("leave"), old_lease: false };
 
@@ -156,14 +156,14 @@ pub const FAULTS: &[NamedFault] = &[
     NamedFault {
         name: "home-restored",
         about: "the home cluster is restored from a backup that does not know the last owners",
-        expected: AWAY,
+        expected: FORGETFUL,
         obstacle: || None,
         run: |fleet, round| Box::pin(home::restored(fleet, round)),
     },
     NamedFault {
         name: "home-emptied",
         about: "the home cluster loses all that it holds, and gets our definitions again",
-        expected: AWAY,
+        expected: FORGETFUL,
         obstacle: || None,
         run: |fleet, _| Box::pin(home::emptied(fleet)),
     },
