@@ -2,6 +2,7 @@
 //! passes only when nothing is left to do, so durations are exact.
 #![expect(clippy::disallowed_methods, reason = "the clock of these tests is tokio's paused one")]
 
+mod large;
 mod owner;
 mod proof;
 mod watchdog;
