@@ -19,7 +19,7 @@
 //!   users. A Lease, because no controller of ours watches Leases, and one object for all fleets,
 //!   because then a compare-and-swap decides between two that begin at once.
 //! - **Who.** Every member looks, because every member engages the cluster. Whoever first finds that its
-//!   fleet's mark has not changed for [`RENEW_AFTER`] renews it; the others see that it changed. So a cluster
+//!   fleet's mark has not changed for `RENEW_AFTER` renews it; the others see that it changed. So a cluster
 //!   gets one write in that time from a fleet of any size.
 //! - **Which fleet.** [`FleetId`], the uid of home's namespace, which belongs to one installation. A home that
 //!   is restored keeps it. In a home that was emptied it is another one: a member that runs on learns it and

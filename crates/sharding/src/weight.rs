@@ -22,7 +22,7 @@
 //!   reported may be of one object, and each half of a shard may have the heaviest object of the whole.
 //! - Points are rounded to four binary digits: the result does not follow noise.
 //! - Of a member with more loads than it can report, the other shards share the sums that it reports by
-//!   cluster, in equal parts ([`spread`]).
+//!   cluster, in equal parts (`weight::spread`).
 //! - If neither the mean load of the members nor the heaviest shard reaches `NOISE`, loads weigh
 //!   nothing: no shard moves for so little. From twice that on, loads count in full.
 
