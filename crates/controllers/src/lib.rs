@@ -16,8 +16,6 @@
 // What the controllers share is not all used in a build with few of them.
 #![cfg_attr(not(feature = "default"), allow(dead_code))]
 
-use std::time::Duration;
-
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sdk::ControllerSpec;
@@ -60,7 +58,7 @@ pub use tunnel::Tunnel;
 /// refuses may change without a word: an admission policy, or a definition that a server has not
 /// read yet.
 #[cfg(any(feature = "memcached", feature = "tdset"))]
-const ASK_AGAIN: Duration = Duration::from_secs(5 * 60);
+const ASK_AGAIN: std::time::Duration = std::time::Duration::from_secs(5 * 60);
 
 /// What the product needs to know of a controller.
 #[derive(Clone, Copy, Debug)]
