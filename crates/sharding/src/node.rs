@@ -256,7 +256,7 @@ impl Node {
                 self.reach.configured(&clusters);
                 self.clusters = Some(clusters);
                 self.down_clusters = down;
-                self.planning.again();
+                self.planning.afresh();
             }
             Input::Identified(identities) => self.identified(identities),
             Input::Acknowledged(shard, epoch) => {
@@ -268,7 +268,7 @@ impl Node {
             Input::Policies(policies) => {
                 self.policies = policies;
                 self.policy_changes += 1;
-                self.planning.again();
+                self.planning.afresh();
             }
             Input::Planned(made, took) => self.planned(*made, took, now),
             Input::Wall(seconds) => self.wall = Epoch(seconds.min(floor::MAX_WALL)),

@@ -115,6 +115,11 @@ impl Outbox {
         self.in_flight.contains_key(target)
     }
 
+    /// Whether there is no room for another write.
+    pub(crate) fn is_full(&self) -> bool {
+        self.in_flight.len() >= WRITES_IN_FLIGHT
+    }
+
     /// Whether so many writes are under way that planning should wait: the plan of a large fleet should
     /// find room for many writes.
     pub(crate) fn is_busy(&self) -> bool {

@@ -10,7 +10,7 @@
 //! ([`crate::coordinator`]). A plan of a former term of office, of a former incarnation or of a former history
 //! of home is dropped, and one that comes while this member must not write maps as well.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use model::{ClusterName, MemberId, Moment};
@@ -75,6 +75,10 @@ pub(super) struct Planning {
     under_way: Option<UnderWay>,
     /// The last plan, until something makes it void.
     last: Option<Planned>,
+    /// Writes of the last plan for which there was no room yet. While the Leases are in the states of that plan,
+    /// they are sent before the next one is made.
+    backlog: VecDeque<Write>,
+    backlog_states: Vec<(MemberId, LeaseState)>,
     /// When the next plan may begin.
     next: Moment,
 }
@@ -129,6 +133,12 @@ impl Planning {
         self.under_way = self.under_way.and(Some(UnderWay::Void));
     }
 
+    /// What people or the configuration want has changed: nothing more is sent of what was planned before.
+    pub(super) fn afresh(&mut self) {
+        self.again();
+        self.backlog.clear();
+    }
+
     /// A plan that is being made is of no use any more.
     pub(super) fn drop_all(&mut self) {
         *self = Self { term: self.term + 1, ..Self::default() };
@@ -145,11 +155,13 @@ impl Planning {
 impl Node {
     /// The plan to make now, if anything changed since the last one; and when to look again.
     pub(super) fn next_plan(&mut self, now: Moment) -> (Option<PlanTask>, Option<Moment>) {
-        if self.planning.under_way.is_some() || self.outbox.is_busy() {
-            return (None, None);
-        }
         if let Some(until) = self.waits_for_history(now) {
+            self.planning.afresh();
             return (None, Some(until));
+        }
+        let has_backlog = self.send_backlog(now);
+        if has_backlog || self.planning.under_way.is_some() || self.outbox.is_busy() {
+            return (None, None);
         }
         let basis = Basis {
             revision: self.world.revision(),
@@ -217,6 +229,7 @@ impl Node {
         for write in plan.writes {
             match self.is_stale(&write) {
                 true => is_void = true,
+                false if self.outbox.is_full() => self.planning.backlog.push_back(write),
                 false => held_back |= !self.send(write, now),
             }
         }
@@ -224,8 +237,28 @@ impl Node {
         // under way is planned again when that one ends.
         let retry = self.outbox.next_retry(now).filter(|_| held_back);
         let wake = [plan.wake, retry].into_iter().flatten().min();
+        self.planning.backlog_states.clone_from(&made.basis.states);
         let last = Planned { basis: made.basis, begun: made.begun, wake };
         self.planning.last = (!is_void).then_some(last);
+    }
+
+    /// Sends what has room of the last plan's writes. Returns whether some are left.
+    fn send_backlog(&mut self, now: Moment) -> bool {
+        if self.planning.backlog.is_empty() {
+            return false;
+        }
+        let states = self.world.lease_states(self.config.lease, now);
+        if !states.eq(self.planning.backlog_states.iter().cloned()) {
+            self.planning.backlog.clear();
+        }
+        while !self.outbox.is_full()
+            && let Some(write) = self.planning.backlog.pop_front()
+        {
+            if !self.is_stale(&write) {
+                self.send(write, now);
+            }
+        }
+        !self.planning.backlog.is_empty()
     }
 
     /// Whether the object of a write has changed since the plan was begun.

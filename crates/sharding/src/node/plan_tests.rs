@@ -159,3 +159,19 @@ fn changed_wishes_make_a_plan_void_that_is_being_made() {
     home.answer(plan, 0);
     assert!(home.settle().is_some(), "it is planned again");
 }
+
+#[test]
+fn what_has_no_room_is_sent_before_the_next_plan_is_made() {
+    let names: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (mut home, plan) = Home::planning(&names);
+    home.answer(plan, 2);
+    assert!(home.settle().is_none(), "the time of the plan has not passed again");
+    assert_eq!(home.maps.len(), 200, "and all is written");
+    // But not if something else is wanted by then.
+    let (mut home, plan) = Home::planning(&names);
+    home.answer(plan, 2);
+    home.node.handle(Input::Policies(Some(Policies::default())), home.now);
+    home.settle();
+    assert!(home.maps.len() < 200, "the rest is planned anew");
+}
