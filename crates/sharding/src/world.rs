@@ -394,11 +394,12 @@ impl World {
 
     fn targets(&self, kind: Kind) -> Vec<Target> {
         let names: Vec<String> = match kind {
-            Kind::Lease => self.leases.keys().filter(|name| self.is_shown(name)).cloned().collect(),
+            Kind::Lease => self.leases.keys().cloned().collect(),
             Kind::Member => self.members.keys().map(ToString::to_string).collect(),
             Kind::Map => self.maps.keys().map(ToString::to_string).collect(),
         };
-        names.into_iter().map(|name| Target { kind, name }).collect()
+        let targets = names.into_iter().map(|name| Target { kind, name });
+        targets.filter(|target| self.leases_seen.shows(target)).collect()
     }
 
     pub(crate) fn version_of(&self, target: &Target) -> Option<&ObjectVersion> {

@@ -248,14 +248,14 @@ impl<'a> Fleet<'a> {
         outcome.or_else(|error| bail!("{error:#}; last seen: {last}"))
     }
 
-    /// Waits until home tells the fleet's state: an API server that started again is ready before it serves all
-    /// that ours defines.
+    /// As [`untrue_status`](Self::untrue_status), as soon as home tells the fleet's state: an API server that
+    /// started again is ready before it serves all that ours defines.
     ///
     /// # Errors
     /// If it does not in time.
-    pub async fn home_answers(&self) -> Result<()> {
-        let is_answered = async || Ok(self.untrue_status().await.is_ok().then_some(()));
-        wait::until(SETTLE_DEADLINE, "home to tell the state of the fleet", is_answered).await
+    pub async fn untrue_status_of_home(&self) -> Result<Option<String>> {
+        let told = async || Ok(self.untrue_status().await.ok());
+        wait::until(SETTLE_DEADLINE, "home to tell the state of the fleet", told).await
     }
 
     fn follow(&self) {

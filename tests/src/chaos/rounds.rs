@@ -155,8 +155,7 @@ async fn once(
     fleet.sampler.sample().await;
     (fault.run)(fleet, round).await?;
     let after = Stopwatch::start();
-    fleet.home_answers().await?;
-    let untrue = fleet.untrue_status().await?;
+    let untrue = fleet.untrue_status_of_home().await?;
     fleet.settle().await?;
     let settled = after.elapsed();
     let expected = load.settle(CONVERGE_DEADLINE).await?;

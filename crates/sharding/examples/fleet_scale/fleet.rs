@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use leasehold_sharding::Config;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::identity::Identities;
-use leasehold_sharding::lease;
 use leasehold_sharding::node::{Input, MadePlan, Node};
 use leasehold_sharding::record::{Kind, Object, Target, Write, WriteOutcome};
 use leasehold_sharding::world::LeasesSeen;
@@ -335,20 +334,20 @@ impl Fleet {
         if member.read == usize::MAX {
             member.read = home.end();
             for kind in [Kind::Lease, Kind::Member, Kind::Map] {
-                let list = home.list(kind, |target| selects(member.leases, target));
+                let list = home.list(kind, |target| member.leases.shows(target));
                 member.node.handle(Input::Observed(list), now);
             }
             return;
         }
         if member.lists_leases {
             member.lists_leases = false;
-            let list = home.list(Kind::Lease, |target| selects(member.leases, target));
+            let list = home.list(Kind::Lease, |target| member.leases.shows(target));
             member.node.handle(Input::Observed(list), now);
         }
         while member.read < home.end() {
             let event = home.event(member.read);
             member.read += 1;
-            if !selects(member.leases, &event.target) {
+            if !member.leases.shows(&event.target) {
                 continue;
             }
             home.costs.events += 1;
@@ -383,9 +382,4 @@ impl Fleet {
         }
         self.members[number].owned = owned;
     }
-}
-
-/// Whether a watch of these Leases shows an object.
-fn selects(leases: LeasesSeen, target: &Target) -> bool {
-    leases == LeasesSeen::All || target.kind != Kind::Lease || target.name == lease::COORDINATOR
 }

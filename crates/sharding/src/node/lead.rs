@@ -1,10 +1,10 @@
 //! The member's part in the election, and its work as coordinator.
 
-use model::{Epoch, Moment};
+use model::{Epoch, MemberId, Moment};
 
 use super::handovers::HandoverLog;
 use super::{Node, Note, PlanTask};
-use crate::api::MemberState;
+use crate::api::{MemberSpec, MemberState};
 use crate::coordinator::Coordinator;
 use crate::election;
 use crate::handover::Entry;
@@ -76,14 +76,19 @@ impl Node {
         self.world.members().iter().any(|(id, member)| {
             let state = |lease: &lease::ObservedLease| lease.state(id, self.config.lease, now);
             id != self.membership.id()
-                && !self.world.is_dead(id)
-                && member.spec.state == MemberState::Active
-                && self.reads_all(member.spec.versions())
+                && self.could_coordinate(id, &member.spec)
                 && self.world.lease_of(id).is_some_and(|lease| state(lease).is_alive())
         })
     }
 
-    pub(super) fn reads_all(&self, versions: ProtocolVersions) -> bool {
+    /// Whether a member could coordinate, if it lives.
+    pub(super) fn could_coordinate(&self, id: &MemberId, said: &MemberSpec) -> bool {
+        said.state == MemberState::Active
+            && !self.world.is_dead(id)
+            && self.reads_all(said.versions())
+    }
+
+    fn reads_all(&self, versions: ProtocolVersions) -> bool {
         self.world.protocols().all(|version| versions.speaks(version))
     }
 

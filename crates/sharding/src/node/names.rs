@@ -15,7 +15,7 @@ impl Node {
     pub(super) fn identified(&mut self, identities: Identities) {
         if *self.names.own() != identities {
             self.names.learn(identities);
-            self.planning.again();
+            self.planning.afresh();
         }
     }
 

@@ -16,7 +16,6 @@
 use model::Moment;
 
 use super::Node;
-use crate::api::MemberState;
 use crate::lease::COORDINATOR;
 use crate::world::LeasesSeen;
 
@@ -53,11 +52,8 @@ impl Node {
 
     fn is_heir(&self) -> bool {
         let me = self.membership.id();
-        let heirs = self.world.members().iter().filter(|(id, member)| {
-            member.spec.state == MemberState::Active
-                && !self.world.is_dead(id)
-                && self.reads_all(member.spec.versions())
-        });
+        let members = self.world.members().iter();
+        let heirs = members.filter(|(id, member)| self.could_coordinate(id, &member.spec));
         heirs.take(HEIRS).any(|(id, _)| id == me)
     }
 

@@ -20,45 +20,41 @@ use crate::read::{self, Unreadable};
 use crate::record::{Kind, Object, Observation};
 use crate::world::LeasesSeen;
 
-/// Starts the watches, but that of Leases. They end with the loop that receives their messages. `number`
-/// tells what they show from what earlier watches showed.
-pub(crate) fn spawn(
-    client: &Client,
-    namespace: &str,
-    messages: &mpsc::Sender<Message>,
-    clock: &Arc<dyn Clock>,
-    rng: &mut fastrand::Rng,
-    number: u64,
-) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    for kind in [Kind::Member, Kind::Map] {
-        let (namespace, messages) = (namespace.to_owned(), messages.clone());
-        let sink = Home { kind, number, namespace, messages, leases: LeasesSeen::All };
-        let api = read::api(client, &sink.namespace, kind);
-        tasks.spawn(follow(api, sink, Arc::clone(clock), rng.fork()));
-    }
-    let policies = Policies::new(namespace, messages, number);
-    let api = read::policies(client, namespace);
-    tasks.spawn(follow(api, policies, Arc::clone(clock), rng.fork()));
-    tasks
+/// What the watches of home need. They end with the loop that receives their messages.
+pub(crate) struct Watches<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) namespace: &'a str,
+    pub(crate) messages: &'a mpsc::Sender<Message>,
+    pub(crate) clock: &'a Arc<dyn Clock>,
+    pub(crate) rng: &'a mut fastrand::Rng,
 }
 
-/// Starts the watch of these Leases.
-pub(crate) fn spawn_leases(
-    client: &Client,
-    namespace: &str,
-    messages: &mpsc::Sender<Message>,
-    clock: &Arc<dyn Clock>,
-    rng: &mut fastrand::Rng,
-    number: u64,
-    leases: LeasesSeen,
-) -> JoinSet<()> {
-    let (namespace, messages) = (namespace.to_owned(), messages.clone());
-    let sink = Home { kind: Kind::Lease, number, namespace, messages, leases };
-    let api = read::api(client, &sink.namespace, Kind::Lease);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(follow(api, sink, Arc::clone(clock), rng.fork()));
-    tasks
+impl Watches<'_> {
+    /// Starts all but that of Leases. `number` tells what they show from what earlier watches showed.
+    pub(crate) fn start(mut self, number: u64) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        for kind in [Kind::Member, Kind::Map] {
+            self.follow(&mut tasks, kind, LeasesSeen::All, number);
+        }
+        let policies = Policies::new(self.namespace, self.messages, number);
+        let api = read::policies(self.client, self.namespace);
+        tasks.spawn(follow(api, policies, Arc::clone(self.clock), self.rng.fork()));
+        tasks
+    }
+
+    /// Starts the watch of these Leases.
+    pub(crate) fn start_leases(mut self, leases: LeasesSeen, number: u64) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        self.follow(&mut tasks, Kind::Lease, leases, number);
+        tasks
+    }
+
+    fn follow(&mut self, tasks: &mut JoinSet<()>, kind: Kind, leases: LeasesSeen, number: u64) {
+        let (namespace, messages) = (self.namespace.to_owned(), self.messages.clone());
+        let sink = Home { kind, number, namespace, messages, leases };
+        let api = read::api(self.client, self.namespace, kind);
+        tasks.spawn(follow(api, sink, Arc::clone(self.clock), self.rng.fork()));
+    }
 }
 
 struct Home {

@@ -216,7 +216,11 @@ impl Loop {
                 Some(ended) = leases.join_next() => return watch_ended(ended),
                 Some(ended) = checks.join_next() => return watch_ended(ended),
                 Some(done) = writes.join_next() => self.written(done),
-                Some(plan) = plans.join_next() => self.planned(plan),
+                Some(plan) = plans.join_next() => {
+                    if let Some(plan) = ended(plan) {
+                        self.node.handle(plan, self.clock.now());
+                    }
+                }
                 Some(message) = messages.recv() => {
                     self.receive(message);
                     for _ in 1..BATCH {
@@ -264,23 +268,19 @@ impl Loop {
     fn watch_home(&mut self, sender: &mpsc::Sender<Message>) -> JoinSet<()> {
         self.policies = PolicyState::default();
         self.node.handle(Input::Policies(None), self.clock.now());
-        let Writer { client, namespace, .. } = &self.writer;
-        home::spawn(client, namespace, sender, &self.clock, &mut self.rng, self.reading.rereads)
+        let number = self.reading.rereads;
+        self.home(sender).start(number)
     }
 
     /// Watches Leases from a list on.
     fn watch_leases(&mut self, sender: &mpsc::Sender<Message>) -> JoinSet<()> {
-        let Writer { client, namespace, .. } = &self.writer;
         let Reading { lease_reads, leases, .. } = self.reading;
-        home::spawn_leases(
-            client,
-            namespace,
-            sender,
-            &self.clock,
-            &mut self.rng,
-            lease_reads,
-            leases,
-        )
+        self.home(sender).start_leases(leases, lease_reads)
+    }
+
+    fn home<'a>(&'a mut self, messages: &'a mpsc::Sender<Message>) -> home::Watches<'a> {
+        let Writer { client, namespace, .. } = &self.writer;
+        home::Watches { client, namespace, messages, clock: &self.clock, rng: &mut self.rng }
     }
 
     fn take_clusters(&mut self) {
@@ -344,23 +344,9 @@ impl Loop {
     }
 
     fn written(&mut self, done: Result<Done, JoinError>) {
-        let Done { target, outcome, operation, problem } = match done {
-            Ok(done) => done,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // No code cancels a single write.
-            Err(_) => return,
-        };
+        let Some(Done { target, outcome, operation, problem }) = ended(done) else { return };
         self.note_problem(operation, problem);
         self.node.handle(Input::Completed(target, outcome), self.clock.now());
-    }
-
-    fn planned(&mut self, plan: Result<Input, JoinError>) {
-        match plan {
-            Ok(plan) => self.node.handle(plan, self.clock.now()),
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // No code cancels a plan.
-            Err(_) => {}
-        }
     }
 
     /// One step of the node. Publishes its result, sends its writes and has its plan made.
@@ -477,11 +463,19 @@ impl Loop {
     }
 }
 
+/// The result of a task, if it ended by itself. Its panic goes on here.
+fn ended<T>(task: Result<T, JoinError>) -> Option<T> {
+    match task {
+        Ok(result) => Some(result),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // No code cancels a single write, plan or watch.
+        Err(_) => None,
+    }
+}
+
 /// A watch goes on as long as the loop that it tells. Without it the loop would renew its Lease and see
 /// nothing, so a panic goes on in the loop, and any other end is the loop's as well.
-fn watch_ended(ended: Result<(), JoinError>) {
-    match ended {
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        _ => error!("a watch of the home cluster ended by itself"),
-    }
+fn watch_ended(task: Result<(), JoinError>) {
+    ended(task);
+    error!("a watch of the home cluster ended by itself");
 }

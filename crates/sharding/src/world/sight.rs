@@ -4,7 +4,7 @@ use model::MemberId;
 
 use super::World;
 use crate::lease::{self, COORDINATOR};
-use crate::record::Kind;
+use crate::record::{Kind, Target};
 
 /// Which Leases of home a member watches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -14,6 +14,13 @@ pub enum LeasesSeen {
     All,
     /// The coordinator's.
     Coordinator,
+}
+
+impl LeasesSeen {
+    /// Whether watches show that object, if these Leases are watched.
+    pub fn shows(self, target: &Target) -> bool {
+        self == Self::All || target.kind != Kind::Lease || target.name == COORDINATOR
+    }
 }
 
 impl World {
@@ -47,10 +54,5 @@ impl World {
         let is_news = self.listed.insert(kind) || (all && !self.lists_all);
         self.lists_all |= all;
         self.revision += u64::from(is_news);
-    }
-
-    /// Whether a list of Leases shows that one, if it exists.
-    pub(super) fn is_shown(&self, name: &str) -> bool {
-        self.leases_seen == LeasesSeen::All || name == COORDINATOR
     }
 }

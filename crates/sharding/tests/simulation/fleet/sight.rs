@@ -1,6 +1,5 @@
 //! Which Leases the watches of a replica show.
 
-use leasehold_sharding::lease;
 use leasehold_sharding::node::Input;
 use leasehold_sharding::record::{Kind, Observation};
 use leasehold_sharding::world::LeasesSeen;
@@ -10,8 +9,7 @@ use super::{Fleet, Happening};
 /// Whether a watch of these Leases shows an event.
 pub(super) fn shows(leases: LeasesSeen, event: &Observation) -> bool {
     let (Observation::Applied(object) | Observation::Deleted(object)) = event else { return true };
-    let target = object.target();
-    leases == LeasesSeen::All || target.kind != Kind::Lease || target.name == lease::COORDINATOR
+    leases.shows(&object.target())
 }
 
 impl Fleet {
@@ -25,7 +23,7 @@ impl Fleet {
         let leases = self.replicas[replica].leases;
         let mut list = self.server.list(kind);
         if let Observation::Listed(_, _, objects) = &mut list {
-            objects.retain(|object| shows(leases, &Observation::Applied(object.clone())));
+            objects.retain(|object| leases.shows(&object.target()));
         }
         let list = self.seen(Input::Observed(list));
         let now = self.replicas[replica].clock.read(self.now_us);
