@@ -10,10 +10,10 @@
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
-use sdk::{Context, ReconcileError};
+use sdk::{Context, ReconcileError, controlled_by};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -74,7 +74,7 @@ where
     let Some(observed) = observed else {
         return desired.map_or(Step::Keep, |desired| Step::Create(Box::new(desired)));
     };
-    if !controlled_by(observed.meta(), owner) {
+    if !controlled_by(observed, owner) {
         // One that is not ours matters only if we want one of that name.
         return if desired.is_some() { Step::Foreign } else { Step::Keep };
     }
@@ -88,19 +88,6 @@ where
         }
         _ => Step::Keep,
     }
-}
-
-/// Whether `child` names `owner` as its controller. Names are reused, uids are not.
-pub(crate) fn controlled_by<O>(child: &ObjectMeta, owner: &O) -> bool
-where
-    O: Resource<DynamicType = ()>,
-{
-    let uid = owner.meta().uid.as_deref();
-    child
-        .owner_references
-        .iter()
-        .flatten()
-        .any(|owner| owner.controller == Some(true) && Some(owner.uid.as_str()) == uid)
 }
 
 /// What makes a child `owner`'s: deleting the owner deletes it, and waits for it if that is done in the

@@ -59,7 +59,7 @@ pub use model::{
     AnyObject, Clock, ClusterName, ClusterUid, ControllerName, Epoch, GroupName, GroupScope, Kind,
     Object, ObjectKey, Selector, SelectorError, ShardId, error, uid_hash,
 };
-pub use owner::{OwnerError, set_controller};
+pub use owner::{OwnerError, controlled_by, set_controller};
 pub use pod::PodAddress;
 pub use reconciler::Reconciler;
 pub use spread::spread;

@@ -1,7 +1,7 @@
 //! Owner references: which object controls which.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use model::{AnyObject, Kind, Object};
 
 /// An object that cannot be another's controlling owner.
@@ -73,6 +73,14 @@ pub(crate) fn control<O: AnyObject, C: AnyObject>(
         block_owner_deletion: None,
     });
     Ok(())
+}
+
+/// Whether `owner` is the controlling owner of `child`. Names are reused, uids are not.
+pub fn controlled_by<C: Resource, O: Resource>(child: &C, owner: &O) -> bool {
+    let uid = owner.meta().uid.as_deref();
+    let mut controllers =
+        child.owner_references().iter().filter(|found| found.controller == Some(true));
+    controllers.any(|found| Some(found.uid.as_str()) == uid)
 }
 
 /// The name of an object in errors: `apps/Deployment web/cache`.

@@ -387,7 +387,7 @@ pub struct QueueStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
     /// Whether it was only observed, so that it never was this object's.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observed: bool,
     /// The Secret that a finalizer holds for this object, until its queue needs it no longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -433,10 +433,6 @@ pub struct QueueStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "sdk::schema::conditions")]
     pub conditions: Vec<Condition>,
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 impl QueueStatus {

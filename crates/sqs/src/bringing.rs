@@ -1,13 +1,13 @@
 //! Carries the plan out, step by step, and looks at queues that are only observed. Shell.
 
 use jiff::Timestamp;
-use kube::ResourceExt;
-use sdk::{Event, ReconcileError};
+use sdk::Event;
 
 use super::api::{Queue, QueueStatus};
 use super::desired::Desired;
 use super::owner::{OWNER_TAG, Place, Whose};
 use super::plan::{Observed, Step, attribute_changes, plan, tag_changes};
+use super::record::write;
 use super::requests::{Requests, Stop, WAIT, announce, other_account};
 use super::status::{Lack, Outcome, Recheck, intent};
 
@@ -145,15 +145,7 @@ impl Bringing<'_, '_> {
             return Ok(());
         }
         let status = intent(self.queue, self.desired, self.turn.now);
-        let intended = Queue { status: Some(status), ..self.queue.clone() };
-        match self.turn.ctx.update_status(&intended).await? {
-            Some(queue) => *self.queue = queue,
-            None => {
-                let gone = format!("Queue {} is gone", self.queue.name_any());
-                return Err(Stop::Error(ReconcileError::conflict(gone)));
-            }
-        }
-        Ok(())
+        Ok(write(self.turn.ctx, self.queue, status).await?)
     }
 
     async fn adopt(

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
-use sdk::{Context, ReconcileError};
+use sdk::{Context, ReconcileError, controlled_by};
 
 use super::api::Queue;
 use super::plan::Observed;
@@ -69,7 +69,7 @@ async fn write(ctx: &Context, queue: &Queue, mut desired: ConfigMap) -> Result<b
     let name = desired.name_any();
     let apply = PatchParams::apply(ctx.field_manager());
     let params = match maps.get_opt(&name).await? {
-        Some(found) if !is_of(&found, queue) => return Ok(false),
+        Some(found) if !controlled_by(&found, queue) => return Ok(false),
         Some(found) if found.data == desired.data => return Ok(true),
         Some(found) => {
             // Pinned to the object seen.
@@ -87,14 +87,7 @@ async fn remove(ctx: &Context, queue: &Queue, name: &str) -> Result<(), Reconcil
     let maps: Api<ConfigMap> =
         Api::namespaced(ctx.client(), &queue.namespace().unwrap_or_default());
     match maps.get_opt(name).await? {
-        Some(found) if is_of(&found, queue) => ctx.delete(&found).await,
+        Some(found) if controlled_by(&found, queue) => ctx.delete(&found).await,
         _ => Ok(()),
     }
-}
-
-/// Whether the Queue controls the ConfigMap. Names are reused, uids are not.
-fn is_of(found: &ConfigMap, queue: &Queue) -> bool {
-    let mut controllers =
-        found.owner_references().iter().filter(|owner| owner.controller == Some(true));
-    controllers.any(|owner| Some(&owner.uid) == queue.metadata.uid.as_ref())
 }

@@ -139,9 +139,11 @@ impl Sessions {
         if let Some(credentials) = self.known(origin, ctx.now()) {
             return Ok(credentials);
         }
-        let known = self.get(ctx, origin).await?;
-        self.keep(origin, known.clone(), ctx.now());
-        Ok(known.credentials)
+        let credentials = self.get(ctx, origin).await?;
+        let now = ctx.now();
+        let until = credentials.expiry().map_or(now + KEPT, renewed);
+        self.keep(origin, Known { credentials: credentials.clone(), until }, now);
+        Ok(credentials)
     }
 
     fn origin(
@@ -219,45 +221,38 @@ impl Sessions {
         known.insert(origin.clone(), new);
     }
 
-    async fn get(&self, ctx: &Context, origin: &Origin) -> Result<Known, SessionError> {
-        let for_a_while = |credentials| Known { credentials, until: ctx.now() + KEPT };
+    async fn get(&self, ctx: &Context, origin: &Origin) -> Result<Credentials, SessionError> {
         match origin {
-            Origin::Secret { namespace, name, .. } => {
-                from_secret(ctx, namespace, name).await.map(for_a_while)
-            }
+            Origin::Secret { namespace, name, .. } => from_secret(ctx, namespace, name).await,
             Origin::Role { role, file, region } => {
                 // A small file in memory, which the kubelet renews.
                 let token = std::fs::read_to_string(file).map_err(|error| {
                     SessionError::Missing(format!("the token file {file}: {error}"))
                 })?;
                 let sts = self.sts(region, None);
-                known(role, sts.with_token(ctx, role, token.trim()).await, ctx.now())
+                given(role, sts.with_token(ctx, role, token.trim()).await)
             }
             Origin::Assumed { role, external_id, region } => {
                 // The manager's own identity is never an assumed one, so this goes one level deep.
                 let own = self.own(region.clone());
                 let own = Box::pin(self.credentials(ctx, &own)).await?;
                 let sts = self.sts(region, Some(own));
-                known(role, sts.assume(ctx, role, external_id.as_deref()).await, ctx.now())
+                given(role, sts.assume(ctx, role, external_id.as_deref()).await)
             }
-            Origin::Own(OwnIdentity::Environment) => {
-                from_environment(&self.environment).map(for_a_while)
-            }
-            Origin::Own(identity) => self.provided(*identity, ctx.now()).await,
+            Origin::Own(OwnIdentity::Environment) => from_environment(&self.environment),
+            Origin::Own(identity) => self.provided(*identity).await,
         }
     }
 
     /// The identity that the place where the manager runs gives it.
-    async fn provided(&self, identity: OwnIdentity, now: Timestamp) -> Result<Known, SessionError> {
+    async fn provided(&self, identity: OwnIdentity) -> Result<Credentials, SessionError> {
         let credentials = provider(identity, self.http()).provide_credentials().await;
-        let credentials = credentials.map_err(|error| {
+        credentials.map_err(|error| {
             let why = sdk::error::chain(&error);
             SessionError::Missing(format!(
                 "the manager gets no identity by {identity:?}: {why}; see controllers.sqs.identity"
             ))
-        })?;
-        let until = credentials.expiry().map_or(now + KEPT, renewed);
-        Ok(Known { credentials, until })
+        })
     }
 }
 
@@ -267,21 +262,13 @@ fn renewed(expiry: SystemTime) -> Timestamp {
 }
 
 /// A role's credentials, as STS gave them.
-fn known(
-    role: &str,
-    answer: Result<Credentials, StsError>,
-    now: Timestamp,
-) -> Result<Known, SessionError> {
-    match answer {
-        Ok(credentials) => {
-            let until = credentials.expiry().map_or(now + KEPT, renewed);
-            Ok(Known { credentials, until })
+fn given(role: &str, answer: Result<Credentials, StsError>) -> Result<Credentials, SessionError> {
+    answer.map_err(|error| match error {
+        StsError::Refused(said) => {
+            SessionError::Missing(format!("role {role} was refused: {said}"))
         }
-        Err(StsError::Refused(said)) => {
-            Err(SessionError::Missing(format!("role {role} was refused: {said}")))
-        }
-        Err(StsError::Failed(error)) => Err(SessionError::Failed(error)),
-    }
+        StsError::Failed(error) => SessionError::Failed(error),
+    })
 }
 
 impl Session {

@@ -11,7 +11,7 @@ use super::documents::{self, REDRIVE_POLICY};
 use super::invalid::InvalidSpec;
 use super::name::{FIFO_SUFFIX, queue_name};
 use super::owner::{MAX_TAG_KEY, MAX_TAG_VALUE, OWNER_TAG, Place};
-use super::source::source;
+use super::source::{Source, source};
 
 /// A queue as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,27 +26,19 @@ pub(super) struct Desired {
     pub tags: BTreeMap<String, String>,
     /// Whether a queue that is nobody's is taken over.
     pub adopt: bool,
+    /// Where its credentials come from.
+    pub source: Source,
 }
 
-/// The dead-letter queue that a queue should have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Redrive<'a> {
-    /// None.
-    None,
-    /// The one of this ARN.
-    To(&'a str),
-    /// One that is not known yet: what the queue has stays meanwhile.
-    Awaited,
-}
-
-/// The queue that the object wants. Its name is that of the queue it has, once it has one.
+/// The queue that the object wants. Its name is that of the queue it has, once it has one. `redrive` is
+/// the ARN of the dead-letter queue of its spec, if that is known: until then what it has stays.
 ///
 /// # Errors
 /// If the spec cannot be acted on.
 pub(super) fn desired(
     queue: &Queue,
     place: &Place<'_>,
-    redrive: Redrive<'_>,
+    redrive: Option<&str>,
 ) -> Result<Desired, InvalidSpec> {
     let (spec, status) = (&queue.spec, queue.status.clone().unwrap_or_default());
     unchanged(spec, &status)?;
@@ -59,10 +51,11 @@ pub(super) fn desired(
         }
     };
     consistent(spec, &queue.name_any())?;
-    source(spec)?;
+    let source = source(spec)?;
     let mut attributes = attributes(spec, redrive)?;
     attributes.extend(documents::attributes(spec, &status)?);
-    Ok(Desired { name, fifo: spec.fifo, attributes, tags: tags(spec)?, adopt: spec.adopt })
+    let (tags, adopt) = (tags(spec)?, spec.adopt);
+    Ok(Desired { name, fifo: spec.fifo, attributes, tags, adopt, source })
 }
 
 /// Whether what cannot be changed is as it was when the queue was made.
@@ -113,7 +106,7 @@ fn consistent(spec: &QueueSpec, own_name: &str) -> Result<(), InvalidSpec> {
 
 fn attributes(
     spec: &QueueSpec,
-    redrive: Redrive<'_>,
+    redrive: Option<&str>,
 ) -> Result<BTreeMap<&'static str, String>, InvalidSpec> {
     let mut attributes = BTreeMap::from([
         ("VisibilityTimeout", spec.visibility_timeout_seconds.to_string()),
@@ -122,13 +115,13 @@ fn attributes(
         ("ReceiveMessageWaitTimeSeconds", spec.receive_wait_time_seconds.to_string()),
     ]);
     match (redrive, &spec.redrive_policy) {
-        (Redrive::To(arn), Some(policy)) => {
+        (Some(arn), Some(policy)) => {
             attributes.insert(REDRIVE_POLICY, documents::redrive(arn, policy.max_receive_count));
         }
-        (Redrive::None, _) | (_, None) => {
+        (_, None) => {
             attributes.insert(REDRIVE_POLICY, String::new());
         }
-        (Redrive::Awaited, Some(_)) => {}
+        (None, Some(_)) => {}
     }
     if let Some(size) = spec.maximum_message_size_bytes {
         attributes.insert("MaximumMessageSize", size.to_string());

@@ -11,16 +11,17 @@
 //! first, and forgotten with the object.
 
 use std::collections::HashSet;
+use std::error::Error;
 use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use kube::api::{Api, Patch, PatchParams};
-use sdk::{Context, Event, ReconcileError};
-use serde_json::json;
+use kube::api::Api;
+use sdk::{Context, Event, Lifecycle, ReconcileError};
 
 use super::api::{Queue, QueueStatus};
-use sdk::refusal::{is_gone, refusal};
+use super::record::write;
+use sdk::refusal::refusal;
 
 /// The most Queues of which is remembered that they hold their Secret. Beyond it, all are looked at anew.
 const MAX_SEEN: usize = 10_000;
@@ -71,11 +72,12 @@ impl Held {
         // One that does not exist, or is going, cannot be held: opening a session says so.
         let wanted = found.as_ref().and(wanted);
         if recorded.as_deref() != wanted {
-            remember(ctx, queue, wanted).await?;
+            let before = queue.status.clone().unwrap_or_default();
+            let status = QueueStatus { secret: wanted.map(str::to_owned), ..before };
+            write(ctx, queue, status).await?;
         }
         let (Some(secret), Some(name)) = (found, wanted) else { return Ok(()) };
-        let held = secret.finalizers().contains(&finalizer(&uid));
-        if held || add(ctx, queue, &secret).await? {
+        if add(ctx, queue, &secret).await? {
             self.note(&uid, name);
         }
         Ok(())
@@ -89,15 +91,7 @@ impl Held {
         let uid = queue.uid().unwrap_or_default();
         self.forget(&uid, name);
         let Some(secret) = read(ctx, queue, name).await? else { return Ok(()) };
-        let own = finalizer(&uid);
-        if !secret.finalizers().contains(&own) {
-            return Ok(());
-        }
-        let others = secret.finalizers().iter().filter(|found| **found != own);
-        match set(ctx, queue, &secret, others.cloned().collect()).await {
-            Err(error) if is_gone(&error) => Ok(()),
-            answer => Ok(answer?),
-        }
+        ctx.remove_finalizer(&secret, &finalizer(&uid)).await
     }
 }
 
@@ -119,61 +113,17 @@ async fn read(ctx: &Context, queue: &Queue, name: &str) -> Result<Option<Secret>
 /// Adds the Queue's finalizer. Returns whether it is there then: an administrator may not have given the
 /// right, and a Secret that is being deleted takes no further ones.
 async fn add(ctx: &Context, queue: &Queue, secret: &Secret) -> Result<bool, ReconcileError> {
-    if secret.metadata.deletion_timestamp.is_some() {
-        return Ok(false);
-    }
     let own = finalizer(&queue.uid().unwrap_or_default());
-    let finalizers = secret.finalizers().iter().cloned().chain([own]).collect();
-    match set(ctx, queue, secret, finalizers).await {
-        Ok(()) => Ok(true),
-        Err(error) if is_gone(&error) => Ok(false),
-        Err(error) => match refusal(&error) {
-            Some(why) => {
-                let note = format!(
-                    "Secret {} is not held while it is in use: {why}; let the manager patch it",
-                    secret.name_any()
-                );
-                ctx.publish(Event::warning(queue, "SecretNotHeld", "Hold", note)).await;
-                Ok(false)
-            }
-            None => Err(error.into()),
-        },
-    }
-}
-
-/// Replaces the whole list, so the patch carries the resourceVersion at which it was read.
-async fn set(
-    ctx: &Context,
-    queue: &Queue,
-    secret: &Secret,
-    finalizers: Vec<String>,
-) -> Result<(), kube::Error> {
-    let secrets: Api<Secret> =
-        Api::namespaced(ctx.client(), &queue.namespace().unwrap_or_default());
-    let params = PatchParams {
-        field_manager: Some(ctx.field_manager().to_owned()),
-        ..PatchParams::default()
+    let error = match ctx.finalizer(secret, &own).await {
+        Ok(stage) => return Ok(stage != Lifecycle::Over),
+        Err(error) => error,
     };
-    let version = secret.resource_version();
-    let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-    secrets.patch_metadata(&secret.name_any(), &params, &Patch::Merge(patch)).await.map(drop)
-}
-
-/// Records which Secret the Queue holds.
-async fn remember(
-    ctx: &Context,
-    queue: &mut Queue,
-    secret: Option<&str>,
-) -> Result<(), ReconcileError> {
-    let before = queue.status.clone().unwrap_or_default();
-    let status = QueueStatus { secret: secret.map(str::to_owned), ..before };
-    let recorded = Queue { status: Some(status), ..queue.clone() };
-    match ctx.update_status(&recorded).await? {
-        Some(found) => *queue = found,
-        None => {
-            let gone = format!("Queue {} is gone", queue.name_any());
-            return Err(ReconcileError::conflict(gone));
-        }
-    }
-    Ok(())
+    let said = error.source().and_then(|source| source.downcast_ref()).and_then(refusal);
+    let Some(why) = said else { return Err(error) };
+    let note = format!(
+        "Secret {} is not held while it is in use: {why}; let the manager patch it",
+        secret.name_any()
+    );
+    ctx.publish(Event::warning(queue, "SecretNotHeld", "Hold", note)).await;
+    Ok(false)
 }

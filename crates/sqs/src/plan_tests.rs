@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::super::source::Source;
 use super::*;
 
 const OWNER: &str = "cluster:c-1/shop/orders/u-1";
@@ -21,6 +22,7 @@ fn desired(adopt: bool) -> Desired {
         attributes: [("DelaySeconds", "5".to_owned()), ("RedrivePolicy", String::new())].into(),
         tags: map(&[("team", "shop")]),
         adopt,
+        source: Source::Given,
     }
 }
 

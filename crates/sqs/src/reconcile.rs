@@ -20,7 +20,7 @@ use super::bringing::Bringing;
 use super::client::{TO_LOOK, TO_MAKE};
 use super::connection;
 use super::credentials::{Location, Sessions};
-use super::desired::{Desired, Redrive, desired};
+use super::desired::{Desired, desired};
 use super::ending;
 use super::environment::AwsEnvironment;
 use super::holding::Held;
@@ -28,7 +28,7 @@ use super::owner::Place;
 use super::record::record;
 use super::referrers::{REFERRERS, by_name, targets};
 use super::requests::{Requests, Stop};
-use super::source::{Source, source};
+use super::source::Source;
 use super::status::{Lack, Outcome, Recheck, rests_until};
 use super::{FIELD_MANAGER, FINALIZER};
 
@@ -105,14 +105,6 @@ enum Target {
 }
 
 impl Target {
-    fn redrive(&self) -> Redrive<'_> {
-        match self {
-            Self::NotWanted => Redrive::None,
-            Self::Known(arn) => Redrive::To(arn),
-            Self::Awaited(_) => Redrive::Awaited,
-        }
-    }
-
     fn arn(&self) -> Option<&str> {
         match self {
             Self::Known(arn) => Some(arn),
@@ -139,7 +131,7 @@ impl QueueReconciler {
         }
         let (target, place) = (target(ctx, queue)?, Place::of(ctx, queue));
         let redrive = target.arn();
-        let desired = match desired(queue, &place, target.redrive()) {
+        let desired = match desired(queue, &place, redrive) {
             Ok(desired) => desired,
             Err(invalid) => {
                 return record(ctx, queue, None, redrive, Outcome::Invalid(invalid)).await;
@@ -167,16 +159,14 @@ impl QueueReconciler {
         target: &Target,
     ) -> Result<Outcome, Stop> {
         let now = ctx.now();
-        let invalid = |invalid| Stop::Outcome(Box::new(Outcome::Invalid(invalid)));
-        let source = source(&queue.spec).map_err(invalid)?;
-        let secret = match &source {
-            Source::Secret(name) => Some(name.clone()),
+        let secret = match &desired.source {
+            Source::Secret(name) => Some(name.as_str()),
             _ => None,
         };
-        self.held.hold(ctx, queue, secret.as_deref()).await?;
+        self.held.hold(ctx, queue, secret).await?;
         let spec = queue.spec.clone();
         let location = Location { region: &spec.region, endpoint: spec.endpoint.as_deref() };
-        let asked = Asked::of(place, &desired.name, location.endpoint, source);
+        let asked = Asked::of(place, &desired.name, location.endpoint, desired.source.clone());
         let is_made = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
         let requests = if is_made { TO_LOOK } else { TO_MAKE };
         let session = self.sessions.open(ctx, &asked, location, requests).await;

@@ -1,6 +1,7 @@
 //! Records the outcome of a reconcile: the status, an Event, and when to look again. Shell.
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use sdk::{Action, Context, Event, ReconcileError};
 
 use super::api::{Queue, QueueStatus};
@@ -34,4 +35,21 @@ pub(super) async fn record(
     }
     let after = |then: Timestamp| Action::RequeueAfter(then.duration_since(now).unsigned_abs());
     Ok(next_look(queue, &outcome, now).map_or(Action::Done, after))
+}
+
+/// Writes this status. `queue` is updated to the object as it is then.
+///
+/// # Errors
+/// What the server says; a conflict if the object is gone.
+pub(super) async fn write(
+    ctx: &Context,
+    queue: &mut Queue,
+    status: QueueStatus,
+) -> Result<(), ReconcileError> {
+    let wanted = Queue { status: Some(status), ..queue.clone() };
+    let Some(found) = ctx.update_status(&wanted).await? else {
+        return Err(ReconcileError::conflict(format!("Queue {} is gone", queue.name_any())));
+    };
+    *queue = found;
+    Ok(())
 }

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Servic
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use sdk::condition::{Finding, conditions};
+use sdk::controlled_by;
 
 use crate::api::{HostStatus, Tunnel};
 use crate::choice::{self, Defaults};
@@ -58,12 +59,7 @@ fn has_address(service: &Service) -> bool {
 
 /// The step for a Service, given the object under its Tunnel's name.
 pub(super) fn plan(service: &Service, defaults: &Defaults, found: Option<&Tunnel>) -> Step {
-    let uid = service.uid();
-    let owners = |found: &Tunnel| {
-        let owners = found.owner_references().iter();
-        owners.clone().any(|o| o.controller == Some(true) && Some(&o.uid) == uid.as_ref())
-    };
-    let ours = found.filter(|found| owners(found));
+    let ours = found.filter(|found| controlled_by(*found, service));
     if !asks(service, defaults) {
         let ours = ours.is_some_and(|ours| ours.metadata.deletion_timestamp.is_none());
         return if ours || told(service).is_some() { Step::Withdraw } else { Step::Ignore };

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 
 use super::api::Memcached;
 use super::desired::{CONTAINER, address};
-use crate::children::controlled_by;
+use sdk::controlled_by;
 
 /// The Pods of a StatefulSet that are not being deleted, by their numbers.
 #[derive(Clone, Debug, Default)]
@@ -17,9 +17,9 @@ pub(super) struct Nodes<'a>(BTreeMap<i32, &'a Pod>);
 impl<'a> Nodes<'a> {
     /// The nodes of a StatefulSet among these Pods.
     pub(super) fn of(set: &StatefulSet, pods: &[&'a Pod]) -> Self {
-        let ours = pods.iter().filter(|pod| {
-            pod.metadata.deletion_timestamp.is_none() && controlled_by(&pod.metadata, set)
-        });
+        let ours = pods
+            .iter()
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none() && controlled_by(**pod, set));
         Self(ours.filter_map(|pod| Some((ordinal(set, pod)?, *pod))).collect())
     }
 

@@ -11,7 +11,7 @@ use super::nodes::Nodes;
 use super::obstacle::{Obstacle, explained};
 use super::plan::Observed;
 use super::sizing::{Sizing, quantity};
-use crate::children::controlled_by;
+use sdk::controlled_by;
 
 /// The nodes as they are, beside how many there should be.
 struct Standing<'a> {
@@ -83,7 +83,7 @@ impl<'a> Standing<'a> {
     fn of(observed: Observed<'a>, is_blocked: bool) -> Self {
         let memcached = observed.memcached;
         // A StatefulSet that is not ours says nothing about us.
-        let set = observed.stateful_set.filter(|set| controlled_by(&set.metadata, memcached));
+        let set = observed.stateful_set.filter(|set| controlled_by(*set, memcached));
         let nodes = set.map(|set| Nodes::of(set, observed.pods)).unwrap_or_default();
         let replicas = set.and_then(|set| set.spec.replicas).unwrap_or(0);
         let size = if is_blocked { replicas } else { memcached.spec.size };

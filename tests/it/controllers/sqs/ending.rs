@@ -4,21 +4,12 @@ use std::time::Duration;
 
 use kube::api::DeleteParams;
 use leasehold::testing::TestEnv;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::quiet;
-use super::world::{Aws, about, events, make, patch, queues, ready, says, world};
+use super::world::{Aws, about, events, make, patch, queues, ready, says, settled};
 
 const NAME: &str = "default-orders";
-
-async fn settled(more: Value) -> (TestEnv, Aws) {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
-    make(&env, "orders", more).await;
-    ready(&env, "orders").await;
-    env.pass(Duration::from_secs(90)).await;
-    (env, aws)
-}
 
 async fn delete(env: &TestEnv) {
     queues(env).delete("orders", &DeleteParams::default()).await.unwrap();

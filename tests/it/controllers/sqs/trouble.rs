@@ -14,7 +14,7 @@ use sqs::environment::AwsEnvironment;
 
 use super::world::{
     A_WHILE, Aws, NAMED, NAMESPACE, about, aws, events, make, make_in, patch, queues, ready, says,
-    secret_in, url, without_secret, world,
+    secret_in, settled, url, without_secret, world,
 };
 
 type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
@@ -73,16 +73,6 @@ fn message(queue: &Queue, type_: &str) -> String {
     let conditions = queue.status.iter().flat_map(|status| &status.conditions);
     let mut found = conditions.filter(|found| found.type_ == type_);
     found.next().map(|found| found.message.clone()).unwrap_or_default()
-}
-
-/// A Queue `orders` that was made, and whose changes SQS shows.
-async fn settled(more: Value) -> (TestEnv, Aws) {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
-    make(&env, "orders", more).await;
-    ready(&env, "orders").await;
-    env.pass(Duration::from_secs(90)).await;
-    (env, aws)
 }
 
 async fn delete(env: &TestEnv, name: &str) {

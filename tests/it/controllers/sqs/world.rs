@@ -314,6 +314,16 @@ pub async fn ready(env: &TestEnv, name: &str) -> Queue {
     says(env, name, "Synced", "True", "Synced").await
 }
 
+/// A Queue `orders` that was made, and whose changes SQS shows.
+pub async fn settled(more: Value) -> (TestEnv, Aws) {
+    let (mut env, aws) = world().await;
+    env.run([aws.controller()]);
+    make(&env, "orders", more).await;
+    ready(&env, "orders").await;
+    env.pass(Duration::from_secs(90)).await;
+    (env, aws)
+}
+
 /// The notes of all Events with this reason.
 pub async fn events(env: &TestEnv, reason: &str) -> Vec<String> {
     let found = super::super::events(env, NAMESPACE).await.into_iter();
