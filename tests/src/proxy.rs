@@ -72,15 +72,20 @@ impl Proxy {
     /// # Errors
     /// If the server is not an address of this machine, or there is no free port.
     pub async fn of_kubeconfig(kubeconfig: &mut Value) -> Result<Self> {
-        let server = kubeconfig.pointer_mut("/clusters/0/cluster/server");
+        let server = kubeconfig.pointer("/clusters/0/cluster/server");
         let server = server.context("a kubeconfig without a cluster")?;
         let url = server.as_str().unwrap_or_default();
         let target = url.strip_prefix("https://").unwrap_or(url).parse();
         let target =
             target.with_context(|| format!("{url:?} is not an address of this machine"))?;
         let proxy = Self::to(target).await?;
-        *server = format!("https://{}", proxy.address).into();
+        proxy.lead(kubeconfig);
         Ok(proxy)
+    }
+
+    /// Changes a kubeconfig to lead through it.
+    pub fn lead(&self, kubeconfig: &mut Value) {
+        kubeconfig["clusters"][0]["cluster"]["server"] = format!("https://{}", self.address).into();
     }
 
     /// The address on which the proxy listens.

@@ -27,8 +27,8 @@ pub(crate) struct Entry {
     known: Option<(ClusterUid, Option<Fingerprint>)>,
     /// Why its server does not tell.
     untold: Option<Arc<str>>,
-    /// The probes since it was engaged.
-    probes: u32,
+    /// The probes since it was configured: the number of the present one.
+    pub(crate) probes: u32,
     /// Whether our fleet works there, and since when marks are as they are.
     pub(crate) standing: Standing,
     pub(crate) sightings: Sightings,
@@ -95,8 +95,17 @@ impl Entry {
         is_news
     }
 
+    /// Its source is another now. Other credentials lead to the same cluster.
+    pub(crate) fn replace(&mut self, source: Source) {
+        let before = self.destination();
+        self.source = source;
+        if self.destination() != before {
+            self.forget_marks();
+        }
+    }
+
     /// What was seen of marks may have been another cluster's.
-    pub(crate) fn forget_marks(&mut self) {
+    fn forget_marks(&mut self) {
         (self.standing, self.sightings) = (Standing::default(), Sightings::default());
     }
 
@@ -197,4 +206,33 @@ pub(crate) fn same(a: &ClusterSet, b: &ClusterSet) -> bool {
             ((a_name, Down(a)), (b_name, Down(b))) => a_name == b_name && a == b,
             _ => false,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::Kubeconfig;
+
+    use super::*;
+
+    fn source(server: &str, token: &str) -> Source {
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n\
+             users: [{{name: u, user: {{token: {token}}}}}]\n\
+             contexts: [{{name: east, context: {{cluster: c, user: u}}}}]\n"
+        );
+        let access = Access::own(Arc::new(Kubeconfig::from_yaml(&text).unwrap()), "east");
+        let (name, origin) = ("east".parse().unwrap(), "east.yaml".into());
+        Source { name, origin, fingerprint: Fingerprint::of([text.as_bytes()]), access: Ok(access) }
+    }
+
+    /// The time for which another fleet's mark has been seen goes on when a token is renewed.
+    #[test]
+    fn other_credentials_lead_to_the_same_marks_and_another_server_to_none() {
+        let mut entry = Entry::new(source("https://a", "one"), 0);
+        entry.standing = Standing::Marked;
+        entry.replace(source("https://a", "two"));
+        assert_eq!(entry.standing, Standing::Marked);
+        entry.replace(source("https://b", "two"));
+        assert_eq!(entry.standing, Standing::Unknown);
+    }
 }

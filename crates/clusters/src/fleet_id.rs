@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, Error};
 use model::FleetId;
-use model::error::{chain, foreign};
+use model::error::chain;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -84,12 +84,12 @@ async fn ask_on(api: Api<Namespace>, namespace: String, sender: watch::Sender<Op
 fn read(namespace: &str, uid: Result<String, Error>) -> Answer {
     match uid {
         Ok(uid) => uid.parse().map_or(Answer::Silent, Answer::Known),
-        Err(error @ Error::Api(_)) if is_forbidden(&error) => Answer::Forbidden(
+        Err(error) if is_forbidden(&error) => Answer::Forbidden(
             format!(
                 "this fleet cannot mark its clusters, so another fleet that works there is not noticed: get \
                  Namespace {namespace} of the home cluster: {}; fix: give this process, in that namespace, the \
                  verb get on namespaces, or set clusters.mark to false",
-                foreign(&chain(&error))
+                chain(&error)
             )
             .into(),
         ),

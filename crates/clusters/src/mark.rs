@@ -27,7 +27,8 @@
 //! - **What.** A claim names controllers, their selectors and namespaces. Fleets whose claims do not meet share
 //!   a cluster. A mark that cannot be read claims everything.
 //! - **How it ends.** A member that loses a cluster takes the mark away; another that still has the cluster
-//!   writes it again, so it stays away when the last one has let go. A fleet that ended leaves its mark. It is
+//!   writes it again, so it stays away when the last one has let go. Where a member loses so many at once that
+//!   this is rarely meant, the marks stay. A fleet that ended leaves its mark too. It is
 //!   stale when the looking member has seen no change for [`STALE_AFTER`] on its own clock; wall clocks are not
 //!   compared. A paused fleet renews its mark: who pauses means to go on.
 //! - **Rights.** A cluster never fails for want of them: it is worked on as before, and says once what to grant.
@@ -57,8 +58,9 @@ pub use self::claim::Claim;
 pub(crate) use self::lease::{Looked, erase, look};
 
 /// The namespace of the Lease, and its name.
-const NAMESPACE: &str = "kube-public";
-const NAME: &str = "leasehold-fleets";
+pub const NAMESPACE: &str = "kube-public";
+/// See [`NAMESPACE`].
+pub const NAME: &str = "leasehold-fleets";
 /// What annotations with marks begin with; the id of the fleet follows.
 const PREFIX: &str = "fleet.leasehold.dev/";
 /// How long a fleet's mark must have been the same before a member of it renews it.
@@ -197,6 +199,12 @@ impl Own {
         if text.len() <= MAX_MARK_BYTES { text } else { mark(Claim::everything()).text() }
     }
 
+    /// What both claim, this fleet and that of a mark; one that cannot be read claims everything.
+    fn meets(&self, mark: Option<&Mark>) -> Option<String> {
+        let everything = Claim::everything();
+        self.claim.meets(mark.map_or(&everything, |mark| &mark.controllers))
+    }
+
     /// Why it is refused.
     fn refusal(&self, other: &str, mark: Option<&Mark>, both: &str) -> Refusal {
         let whose = mark.map_or_else(
@@ -208,14 +216,12 @@ impl Own {
         );
         let Self { id, installation, namespace, .. } = self;
         let reason = format!(
-            "another fleet works there with {both}: {} ({}); this fleet is {id} (installation \
+            "another fleet works there with {both}: {other} ({}); this fleet is {id} (installation \
              {installation:?}, namespace {namespace:?}). Its mark is in Lease {NAMESPACE}/{NAME}; fix: remove \
              the cluster, or those controllers, from one of the two; if the other fleet is gone, wait {}s or: \
-             kubectl --namespace {NAMESPACE} annotate lease {NAME} {PREFIX}{}-",
-            foreign(other),
+             kubectl --namespace {NAMESPACE} annotate lease {NAME} {PREFIX}{other}-",
             foreign(&whose),
             STALE_AFTER.as_secs(),
-            foreign(other)
         );
         Refusal { other: other.to_owned(), reason: reason.into() }
     }
@@ -269,10 +275,15 @@ impl Standing {
     }
 }
 
-/// Reads the marks among the annotations: ours, and as many others as are read. Pure.
+/// Reads the marks among the annotations: ours, and as many others as are read, those that meet our claim
+/// first. What is no id of a fleet is no mark: a server may send anything, and people paste it. Pure.
 fn marks(own: &Own, annotations: &BTreeMap<String, String>) -> Marks {
     let all = annotations.iter().filter_map(|(key, text)| Some((key.strip_prefix(PREFIX)?, text)));
-    let (ours, others): (Vec<_>, Vec<_>) = all.partition(|(fleet, _)| own.is(fleet));
+    let all = all.filter(|(fleet, _)| fleet.parse::<FleetId>().is_ok());
+    let (ours, mut others): (Vec<_>, Vec<_>) = all.partition(|(fleet, _)| own.is(fleet));
+    if others.len() > MAX_OTHERS {
+        others.sort_by_cached_key(|(_, text)| own.meets(Mark::read(text).as_ref()).is_none());
+    }
     let kept = ours.into_iter().chain(others.into_iter().take(MAX_OTHERS));
     kept.map(|(fleet, text)| (fleet.to_owned(), text.clone())).collect()
 }
@@ -287,9 +298,7 @@ fn decide(own: &Own, marks: &Marks, sightings: &Sightings, now: Moment) -> Decis
             continue;
         }
         let mark = Mark::read(text);
-        let everything = Claim::everything();
-        let theirs = mark.as_ref().map_or(&everything, |mark| &mark.controllers);
-        if let Some(both) = own.claim.meets(theirs) {
+        if let Some(both) = own.meets(mark.as_ref()) {
             return Decision::Refused(own.refusal(fleet, mark.as_ref(), &both));
         }
         others += 1;

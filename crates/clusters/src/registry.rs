@@ -44,6 +44,8 @@ const FIRST_WAIT: Duration = Duration::from_secs(2);
 pub const RETRY_MIN: Duration = Duration::from_secs(5);
 /// The longest wait before making a client again.
 const RETRY_MAX: Duration = Duration::from_secs(60);
+/// The most clusters at whose marks it looks at once before they are engaged.
+const MAX_LOOKS: usize = 256;
 /// The reason of a cluster for which no client can be made because of a defect.
 const PANICKED: &str = "making its client panicked, a defect of the manager: see the log";
 
@@ -99,6 +101,7 @@ impl Registry {
             sent: false,
             probing,
             places: Arc::new(Semaphore::new(MAX_PROBES)),
+            looks: Arc::new(Semaphore::new(MAX_LOOKS)),
             connector: Connector::new(Role::Workload, clock),
             work: JoinSet::new(),
             set: set_sender,
@@ -175,6 +178,7 @@ enum Report {
     Probed {
         name: ClusterName,
         incarnation: u64,
+        number: u32,
         probed: Probed,
     },
     /// A mark was taken away.
@@ -211,6 +215,8 @@ struct Task {
     own: Option<Arc<Own>>,
     clock: Arc<dyn Clock>,
     places: Arc<Semaphore>,
+    /// For looks at marks before a cluster is engaged: probes of silent clusters do not delay them.
+    looks: Arc<Semaphore>,
     connector: Connector,
     work: JoinSet<Report>,
     set: watch::Sender<Arc<ClusterSet>>,
@@ -239,7 +245,7 @@ impl Task {
             warn!("{problem}");
         }
         self.problems = problems;
-        let mut gone = Vec::new();
+        let (mut gone, before) = (Vec::new(), self.entries.len());
         self.entries.retain(|name, entry| {
             let keep = sources.contains_key(name);
             if !keep {
@@ -253,7 +259,9 @@ impl Task {
             let place = places.get(&name).copied().unwrap_or_default();
             self.update(name, source, place);
         }
-        self.unmark(gone);
+        if !marks::is_rarely_meant(gone.len(), before) {
+            self.unmark(gone);
+        }
         self.publish();
     }
 
@@ -265,8 +273,7 @@ impl Task {
                 return;
             }
             entry.stop_making();
-            entry.forget_marks();
-            entry.source = source.clone();
+            entry.replace(source.clone());
         } else {
             self.entries.insert(name.clone(), Entry::new(source.clone(), place));
         }
@@ -347,7 +354,9 @@ impl Task {
                 self.asked(name, of, link, attempt, answer);
             }
             Report::Looked { name, of, link, looked } => self.looked(&name, of, link, looked),
-            Report::Probed { name, incarnation, probed } => self.probed(&name, incarnation, probed),
+            Report::Probed { name, incarnation, number, probed } => {
+                self.probed(&name, (incarnation, number), probed);
+            }
             Report::Unmarked => return,
         }
         self.publish();
@@ -391,21 +400,23 @@ impl Task {
         let for_task = name.clone();
         let Some(entry) = self.entries.get_mut(&name) else { return };
         let identity = entry.asks_identity();
+        let number = entry.probes;
         let marks = self.own.clone().filter(|_| entry.asks_marks());
         let marks = marks.map(|own| (own, entry.sightings.clone(), Arc::clone(&self.clock)));
         let wanted = Wanted { identity, marks };
         let handle = self.work.spawn(async move {
             let probed = probe(cluster, places, delay, wanted).await;
-            Report::Probed { name: for_task, incarnation, probed }
+            Report::Probed { name: for_task, incarnation, number, probed }
         });
         entry.probing = Some(handle);
     }
 
-    fn probed(&mut self, name: &ClusterName, incarnation: u64, probed: Probed) {
+    /// A probe has ended: the one of that number, in that incarnation. Another may have taken its place.
+    fn probed(&mut self, name: &ClusterName, of: (u64, u32), probed: Probed) {
         let Probed { finding, answer, looked } = probed;
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Serving::Engaged(cluster) = &entry.serving else { return };
-        if cluster.incarnation != incarnation {
+        if (cluster.incarnation, entry.probes) != of {
             return;
         }
         match (&entry.finding, &finding) {

@@ -62,16 +62,14 @@ impl Collector for ClustersUp {
             status.clusters.iter().partition(|cluster| cluster.is_up());
         let up = up.into_iter().filter(|cluster| self.labels.is_kept(&cluster.name));
         let up = up.map(|cluster| (self.labels.keep(&cluster.name), 1)).collect::<Vec<_>>();
-        let mut refused = Vec::new();
         let down = down.into_iter().map(|cluster| {
             let label = self.labels.keep(&cluster.name);
-            refused.extend(cluster.refused.then(|| label.value().to_owned()));
+            if cluster.refused {
+                shown.refused.with_label_values(&[label.value()]).set(1);
+            }
             (label, 0)
         });
         let down = down.collect::<Vec<_>>();
-        for name in refused {
-            shown.refused.with_label_values(&[&name]).set(1);
-        }
         for (label, value) in up.into_iter().chain(down) {
             // Clusters past the cap share a series: it shows whether all of them can be used.
             shown.up.with_label_values(&[label.value()]).set(value);

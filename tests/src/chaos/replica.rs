@@ -240,7 +240,7 @@ pub async fn metrics(admin: &Client) -> Option<String> {
 /// Writes a kubeconfig that leads through a proxy, at once: it may be read at any time.
 fn write(dir: &Path, server: &Server, proxy: &Proxy) -> Result<()> {
     let mut kubeconfig = read(&server.kubeconfig)?;
-    kubeconfig["clusters"][0]["cluster"]["server"] = format!("https://{}", proxy.address()).into();
+    proxy.lead(&mut kubeconfig);
     if let Some(token) = &server.token {
         kubeconfig["users"][0]["user"] = json!({"token": token});
     }

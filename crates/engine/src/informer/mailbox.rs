@@ -146,9 +146,8 @@ impl Mailbox {
         if waiting.is_closed {
             return false;
         }
-        let before = waiting.order.len();
         waiting.push(event);
-        self.state.queued.fetch_add(waiting.order.len() - before, Ordering::Relaxed);
+        self.state.queued.fetch_add(1, Ordering::Relaxed);
         self.arrived.notify_one();
         true
     }
@@ -161,6 +160,9 @@ impl Mailbox {
 
     /// Waits until one more event may wait.
     async fn make_room(&self) {
+        if self.is_below(SUBSCRIBER_BUFFER) {
+            return;
+        }
         let is_slow = self.lock().is_slow;
         if !is_slow {
             let caught_up = tokio::time::timeout(PATIENCE, self.below(SUBSCRIBER_BUFFER)).await;

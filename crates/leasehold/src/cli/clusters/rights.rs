@@ -1,5 +1,6 @@
 //! What the fleet's user in a cluster is and may do, as manifests: pure.
 
+use ::clusters::mark;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::{Value, json};
 
@@ -38,17 +39,13 @@ pub(super) fn identity() -> [Value; 2] {
     role(&format!("{USER}-identity"), Some(IDENTITY), &[rule])
 }
 
-/// The namespace and the Lease that say which fleets work in a cluster.
-const MARKS: [&str; 2] = ["kube-public", "leasehold-fleets"];
-
 /// The right to mark the cluster as this fleet's, by which another fleet that does the same is noticed. A rule
 /// cannot name what does not exist yet, so it may create any Lease there.
 pub(super) fn marks() -> [Value; 2] {
-    let [namespace, lease] = MARKS;
     let rule = |verbs| sdk::rbac::rule("coordination.k8s.io", &["leases"], verbs);
     let change =
-        PolicyRule { resource_names: Some(vec![lease.to_owned()]), ..rule(&["get", "patch"]) };
-    role(&format!("{USER}-marks"), Some(namespace), &[rule(&["create"]), change])
+        PolicyRule { resource_names: Some(vec![mark::NAME.to_owned()]), ..rule(&["get", "patch"]) };
+    role(&format!("{USER}-marks"), Some(mark::NAMESPACE), &[rule(&["create"]), change])
 }
 
 /// The rights of one controller: in these namespaces, or in all if there are none. Rules for what has no
