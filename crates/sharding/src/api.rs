@@ -12,6 +12,7 @@
 mod clusters;
 mod container;
 mod loads;
+mod moved;
 mod path;
 mod policy;
 mod shared;
@@ -37,6 +38,7 @@ pub(crate) use clusters::MAX_NAMED_BYTES;
 pub(crate) use clusters::{MAX_NAMED, that_fit};
 pub use container::MemberContainer;
 pub use loads::ClusterLoad;
+pub use moved::{MoveCause, Moved, Moves};
 pub use path::{InvalidShardPath, ShardPath};
 pub use policy::{
     FleetPolicy, FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MoveLimits,
@@ -123,6 +125,9 @@ pub struct ShardEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", length(min = 1, max = 63))]
     pub target: Option<MemberId>,
+    /// Why and when it came to where it is. Absent if an earlier release wrote the map.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<Moved>,
 }
 
 /// The phase of a [`ShardEntry`]; the transitions are in [`crate::handover`].

@@ -89,6 +89,6 @@ impl Body<'_> {
         let annotations = uid_annotation::annotations(record.cluster_uid.as_ref());
         let metadata = self.metadata(record.cluster.as_str(), &record.version);
         let metadata = ObjectMeta { annotations, ..metadata };
-        ShardMap { metadata, spec: record.spec() }
+        ShardMap { metadata, spec: record.spec(self.wall) }
     }
 }

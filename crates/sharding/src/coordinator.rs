@@ -49,7 +49,6 @@ use model::{ClusterName, Epoch, MemberId, Moment, ShardId, single};
 use crate::config::LeaseTimings;
 use crate::identity::Identities;
 use crate::lease::{self, LeaseRecord, LeaseState};
-use crate::planner::Reason;
 use crate::policy::Policies;
 use crate::ranges::RangeChange;
 use crate::record::{MapRecord, Object, Write};
@@ -100,8 +99,6 @@ pub struct Plan {
     pub floor: Epoch,
     /// What people should know, each with object, cause and fix.
     pub problems: Vec<String>,
-    /// Why shards begin to move.
-    pub reasons: BTreeMap<ShardId, Reason>,
 }
 
 /// What a coordinator remembers between steps: since when something is missing, the loads of shards, and
@@ -199,10 +196,11 @@ impl Coordinator {
             plan.wake_at(started);
             return;
         }
-        self.assign(view, &mut drafts, peers, &holders, now, plan);
+        let causes = self.assign(view, &mut drafts, peers, &holders, now, plan);
         for draft in drafts.values_mut() {
             draft.use_protocol(peers, view.world);
             draft.raise_epochs(view.world);
+            draft.explain(&causes, view.world);
         }
         for draft in drafts.into_values() {
             plan.floor = plan.floor.max(draft.floor());

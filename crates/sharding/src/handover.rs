@@ -95,6 +95,11 @@ impl Entry {
         }
     }
 
+    /// Whether its owner starts nothing new.
+    pub(crate) fn is_draining(&self) -> bool {
+        matches!(self, Self::Draining { .. })
+    }
+
     pub(crate) fn target(&self) -> Option<&MemberId> {
         match self {
             Self::Draining { target, .. } => target.as_ref(),
@@ -193,6 +198,7 @@ impl Entry {
             },
             owner: self.owner().cloned(),
             target: self.target().cloned(),
+            moved: None,
         }
     }
 }

@@ -52,7 +52,6 @@ mod reach;
 mod unassigned;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use model::{GroupName, GroupTraits, MemberId, ShardId};
@@ -186,21 +185,6 @@ pub enum Reason {
     Together,
     /// Its owner carries more than its share, or another member much less.
     Balance,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Unowned => "it had no owner",
-            Self::OwnerLeaves => "its owner leaves or cannot run it",
-            Self::TargetLost => "its next owner could not take it",
-            Self::Unreached => "its owner did not reach its cluster",
-            Self::Policy => "people want it so",
-            Self::Maintenance => "its owner is drained",
-            Self::Together => "its group is one for the fleet",
-            Self::Balance => "balance",
-        })
-    }
 }
 
 impl Default for Limits {

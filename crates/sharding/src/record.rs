@@ -7,9 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use model::{ClusterName, ClusterUid, Epoch, MemberId};
 
-use crate::api::{Member, MemberSpec, ObjectVersion, ShardMap, ShardMapSpec, ShardPath, Summary};
+use crate::api::{
+    Member, MemberSpec, Moves, ObjectVersion, ShardEntry, ShardMap, ShardMapSpec, ShardPath,
+    Summary,
+};
 use crate::handover::Entry;
 use crate::lease::LeaseRecord;
 use crate::uid_annotation;
@@ -42,6 +46,8 @@ pub struct MapRecord {
     pub cluster_uid: Option<ClusterUid>,
     /// The shards. Shared: plans and watches hand on maps that they do not change.
     pub entries: Arc<BTreeMap<ShardPath, Entry>>,
+    /// Why and when they came to where they are. A move without a time is as old as the map's next version.
+    pub moves: Moves,
 }
 
 /// An object of one of the three kinds.
@@ -134,6 +140,7 @@ impl MapRecord {
             protocol: versions::FIRST,
             cluster_uid: None,
             entries: Arc::default(),
+            moves: Moves::default(),
         }
     }
 
@@ -168,13 +175,18 @@ impl MapRecord {
                 .map(|entry| (entry.shard.clone(), Entry::read(entry)))
                 .collect::<BTreeMap<_, _>>()
                 .into(),
+            moves: Moves::read(&map.spec.shards),
         })
     }
 
-    /// The object's spec.
-    pub(crate) fn spec(&self) -> ShardMapSpec {
+    /// The object's spec, if it is written at that time of day.
+    pub(crate) fn spec(&self, wall: Timestamp) -> ShardMapSpec {
+        let entry = |(path, entry): (&ShardPath, &Entry)| ShardEntry {
+            moved: self.moves.written(path, wall),
+            ..entry.write(path)
+        };
         ShardMapSpec {
-            shards: self.entries.iter().map(|(path, entry)| entry.write(path)).collect(),
+            shards: self.entries.iter().map(entry).collect(),
             epoch_floor: self.epoch_floor,
             protocol_version: self.protocol,
             summary: self.summary(),
@@ -294,7 +306,10 @@ impl fmt::Display for Target {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
+    use crate::api::{MoveCause, Moved};
 
     #[test]
     fn a_map_reads_back_as_written_and_sums_up_its_owners() {
@@ -321,12 +336,23 @@ mod tests {
         ] {
             record.entries_mut().insert(path.parse().unwrap(), entry);
         }
-        let spec = record.spec();
+        let why = MoveCause::Balance;
+        let moves = [("a/0/1".parse().unwrap(), Moved { why, at: None })];
+        record.moves = Moves(Arc::new(moves.into()));
+        let wall: Timestamp = "2026-11-26T04:00:00Z".parse().unwrap();
+        let spec = record.spec(wall);
         assert_eq!(
             spec.summary,
             Summary { shards: 5, owned: 3, draining: 1, unowned: 1, owners: "m-1=2,m-2=2".into() }
         );
         let read = MapRecord::read(&ShardMap::new("east", spec)).unwrap();
-        assert_eq!(read, record);
+        // What was written keeps its time.
+        let moved = Moved { why, at: Some(Time(wall)) };
+        assert_eq!(read.moves.0.values().collect::<Vec<_>>(), [&moved]);
+        assert_eq!(read.spec(Timestamp::UNIX_EPOCH).shards, read.spec(wall).shards);
+        assert_eq!(
+            MapRecord { moves: Moves::default(), ..read },
+            MapRecord { moves: Moves::default(), ..record }
+        );
     }
 }

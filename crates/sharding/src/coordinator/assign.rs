@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{ClusterName, MemberId, Moment, Range};
 
-use super::draft::{Drafts, FleetHolders};
+use super::draft::{Causes, Drafts, FleetHolders};
 use super::peers::Peers;
 use super::{Coordinator, Plan, View};
-use crate::api::{MAX_SHARDS, ShardPath};
+use crate::api::{MAX_SHARDS, MoveCause, ShardPath};
 use crate::lease::LeaseState::Fresh;
 use crate::planner::{self, Fit, Move, PlanShard, Reach, Reason, Role};
 use crate::ranges::{self, RangeChange, Situation};
 use crate::weight::{self, OwnedShard, Points};
 
 impl Coordinator {
-    /// Plans over all shards that stay, and puts the result into the drafts.
+    /// Plans over all shards that stay, and puts the result into the drafts. Returns why shards begin to move.
     pub(super) fn assign(
         &mut self,
         view: &View<'_>,
@@ -23,7 +23,8 @@ impl Coordinator {
         holders: &FleetHolders,
         now: Moment,
         plan: &mut Plan,
-    ) {
+    ) -> Causes {
+        let mut causes = Causes::new();
         self.resting.prune(now);
         self.resting.follow(unserved(drafts, peers), now);
         let (shards, points) = self.weigh(view, drafts, peers, now);
@@ -37,7 +38,7 @@ impl Coordinator {
                 self.resting.moved(&step.shard.cluster, now);
             }
             begin_move(drafts, step);
-            plan.reasons.insert(step.shard.clone(), step.reason);
+            causes.extend(MoveCause::of(step.reason).map(|cause| (step.shard.clone(), cause)));
         }
         // A cluster that has rested may go on.
         if let Some(at) = self.resting.next_end(now) {
@@ -57,6 +58,11 @@ impl Coordinator {
                 continue;
             }
             begin_range_change(drafts, &change);
+            let cause = match change {
+                RangeChange::Split(_) => MoveCause::Split,
+                RangeChange::Merge(_) => MoveCause::Merged,
+            };
+            causes.extend(change.parts().into_iter().map(|part| (part, cause)));
             self.range_changes.insert(change);
         }
         // Plan again when a load is forgotten: halves may be idle then.
@@ -66,6 +72,7 @@ impl Coordinator {
                 plan.wake_at(at);
             }
         }
+        causes
     }
 
     /// Whether the map has room for what becomes of a change: paused shards count too.

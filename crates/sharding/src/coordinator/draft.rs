@@ -7,6 +7,7 @@
 //! A [`Draft`] has exactly two versions of its map: the [`Base`], which never changes, and the desired
 //! map, which every step replaces. The write follows from the two.
 
+mod moved;
 mod standing;
 
 use std::borrow::Cow;
@@ -25,6 +26,8 @@ use crate::policy::Policies;
 use crate::ranges::RangeChange;
 use crate::record::{Kind, MapRecord, Object, Target, Write};
 use crate::world::World;
+
+pub(super) use moved::Causes;
 
 /// The drafts of all maps.
 pub(super) type Drafts<'a> = BTreeMap<&'a ClusterName, Draft<'a>>;

@@ -2,6 +2,7 @@
 
 mod floor;
 mod load;
+mod moved;
 mod names;
 mod policy;
 mod proof;

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use model::{ClusterName, MemberId, Moment, ShardId};
 
-use crate::api::{MemberState, ShardPath};
+use crate::api::{MemberState, MoveCause, ShardPath};
 use crate::handover::Entry;
-use crate::planner::Reason;
-use crate::record::MapRecord;
+use crate::record::{MapRecord, MemberRecord};
 use crate::world::World;
 
 /// A shard got a next owner.
@@ -20,8 +19,8 @@ pub struct Handover {
     pub shard: ShardId,
     /// How.
     pub reason: HandoverCause,
-    /// Why the coordinator moved it, as far as it is still known.
-    pub why: Option<Reason>,
+    /// Why, as the map says.
+    pub why: Option<MoveCause>,
     /// Who has it now.
     pub to: Option<MemberId>,
     /// From the beginning of the drain, or from the dead owner's last sign of life.
@@ -43,40 +42,29 @@ pub enum HandoverCause {
 #[derive(Clone, Debug, Default)]
 pub(super) struct HandoverLog {
     open: BTreeMap<ShardId, (Moment, HandoverCause)>,
-    why: BTreeMap<ShardId, Reason>,
     written: BTreeMap<ClusterName, Vec<Change>>,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
     Begun(ShardId, Moment, HandoverCause),
-    Ended(ShardId, Option<MemberId>),
+    Ended(ShardId, Option<MemberId>, Option<MoveCause>),
     /// It drained for nobody.
     Abandoned(ShardId),
 }
 
 impl fmt::Display for Handover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shard, reason, why, to, took } = self;
+        let Self { shard, why, to, took, .. } = self;
         match to {
             Some(to) => write!(f, "{shard} moved to {to} in {took:.1?}")?,
             None => write!(f, "{shard} was split or merged in {took:.1?}")?,
         }
-        match (reason, why) {
-            (HandoverCause::Crash, _) => f.write_str(": its owner was silent or dead"),
-            (HandoverCause::Leave, _) => f.write_str(": its owner left"),
-            (HandoverCause::Live, Some(why)) => write!(f, ": {why}"),
-            (HandoverCause::Live, None) => Ok(()),
-        }
+        why.map_or(Ok(()), |why| write!(f, ": {why}"))
     }
 }
 
 impl HandoverLog {
-    /// The coordinator begins to move shards, for these reasons.
-    pub(super) fn begun(&mut self, reasons: BTreeMap<ShardId, Reason>) {
-        self.why.extend(reasons.into_iter().filter(|(_, reason)| *reason != Reason::Unowned));
-    }
-
     /// A map is about to be written: `before` becomes `after`.
     pub(super) fn sent(
         &mut self,
@@ -100,7 +88,8 @@ impl HandoverLog {
                 changes.push(Change::Abandoned(shard.clone()));
             }
             if lost && matches!(entry, Entry::Owned { .. }) {
-                changes.push(Change::Ended(shard, entry.owner().cloned()));
+                let why = after.moves.why(path);
+                changes.push(Change::Ended(shard, entry.owner().cloned(), why));
             }
         }
         // A shard that was split or merged has its next owner when a part of its uids has one.
@@ -110,8 +99,11 @@ impl HandoverLog {
                     && next.range.overlaps(path.range)
                     && matches!(entry, Entry::Owned { .. })
             };
-            if !after.entries.contains_key(path) && after.entries.iter().any(follows) {
-                changes.push(Change::Ended(path.in_cluster(&after.cluster), None));
+            if !after.entries.contains_key(path)
+                && let Some((next, _)) = after.entries.iter().find(|entry| follows(*entry))
+            {
+                let (shard, why) = (path.in_cluster(&after.cluster), after.moves.why(next));
+                changes.push(Change::Ended(shard, None, why));
             }
         }
         self.written.insert(after.cluster.clone(), changes);
@@ -136,11 +128,9 @@ impl HandoverLog {
                     self.open.entry(shard).or_insert((since, cause));
                 }
                 Change::Abandoned(shard) => {
-                    self.why.remove(&shard);
                     self.open.remove(&shard);
                 }
-                Change::Ended(shard, to) => {
-                    let why = self.why.remove(&shard);
+                Change::Ended(shard, to, why) => {
                     if let Some((since, reason)) = self.open.remove(&shard) {
                         handovers.push(Handover { shard, reason, why, to, took: now.since(since) });
                     }
@@ -151,22 +141,25 @@ impl HandoverLog {
     }
 }
 
-/// Since when, and why, the owner's shards change hands.
+/// Since when, and how, the owner's shards change hands.
 fn begin(owner: &MemberId, world: &World, now: Moment) -> (Moment, HandoverCause) {
-    let lease = world.lease_of(owner);
-    let holder = lease.map(|lease| lease.record.holder.as_deref());
-    let leaving = world.members().get(owner).is_some_and(|m| m.spec.state == MemberState::Leaving);
-    match (lease, holder) {
-        (Some(lease), Some(Some(holder))) if holder != owner.as_str() => {
-            (lease.alive, HandoverCause::Crash)
-        }
-        (Some(_), Some(None)) => (now, HandoverCause::Leave),
-        _ if leaving => (now, HandoverCause::Leave),
-        _ => (now, HandoverCause::Live),
-    }
+    let cause = HandoverCause::of(owner, world);
+    let alive = world.lease_of(owner).filter(|_| cause == HandoverCause::Crash);
+    (alive.map_or(now, |lease| lease.alive), cause)
 }
 
 impl HandoverCause {
+    /// How a shard leaves this owner.
+    pub(crate) fn of(owner: &MemberId, world: &World) -> Self {
+        let leaves = |m: &MemberRecord| m.spec.state == MemberState::Leaving;
+        match world.lease_of(owner).map(|lease| lease.record.holder.as_deref()) {
+            Some(Some(holder)) if holder != owner.as_str() => Self::Crash,
+            Some(None) => Self::Leave,
+            _ if world.members().get(owner).is_some_and(leaves) => Self::Leave,
+            _ => Self::Live,
+        }
+    }
+
     /// The value of the metric's label.
     pub(crate) fn label(self) -> &'static str {
         match self {

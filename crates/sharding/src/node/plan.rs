@@ -224,7 +224,6 @@ impl Node {
         let plan = made.plan;
         self.floor = self.floor.max(plan.floor);
         self.notice(plan.problems);
-        self.handovers.begun(plan.reasons);
         let mut held_back = false;
         for write in plan.writes {
             match self.is_stale(&write) {
