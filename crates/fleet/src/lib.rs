@@ -8,7 +8,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use model::{Epoch, MemberId, Moment, ShardId};
 use serde::Serialize;
-use sharding::api::{DownCluster, Member, MemberState, Phase, ShardMap};
+use sharding::api::{DownCluster, Member, MemberState, Moved, Phase, ShardMap};
 use sharding::lease::{self, LeaseRecord};
 use sharding::policy::{Policies, PolicyRecord};
 use sharding::protocol;
@@ -132,6 +132,9 @@ pub struct FleetShard {
     /// Who gets it next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<MemberId>,
+    /// Why and when it came to where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved: Option<Moved>,
     /// The FleetPolicy that pauses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_by: Option<String>,
@@ -312,6 +315,7 @@ fn shards_of(map: &ShardMap) -> Vec<FleetShard> {
             phase: entry.phase,
             unserved: false,
             target: entry.target.clone(),
+            moved: entry.moved.clone(),
             paused_by: None,
         })
         .collect()

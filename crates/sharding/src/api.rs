@@ -51,8 +51,10 @@ pub use version::ObjectVersion;
 pub(crate) const DEFAULT_CAPACITY: u32 = 100;
 /// The label on every object that Leasehold makes in the home cluster.
 pub(crate) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "leasehold");
-/// The most shards of one cluster: keeps a ShardMap below 64 KiB.
-pub(crate) const MAX_SHARDS: usize = 256;
+/// The most controller groups of one member.
+pub(crate) const MAX_GROUPS: usize = 128;
+/// The most shards of one cluster: keeps a ShardMap below 192 KiB.
+pub(crate) const MAX_SHARDS: usize = 384;
 /// The most down clusters that a Member reports; [`MAX_DOWN_BYTES`] bounds them too.
 pub(crate) const MAX_DOWN_CLUSTERS: usize = 64;
 /// How much of a Member its down clusters take at most, in bytes.
@@ -86,7 +88,7 @@ pub(crate) const MAX_REASON_CHARS: usize = 1024;
 pub struct ShardMapSpec {
     /// Every shard of the cluster, one entry each.
     #[schemars(
-        length(max = 256),
+        length(max = MAX_SHARDS),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["shard"])
     )]
     pub shards: Vec<ShardEntry>,
@@ -198,12 +200,12 @@ pub struct MemberSpec {
     #[schemars(with = "Option<i32>", range(min = 1))]
     pub oldest_protocol_version: Option<u32>,
     /// The controller groups it can run. It gets shards of no other group.
-    #[schemars(with = "Vec<String>", length(max = 64))]
+    #[schemars(with = "Vec<String>", length(max = MAX_GROUPS))]
     pub groups: Vec<GroupName>,
     /// Details of some of these groups. The others may be divided by object and share no watched kind
     /// with another group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = MAX_GROUPS))]
     pub group_details: Vec<GroupDetail>,
     /// How many shards it holds. Rarely refreshed; no decision depends on it.
     #[serde(default)]
@@ -546,6 +548,30 @@ mod tests {
         assert_eq!(shards["x-kubernetes-list-type"], "map");
         assert_eq!(shards["x-kubernetes-list-map-keys"][0], "shard");
         assert_eq!(shards["maxItems"], MAX_SHARDS);
+    }
+
+    #[test]
+    fn the_longest_map_stays_below_its_bound() {
+        let member = "m".repeat(63);
+        let entry = |n: usize| {
+            serde_json::json!({
+                "shard": format!("{}{n:03}/1023/1024", "g".repeat(60)),
+                "epoch": u64::MAX >> 1,
+                "phase": "Draining",
+                "owner": member,
+                "target": member,
+                "moved": {"why": "Maintenance", "at": "2026-11-26T04:00:00Z"},
+            })
+        };
+        let shards: Vec<_> = (0..MAX_SHARDS).map(entry).collect();
+        let summary = serde_json::json!({
+            "shards": 384, "owned": 0, "draining": 384, "unowned": 0, "owners": format!("{member}=1,").repeat(MAX_SHARDS),
+        });
+        let spec =
+            serde_json::json!({"shards": shards, "epochFloor": u64::MAX >> 1, "summary": summary});
+        let spec: ShardMapSpec = serde_json::from_value(spec).unwrap();
+        let bytes = serde_json::to_vec(&ShardMap::new("c", spec)).unwrap().len();
+        assert!((96 * 1024..192 * 1024).contains(&bytes), "{bytes}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use model::{ClusterLabels, GroupName, GroupTraits};
 
-use crate::api::{DEFAULT_CAPACITY, MemberContainer};
+use crate::api::{DEFAULT_CAPACITY, MAX_GROUPS, MemberContainer};
 use crate::versions::ProtocolVersions;
 
 /// The settings of one member.
@@ -99,6 +99,13 @@ pub enum ConfigError {
     /// The capacity is out of bounds.
     #[error("capacity {0} is out of bounds: use 1 to 1000")]
     Capacity(u32),
+    /// More groups than a Member has room for.
+    #[error(
+        "{0} controller groups are too many for one member: at most {max}; fix: let controllers that belong \
+         together name one group, or run some of them in another installation",
+        max = MAX_GROUPS
+    )]
+    Groups(usize),
 }
 
 impl Default for LeaseTimings {
@@ -176,6 +183,9 @@ impl Config {
         if !(1..=1000).contains(&self.capacity) {
             return Err(ConfigError::Capacity(self.capacity));
         }
+        if self.groups.len() > MAX_GROUPS {
+            return Err(ConfigError::Groups(self.groups.len()));
+        }
         Ok(())
     }
 }
@@ -193,6 +203,14 @@ mod tests {
             config.validate().unwrap_err().to_string(),
             "lease timings of 8s / 4s with a margin of 500ms leave no room for a failed renewal: the duration must exceed twice the interval plus the margin"
         );
+    }
+
+    #[test]
+    fn more_groups_than_a_member_has_room_for_are_refused() {
+        let groups = |n| (0..n).map(|n| format!("g{n}").parse().unwrap()).collect();
+        assert_eq!(Config::new("replica-0", groups(MAX_GROUPS), 1).validate(), Ok(()));
+        let refused = Config::new("replica-0", groups(MAX_GROUPS + 1), 1).validate();
+        assert!(refused.unwrap_err().to_string().starts_with("129 controller groups are too many"));
     }
 
     #[test]

@@ -134,6 +134,10 @@ pub enum Note {
     Ended(MemberId),
     /// As coordinator, the member completed a handover.
     HandedOver(Handover),
+    /// The member's Member reports a cluster as down that it did not report before.
+    ClusterDown(DownCluster),
+    /// It reports it as down no more.
+    ClusterUp(ClusterName),
     /// A problem appeared that people must repair; see [`Node::problems`].
     Problem(String),
     /// A problem is repaired.

@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::range::MAX_BITS;
 use model::{ClusterName, GroupName, GroupScope, GroupTraits, Range, ShardId};
 
-use crate::api::{MAX_SHARDS, ShardPath};
+use crate::api::{MAX_GROUPS, MAX_SHARDS, ShardPath};
 use crate::handover::Entry;
 use crate::planner::{Placement, PlanShard, Proposal};
 use crate::weight::{BASE, Points};
@@ -45,7 +45,7 @@ const SPLIT_OVER_MERGE: u64 = 4;
 const RANGE_CHANGES_IN_FLEET: usize = 8;
 /// The most shards of a cluster after a split: leaves room for one shard of each group that members can
 /// run.
-const MAX_SPLIT_SHARDS: usize = MAX_SHARDS - 64;
+const MAX_SPLIT_SHARDS: usize = MAX_SHARDS - MAX_GROUPS;
 
 /// A split or a merge.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::Clock;
-use sharding::api::{MemberState, Phase};
+use sharding::api::{MemberState, Moved, Phase};
 
 use super::args::StatusArgs;
 use super::columns::columns;
@@ -76,7 +76,13 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
             None if s.unserved => ", not served".to_owned(),
             None => String::new(),
         };
-        [s.shard.to_string(), word(&s.phase) + &note, s.epoch.to_string(), owner, target]
+        let moved = s.moved.as_ref().and_then(|Moved { why, at }| {
+            let when = at.as_ref().map(|at| ago(at.0, now))?;
+            Some(format!("{when}: {why}"))
+        });
+        let phase = word(&s.phase) + &note;
+        let epoch = s.epoch.to_string();
+        [s.shard.to_string(), phase, epoch, owner, target, moved.unwrap_or_default()]
     };
     let mut text = columns(
         ["MEMBER", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY", "PROTOCOL", "ROLE"],
@@ -84,7 +90,7 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
     );
     text.push('\n');
     text += &columns(
-        ["SHARD", "PHASE", "EPOCH", "OWNER", "TARGET"],
+        ["SHARD", "PHASE", "EPOCH", "OWNER", "TARGET", "MOVED"],
         fleet.shards.iter().map(shard_row),
     );
     let down = down_rows(fleet);
@@ -175,8 +181,9 @@ fn ago(then: Timestamp, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use model::Epoch;
-    use sharding::api::DownCluster;
+    use sharding::api::{DownCluster, MoveCause};
 
     use super::*;
     use fleet::LeaseStanding;
@@ -211,6 +218,10 @@ mod tests {
                     epoch: Epoch(3),
                     phase: Phase::Draining,
                     target: Some("replica-10-xyzzy".parse().unwrap()),
+                    moved: Some(Moved {
+                        why: MoveCause::Balance,
+                        at: Some(Time(Timestamp::UNIX_EPOCH)),
+                    }),
                     unserved: false,
                     paused_by: None,
                 },
@@ -220,6 +231,7 @@ mod tests {
                     epoch: Epoch(0),
                     phase: Phase::Unowned,
                     target: None,
+                    moved: None,
                     unserved: false,
                     paused_by: None,
                 },
@@ -229,6 +241,7 @@ mod tests {
                     epoch: Epoch(7),
                     phase: Phase::Owned,
                     target: None,
+                    moved: None,
                     unserved: true,
                     paused_by: None,
                 },
@@ -245,8 +258,8 @@ mod tests {
         replica-0-abcde   active    held   1.5s ago  1       1.25  1         coordinator
         replica-10-xyzzy  draining  held   1.5s ago  1       1.25  1-2
 
-        SHARD            PHASE              EPOCH  OWNER            TARGET
-        east/tdset/0/1   draining           3      replica-0-abcde  -> replica-10-xyzzy
+        SHARD            PHASE              EPOCH  OWNER            TARGET               MOVED
+        east/tdset/0/1   draining           3      replica-0-abcde  -> replica-10-xyzzy  1.5s ago: balance
         north/tdset/0/1  unowned            0      -
         west/tdset/0/1   owned, not served  7      replica-0-abcde
 

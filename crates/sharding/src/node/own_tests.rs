@@ -11,7 +11,7 @@ use crate::api::{
 };
 use crate::config::Config;
 use crate::failing::REPORT_AFTER;
-use crate::node::{Input, Node};
+use crate::node::{Input, Node, Note, Output};
 use crate::record::{Kind, MemberRecord, Object, Observation, Write, WriteOutcome};
 
 struct Home {
@@ -20,6 +20,8 @@ struct Home {
     version: u64,
     /// Every Member as it was written.
     written: Vec<MemberSpec>,
+    /// What the member noted.
+    notes: Vec<Note>,
     /// Whether it has the definitions of an earlier release and drops what these do not know.
     is_old: bool,
 }
@@ -34,7 +36,8 @@ impl Home {
             node.handle(Input::Observed(Observation::Listed(kind, "1".into(), Vec::new())), now);
         }
         node.handle(Input::Clusters(BTreeSet::new(), Vec::new()), now);
-        let mut home = Self { node, now, version: 1, written: Vec::new(), is_old: false };
+        let mut home =
+            Self { node, now, version: 1, written: Vec::new(), notes: Vec::new(), is_old: false };
         home.settle();
         home
     }
@@ -47,7 +50,8 @@ impl Home {
     /// Carries out writes until there are none.
     fn settle(&mut self) {
         loop {
-            let writes = self.node.step(self.now).writes;
+            let Output { writes, notes, .. } = self.node.step(self.now);
+            self.notes.extend(notes);
             if writes.is_empty() {
                 return;
             }
@@ -112,6 +116,22 @@ fn a_drain_that_was_asked_for_outlives_rewriting_and_rejoining() {
     home.patch(|spec| spec.drain = false);
     home.rejoin();
     assert!(!home.member().spec.drain, "and no longer after it was withdrawn");
+}
+
+#[test]
+fn a_cluster_that_is_down_is_noted_once_and_when_it_works_again() {
+    let mut home = Home::with_member();
+    let east = || "east".parse().unwrap();
+    let mut noted = |down: Vec<DownCluster>| {
+        home.notes.clear();
+        home.node.handle(Input::Clusters(BTreeSet::from([east()]), down), home.now);
+        home.wait(3);
+        home.notes.clone()
+    };
+    let refused = DownCluster::new(&east(), "another fleet works there");
+    assert_eq!(noted(vec![refused.clone()]), [Note::ClusterDown(refused)]);
+    assert_eq!(noted(vec![DownCluster::new(&east(), "its client is not ready")]), []);
+    assert_eq!(noted(Vec::new()), [Note::ClusterUp(east())]);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use model::{ClusterName, Hold, ShardId, single};
 
-use super::Node;
-use crate::api::MemberSpec;
+use super::{Node, Note};
+use crate::api::{DownCluster, MemberSpec};
 use crate::outbox::InFlight;
 use crate::problem;
 use crate::record::{Object, Write, WriteOutcome};
@@ -71,8 +71,19 @@ impl Node {
         if let WriteOutcome::Done(Some(Object::Member(kept))) = outcome
             && kept.id == *self.membership.id()
         {
-            self.sent = Some((kept.version.clone(), sent.spec.clone()));
+            let before = self.sent.replace((kept.version.clone(), sent.spec.clone()));
+            let before = before.map(|(_, spec)| spec.down_clusters).unwrap_or_default();
+            self.tell_down(&before, &sent.spec.down_clusters);
         }
+    }
+
+    fn tell_down<'a>(&mut self, before: &'a [DownCluster], after: &'a [DownCluster]) {
+        let not_in = |others: &'a [DownCluster]| {
+            move |down: &&DownCluster| !others.iter().any(|other| other.cluster == down.cluster)
+        };
+        let down = after.iter().filter(not_in(before)).cloned().map(Note::ClusterDown);
+        let up = before.iter().filter(not_in(after)).map(|up| Note::ClusterUp(up.cluster.clone()));
+        self.notes.extend(down.chain(up));
     }
 
     /// Whether the Member of that version is what the home cluster made of `spec`.

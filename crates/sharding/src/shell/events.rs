@@ -13,7 +13,7 @@ use model::MemberId;
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use crate::api::{Member, ShardMap};
+use crate::api::{DownCluster, Member, ShardMap};
 use crate::lease::{self, COORDINATOR};
 use crate::node::Note;
 use crate::record::{Kind, Target};
@@ -88,6 +88,14 @@ impl Told {
             Note::HandedOver(handover) => {
                 let map = Target { kind: Kind::Map, name: handover.shard.cluster.to_string() };
                 told(map, false, "ShardMoved", "Move", handover.to_string())
+            }
+            Note::ClusterDown(DownCluster { cluster, reason }) => {
+                let note = format!("cluster {cluster}: {reason}");
+                told(member(me), true, "ClusterDown", "Report", note)
+            }
+            Note::ClusterUp(cluster) => {
+                let note = format!("cluster {cluster} works again, or is not configured any more");
+                told(member(me), false, "ClusterUp", "Report", note)
             }
             Note::Problem(text) => told(coordinator(), true, "Problem", "Repair", text.clone()),
             Note::Coordinating(false) | Note::Solved(_) => None,

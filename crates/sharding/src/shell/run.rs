@@ -436,6 +436,8 @@ impl Loop {
             Note::Ended(dead) => {
                 warn!(%member, %dead, "the process of a member has ended: nobody waits for its Lease");
             }
+            // Whoever found it logs it.
+            Note::ClusterDown(_) | Note::ClusterUp(_) => {}
             Note::Problem(text) => warn!(%member, "{text}"),
             Note::Solved(text) => info!(%member, was = text, "problem solved"),
             Note::HandedOver(handover) => {

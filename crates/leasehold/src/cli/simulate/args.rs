@@ -38,8 +38,8 @@ pub(crate) struct SimulateArgs {
     /// Clusters of the invented fleet, 1 to 10000.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = |text: &str| number(text, 10_000))]
     pub clusters: u16,
-    /// Controller groups in each of its clusters, 1 to 64.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = |text: &str| number(text, 64))]
+    /// Controller groups in each of its clusters, 1 to 128.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = |text: &str| number(text, 128))]
     pub groups: u16,
     /// How load is spread over its clusters. On average, each group of a cluster takes one second of
     /// work per second.
