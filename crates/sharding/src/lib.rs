@@ -72,7 +72,7 @@
 //!   of the replaced shards. Attacked by
 //!   `an_acknowledged_epoch_never_returns`, `an_owner_is_replaced_only_when_settled`,
 //!   `idle_halves_drain_and_merge_when_both_are_done`, and per uid by
-//!   `ranges_split_and_merge_under_faults`; and by the bugs `SkipDrain`, `SkipTakeover` and
+//!   `ranges_split_and_merge_under_faults`; and by the bugs `SkipDrain`, `SkipTakeover`, `SplitAtOnce` and
 //!   `FenceAtDispatchOnly`.
 //!   While releases mix, members act only on what they understand ([`protocol`]). A map says in which
 //!   version it is written; a member that does not speak that version holds none of its shards and
@@ -96,7 +96,7 @@
 //!   `a_keys_epochs_rise_with_each_owner_through_splits_and_merges`,
 //!   `a_group_nobody_runs_drains_and_goes_and_its_epoch_stays`,
 //!   `a_cluster_returns_to_a_fleet_that_never_knew_it_and_goes_on_from_its_epochs`,
-//!   `clusters_come_and_go_under_faults`, and by the bug `KeepEpoch`.
+//!   `clusters_come_and_go_under_faults`, and by the bugs `KeepEpoch` and `ForgetFloor`.
 //! - **S4** *A ShardMap is only ever replaced from the version its plan was computed from.* Every
 //!   [`record::Write`] carries its version; there is no other way to write. So two coordinators that
 //!   overlap do no harm: one of them conflicts. Attacked by

@@ -257,7 +257,7 @@ impl Node {
             Input::Observed(event) => self.observe(event, now),
             Input::Completed(target, outcome) => self.complete(&target, outcome, now),
             Input::Clusters(clusters, down) => {
-                self.reach.configured(&clusters);
+                self.reach.configured(&clusters, &self.world);
                 self.clusters = Some(clusters);
                 self.down_clusters = down;
                 self.planning.afresh();
@@ -421,6 +421,9 @@ impl Node {
             return;
         }
         let mut changed = self.world.take_changed_maps();
+        if let Some(own) = &self.clusters {
+            self.reach.maps_changed(&changed, own, &self.world);
+        }
         self.follow_names(&mut changed, now);
         for cluster in changed {
             self.follow_map(&cluster, now);

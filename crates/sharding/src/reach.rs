@@ -24,6 +24,15 @@ use crate::api::{ConfiguredClusters, Shared, that_fit};
 use crate::tally::Tally;
 use crate::world::World;
 
+/// Whether a name is in a set, from now on.
+fn set(names: &mut BTreeSet<ClusterName>, name: &ClusterName, is_in: bool) {
+    if !is_in {
+        names.remove(name);
+    } else if !names.contains(name) {
+        names.insert(name.clone());
+    }
+}
+
 /// The clusters that have a ShardMap. The one that stands for the fleet is none.
 pub(crate) fn mapped(world: &World) -> impl Iterator<Item = &ClusterName> {
     world.maps().keys().filter(|cluster| cluster.as_str() != single::FLEET)
@@ -77,6 +86,9 @@ const FEW: usize = 32;
 pub(crate) struct Report {
     said: Option<ConfiguredClusters>,
     own: Tally,
+    /// The clusters that have a ShardMap and are not configured, and the other way round.
+    lacks: BTreeSet<ClusterName>,
+    adds: BTreeSet<ClusterName>,
     /// The revision of the world in which it was last found true.
     revision: Option<u64>,
     too_different: bool,
@@ -84,12 +96,29 @@ pub(crate) struct Report {
 
 impl Report {
     /// The configured clusters changed.
-    pub(crate) fn configured(&mut self, own: &BTreeSet<ClusterName>) {
+    pub(crate) fn configured(&mut self, own: &BTreeSet<ClusterName>, world: &World) {
         self.own = Tally::of(own);
+        self.lacks = mapped(world).filter(|name| !own.contains(*name)).cloned().collect();
+        let has_map = |name: &&ClusterName| world.maps().contains_key(*name);
+        self.adds = own.iter().filter(|name| !has_map(name)).cloned().collect();
         self.revision = None;
     }
 
-    /// Brings it up to date: with the ShardMaps that exist, and with the clusters that the member fails to
+    /// ShardMaps came, went or changed.
+    pub(crate) fn maps_changed(
+        &mut self,
+        changed: &BTreeSet<ClusterName>,
+        own: &BTreeSet<ClusterName>,
+        world: &World,
+    ) {
+        for name in changed.iter().filter(|name| name.as_str() != single::FLEET) {
+            let (has_map, is_own) = (world.maps().contains_key(name), own.contains(name));
+            set(&mut self.lacks, name, has_map && !is_own);
+            set(&mut self.adds, name, is_own && !has_map);
+        }
+    }
+
+    /// Brings it up to date: with the ShardMaps whose changes it was told, and with the clusters that the member fails to
     /// reach, the most important first.
     pub(crate) fn follow(
         &mut self,
@@ -103,7 +132,7 @@ impl Report {
                 self.own.is_of(said) && !matches!(read(said, world), Known::InPart { .. })
             };
             if !self.said.as_ref().is_some_and(is_true) {
-                self.renew(own, world);
+                self.renew(own);
             }
         }
         if let Some(said) = &mut self.said {
@@ -113,15 +142,13 @@ impl Report {
         }
     }
 
-    fn renew(&mut self, own: &BTreeSet<ClusterName>, world: &World) {
-        let lacks: Vec<&ClusterName> = mapped(world).filter(|name| !own.contains(*name)).collect();
-        let adds: Vec<&ClusterName> =
-            own.iter().filter(|name| !world.maps().contains_key(*name)).collect();
+    fn renew(&mut self, own: &BTreeSet<ClusterName>) {
+        let Self { lacks, adds, .. } = self;
         let mut said = ConfiguredClusters {
             count: own.len().try_into().unwrap_or(u32::MAX),
             digest: self.own.digest(),
-            lacks: that_fit(lacks.iter().copied()),
-            adds: that_fit(adds.iter().copied()),
+            lacks: that_fit(lacks.iter()),
+            adds: that_fit(adds.iter()),
             ..ConfiguredClusters::default()
         };
         let fits = said.lacks.len() == lacks.len() && said.adds.len() == adds.len();

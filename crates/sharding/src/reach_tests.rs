@@ -29,7 +29,7 @@ fn world(maps: &BTreeSet<ClusterName>) -> World {
 
 fn said(own: &BTreeSet<ClusterName>, world: &World) -> (ConfiguredClusters, Report) {
     let mut report = Report::default();
-    report.configured(own);
+    report.configured(own, world);
     report.follow(own, world, &[]);
     (report.said().unwrap(), report)
 }
@@ -86,9 +86,11 @@ fn a_report_that_is_still_true_is_not_written_again() {
     let (first, mut report) = said(&own, &world(&maps));
     assert_eq!(*first.adds, [name(0)]);
     maps.insert(name(0));
+    report.maps_changed(&names([0]), &own, &world(&maps));
     report.follow(&own, &world(&maps), &[]);
     assert_eq!(report.said().unwrap(), first, "others read it as before");
     maps.insert(name(100));
+    report.maps_changed(&names([100]), &own, &world(&maps));
     report.follow(&own, &world(&maps), &[]);
     assert_eq!(*report.said().unwrap().lacks, [name(100)]);
 }
@@ -109,6 +111,25 @@ fn what_fails_is_named_as_far_as_there_is_room_and_then_counted() {
 }
 
 proptest! {
+    /// A report that followed each change is as one made anew.
+    #[test]
+    fn a_report_follows_maps_as_they_come_and_go(
+        own in btree_set(0..40usize, 0..40),
+        steps in prop::collection::vec(btree_set(0..40usize, 0..40), 1..4),
+    ) {
+        let (own, mut before) = (names(own), BTreeSet::new());
+        let mut report = Report::default();
+        report.configured(&own, &world(&before));
+        for maps in steps.into_iter().map(names) {
+            let changed = before.symmetric_difference(&maps).cloned().collect();
+            report.maps_changed(&changed, &own, &world(&maps));
+            let mut anew = Report::default();
+            anew.configured(&own, &world(&maps));
+            prop_assert_eq!((&report.lacks, &report.adds), (&anew.lacks, &anew.adds));
+            before = maps;
+        }
+    }
+
     /// Whatever the two have seen, the reader knows the member's clusters exactly or knows that it does
     /// not; and what the lists name is always true.
     #[test]

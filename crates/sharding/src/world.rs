@@ -255,6 +255,11 @@ impl World {
         is_known.then_some(self.highest_floor)
     }
 
+    /// Whether a kind was listed at least once.
+    pub(crate) fn has_listed(&self, kind: Kind) -> bool {
+        self.listed.contains(&kind)
+    }
+
     /// Whether each kind was listed at least once.
     pub(crate) fn is_synced(&self) -> bool {
         self.listed.len() == 3

@@ -19,9 +19,9 @@ pub struct Forwarded {
 /// The bounds of the model.
 #[derive(Debug, clap::Args)]
 pub struct Model {
-    /// How many disturbances: from a cold start, in a settled fleet, and when one member holds
-    /// everything. One more means tens of times as many states.
-    #[arg(long, default_value = "2,2,2", value_name = "COLD,SHARED,ALONE")]
+    /// How many disturbances: from a cold start, in a settled fleet, when one member holds everything, and when
+    /// members speak different versions of the protocol. One more means tens of times as many states.
+    #[arg(long, default_value = "2,2,2,2", value_name = "COLD,SHARED,ALONE,MIXED")]
     disturbances: String,
 }
 

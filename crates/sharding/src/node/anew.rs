@@ -23,7 +23,9 @@ impl Node {
         let proof = match &event {
             Observation::Listed(kind, resource, objects) => {
                 let agreement = self.world.compare(*kind, resource, objects);
-                self.is_behind |= agreement == Agreement::Behind;
+                // A first list may have been read before this member's first writes.
+                let is_first = !self.world.has_listed(*kind);
+                self.is_behind |= agreement == Agreement::Behind && !is_first;
                 (agreement == Agreement::Contradiction).then_some(CONTRADICTION)
             }
             _ => None,

@@ -20,8 +20,8 @@ impl Hash for Node {
             unread,
             // The home of the model never goes back, but it may have been away.
             history,
-            reread: _,
-            is_behind: _,
+            reread,
+            is_behind,
             // For logs and status; decisions depend on the world.
             problems: _,
             membership,
@@ -61,7 +61,7 @@ impl Hash for Node {
             rng: _,
         } = self;
         (clusters, down_clusters, world, unread, tracker, election, coordinator).hash(state);
-        reach.said().hash(state);
+        (reach.said(), reread, is_behind).hash(state);
         (history.is_away(), history.open_until(config.lease)).hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
         (narrow_from, outbox, member_written, leave_by, cordon, departed, was_coordinating, floor)

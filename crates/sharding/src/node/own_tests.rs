@@ -22,6 +22,8 @@ struct Home {
     written: Vec<MemberSpec>,
     /// What the member noted.
     notes: Vec<Note>,
+    /// Whether it wanted to read home again.
+    reread: bool,
     /// Whether it has the definitions of an earlier release and drops what these do not know.
     is_old: bool,
 }
@@ -36,8 +38,15 @@ impl Home {
             node.handle(Input::Observed(Observation::Listed(kind, "1".into(), Vec::new())), now);
         }
         node.handle(Input::Clusters(BTreeSet::new(), Vec::new()), now);
-        let mut home =
-            Self { node, now, version: 1, written: Vec::new(), notes: Vec::new(), is_old: false };
+        let mut home = Self {
+            node,
+            now,
+            version: 1,
+            written: Vec::new(),
+            notes: Vec::new(),
+            reread: false,
+            is_old: false,
+        };
         home.settle();
         home
     }
@@ -50,8 +59,9 @@ impl Home {
     /// Carries out writes until there are none.
     fn settle(&mut self) {
         loop {
-            let Output { writes, notes, .. } = self.node.step(self.now);
+            let Output { writes, notes, reread, .. } = self.node.step(self.now);
             self.notes.extend(notes);
+            self.reread |= reread;
             if writes.is_empty() {
                 return;
             }
@@ -116,6 +126,39 @@ fn a_drain_that_was_asked_for_outlives_rewriting_and_rejoining() {
     home.patch(|spec| spec.drain = false);
     home.rejoin();
     assert!(!home.member().spec.drain, "and no longer after it was withdrawn");
+}
+
+/// A member makes its Lease at once, so its first list may be older than that.
+#[test]
+fn a_first_list_from_before_its_own_lease_is_not_read_again_and_a_later_one_is() {
+    let now = Moment::from_origin(Duration::from_secs(60));
+    let groups = BTreeSet::from(["g".parse().unwrap()]);
+    let mut node = Node::new(Config::new("replica-0", groups, 1), now);
+    node.handle(Input::Clusters(BTreeSet::new(), Vec::new()), now);
+    let mut home = Home {
+        node,
+        now,
+        version: 100,
+        written: Vec::new(),
+        notes: Vec::new(),
+        reread: false,
+        is_old: false,
+    };
+    home.settle();
+    let lists = |home: &mut Home| {
+        for kind in [Kind::Lease, Kind::Member, Kind::Map] {
+            let list = Observation::Listed(kind, "50".into(), Vec::new());
+            home.node.handle(Input::Observed(list), home.now);
+        }
+    };
+    let reads_again = |home: &mut Home| {
+        lists(home);
+        home.reread = false;
+        home.wait(3);
+        home.reread
+    };
+    assert!(!reads_again(&mut home), "what it wrote meanwhile comes with the watch");
+    assert!(reads_again(&mut home), "now it must know whether home went back");
 }
 
 #[test]

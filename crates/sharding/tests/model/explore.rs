@@ -11,8 +11,8 @@ use crate::system::{Action, Beginning, Edit, MEMBERS, Slot, State};
 #[derive(Clone, Copy, Debug)]
 pub struct Fleet {
     pub beginning: Beginning,
-    /// The most disturbances: starts, departures, crashes, restarts, pauses, edits, stalled watches,
-    /// delayed writes, delayed answers.
+    /// The most disturbances: starts, departures, crashes, restarts, pauses, edits, stalled watches, late lists,
+    /// configurations, loads, delayed writes, delayed answers.
     pub disturbances: u8,
     /// A bug around each member.
     pub bug: Option<Bug>,
@@ -72,6 +72,18 @@ impl Model for Fleet {
                 "a crash takeover completes before any silence",
                 |_, state: &State| state.reached == Some(Milestone::Proof),
             ),
+            Property::sometimes("a shard is split", |_, state: &State| {
+                state.reached == Some(Milestone::Split)
+            }),
+            Property::sometimes("a map goes into the next version", |_, state: &State| {
+                state.reached == Some(Milestone::NextVersion)
+            }),
+            Property::sometimes("a map is removed", |_, state: &State| {
+                state.reached == Some(Milestone::Removal)
+            }),
+            Property::sometimes("home is read again after a late list", |_, state: &State| {
+                state.reached == Some(Milestone::ReadAgain)
+            }),
             Property::sometimes("two coordinators overlap", |_, state: &State| {
                 state.reached == Some(Milestone::Overlap)
             }),
@@ -96,7 +108,10 @@ fn between_ticks(state: &State, actions: &mut Vec<Action>) {
             actions.extend([true, false].map(|told| Action::Restart(member, told)));
             let live =
                 KINDS.into_iter().filter(|kind| matches!(process.watches[kind], Watch::Live));
-            actions.extend(live.map(|kind| Action::Stall(member, kind)));
+            actions.extend(live.clone().map(|kind| Action::Stall(member, kind)));
+            let late = live.filter(|kind| state.store.last.contains_key(kind));
+            actions.extend(late.map(|kind| Action::ListLate(member, kind)));
+            actions.extend([Action::Configure(member), Action::Load(member)]);
         }
     }
     if state.disturbances > 0 && state.slots.iter().any(|slot| matches!(slot, Slot::Empty)) {

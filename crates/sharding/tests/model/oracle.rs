@@ -1,12 +1,14 @@
 //! The safety rules S1 to S5, judged from outside: by what the store accepts and what the engines run.
 //! Of what a member says about itself, only its validity counts.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use leasehold_sharding::api::ShardPath;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease::{self, LeaseRecord};
 use leasehold_sharding::record::{MapRecord, MemberRecord, Object};
-use model::MemberId;
+use model::{Epoch, MemberId, ShardId};
 
 use crate::process::Process;
 use crate::store::{Commit, Store};
@@ -32,6 +34,14 @@ pub enum Milestone {
     Proof,
     /// Two members coordinated at one time.
     Overlap,
+    /// A shard was split.
+    Split,
+    /// A map went into the next version of the protocol.
+    NextVersion,
+    /// A map was removed, because nobody has its cluster configured.
+    Removal,
+    /// A member read home again, because a list had shown an older state.
+    ReadAgain,
 }
 
 impl fmt::Display for Rule {
@@ -40,15 +50,20 @@ impl fmt::Display for Rule {
     }
 }
 
-/// S1: whether two members act on one shard.
+/// S1: whether two members act on one uid: on shards that share a part of a group's uids.
 pub fn overlap<'a>(processes: impl Iterator<Item = &'a Process> + Clone) -> bool {
-    let acting = |shard| processes.clone().filter(|process| process.acts_on(shard)).count();
+    let shares = |a: &ShardId, b: &ShardId| a.group == b.group && a.range.overlaps(b.range);
+    let acts = |process: &Process, shard| {
+        process.running.keys().any(|one| shares(one, shard) && process.acts_on(one))
+    };
+    let acting = |shard| processes.clone().filter(|process| acts(process, shard)).count();
     processes.clone().flat_map(|process| process.running.keys()).any(|shard| acting(shard) > 1)
 }
 
 /// The rule that a commit breaks, if any. `member` finds a live member by its id.
 pub fn judge<'a>(
     commit: &Commit,
+    epochs: &BTreeMap<ShardPath, Epoch>,
     member: impl Fn(&MemberId) -> Option<&'a Process>,
 ) -> Option<Rule> {
     match (&commit.before, &commit.after) {
@@ -59,6 +74,7 @@ pub fn judge<'a>(
         (Some(Object::Map(before)), Some(Object::Map(after))) => {
             goes_back(before, after).then_some(Rule::S3)
         }
+        (None, Some(Object::Map(map))) => repeats(map, epochs).then_some(Rule::S3),
         (_, Some(Object::Lease(record))) => {
             let loser = loser(record).and_then(|id| member(&id));
             loser.filter(|process| process.is_valid()).map(|_| Rule::S5)
@@ -73,10 +89,17 @@ pub fn milestone<'a>(
     store: &Store,
     member: impl Fn(&MemberId) -> Option<&'a Process>,
 ) -> Option<Milestone> {
-    let (Some(Object::Map(before)), Some(Object::Map(after))) = (&commit.before, &commit.after)
-    else {
-        return None;
+    let (before, after) = match (&commit.before, &commit.after) {
+        (Some(Object::Map(before)), Some(Object::Map(after))) => (before, after),
+        (Some(Object::Map(_)), None) => return Some(Milestone::Removal),
+        _ => return None,
     };
+    if after.protocol > before.protocol {
+        return Some(Milestone::NextVersion);
+    }
+    if after.entries.len() > before.entries.len() {
+        return Some(Milestone::Split);
+    }
     after.entries.iter().find_map(|(path, entry)| {
         let Entry::Owned { owner, .. } = entry else { return None };
         let from = before.entries.get(path)?.owner().filter(|from| *from != owner)?;
@@ -101,13 +124,31 @@ fn is_bound(commit: &Commit) -> bool {
     commit.expected.as_ref() == commit.before.as_ref().map(Object::version)
 }
 
-/// S3: whether a shard gets an owner without a higher epoch, or its epoch falls.
+/// S3: whether a uid gets an owner without a higher epoch, or its epoch falls, through splits and merges too.
 fn goes_back(before: &MapRecord, after: &MapRecord) -> bool {
-    before.entries.iter().any(|(path, old)| match after.entries.get(path) {
-        Some(new @ Entry::Owned { .. }) if new != old => new.epoch() <= old.epoch(),
-        Some(new) => new.epoch() < old.epoch(),
-        None => true,
+    before.entries.iter().any(|(path, old)| {
+        let mut heirs = after.entries.iter().filter(|(heir, _)| shares(heir, path)).peekable();
+        let falls = |(heir, new): (&ShardPath, &Entry)| match new {
+            _ if heir == path && new == old => false,
+            Entry::Owned { .. } => new.epoch() <= old.epoch(),
+            _ => new.epoch() < old.epoch(),
+        };
+        heirs.peek().is_none() || heirs.any(falls)
     })
+}
+
+/// S3: whether a map that is made anew names an owner at an epoch that there was before.
+fn repeats(map: &MapRecord, epochs: &BTreeMap<ShardPath, Epoch>) -> bool {
+    let known = |path: &ShardPath| {
+        let sharing = epochs.iter().filter(|(known, _)| shares(known, path));
+        sharing.map(|(_, epoch)| *epoch).max()
+    };
+    let mut owned = map.entries.iter().filter(|(_, entry)| entry.owner().is_some());
+    owned.any(|(path, entry)| known(path).is_some_and(|known| entry.epoch() <= known))
+}
+
+fn shares(a: &ShardPath, b: &ShardPath) -> bool {
+    a.group == b.group && a.range.overlaps(b.range)
 }
 
 /// The member whose own Lease this is, if another holds it.

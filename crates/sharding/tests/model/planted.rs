@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use leasehold_sharding::LeaseTimings;
-use leasehold_sharding::api::{MemberContainer, ObjectVersion};
+use leasehold_sharding::api::{MemberContainer, ObjectVersion, ShardPath};
 use leasehold_sharding::death::Ended;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease::{self, LeaseRecord};
@@ -22,7 +22,7 @@ use crate::store::{Commit, Store};
 use crate::system::{Beginning, MEMBERS};
 
 /// States after which the checker must have found a bug, over all beginnings.
-const MOST_STATES: usize = 20_000;
+const MOST_STATES: usize = 80_000;
 
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,10 @@ pub enum Bug {
     StaleToken,
     /// Processes that run at the same time name the same lock.
     SharedLock,
+    /// A shard that drains to be split is split at once.
+    SplitAtOnce,
+    /// A map that is made anew begins at the first epoch.
+    ForgetFloor,
 }
 
 /// What stands between a member and everything else: nothing, or one bug.
@@ -106,6 +110,8 @@ impl Wrapper {
             }
             (Some(Bug::OverwriteMap), Object::Map(map)) => map.version = ObjectVersion::default(),
             (Some(Bug::SkipDrain), Object::Map(map)) => skip_drains(map),
+            (Some(Bug::SplitAtOnce), Object::Map(map)) => split_at_once(map),
+            (Some(Bug::ForgetFloor), Object::Map(map)) if is_new(map) => begin_again(map),
             _ => {}
         }
     }
@@ -194,6 +200,39 @@ fn skip_drains(map: &mut MapRecord) {
     }
 }
 
+/// Splits a shard that should drain first, and gives a half to another member.
+fn split_at_once(map: &mut MapRecord) {
+    let draining = map.entries.iter().find_map(|(path, entry)| match entry {
+        Entry::Draining { owner, epoch, target: Some(target) } if owner == target => {
+            Some((path.clone(), owner.clone(), epoch.next()))
+        }
+        _ => None,
+    });
+    let Some((path, owner, epoch)) = draining else { return };
+    let mut owners = map.entries.values().filter_map(Entry::owner);
+    let Some(other) = owners.find(|one| **one != owner).cloned() else { return };
+    let Some(halves) = path.range.halves() else { return };
+    map.entries_mut().remove(&path);
+    for (range, owner) in halves.into_iter().zip([owner, other]) {
+        let half = ShardPath { range, ..path.clone() };
+        map.entries_mut().insert(half, Entry::Owned { owner, epoch });
+    }
+}
+
+/// Whether a map is about to be made.
+fn is_new(map: &MapRecord) -> bool {
+    map.version == ObjectVersion::default()
+}
+
+/// Gives all owners the first epoch.
+fn begin_again(map: &mut MapRecord) {
+    for entry in map.entries_mut().values_mut() {
+        if let Entry::Owned { epoch, .. } = entry {
+            *epoch = Epoch(1);
+        }
+    }
+}
+
 /// Gives next owners the epochs of the last.
 fn keep_epochs(map: &mut MapRecord, held: &MapRecord) {
     for (path, entry) in map.entries_mut() {
@@ -208,8 +247,9 @@ fn keep_epochs(map: &mut MapRecord, held: &MapRecord) {
 fn breaks(bug: Bug) -> Rule {
     match bug {
         Bug::SkipDrain | Bug::SkipTakeover | Bug::FenceAtDispatchOnly => Rule::S1,
+        Bug::SplitAtOnce => Rule::S1,
         Bug::AcknowledgeEarly => Rule::S2,
-        Bug::KeepEpoch => Rule::S3,
+        Bug::KeepEpoch | Bug::ForgetFloor => Rule::S3,
         Bug::OverwriteMap => Rule::S4,
         Bug::TakeWithoutVersion | Bug::NoMargin | Bug::TrustWallClock => Rule::S5,
         Bug::BelieveHolder | Bug::BelieveDuration => Rule::S5,
@@ -235,6 +275,8 @@ fn each_planted_bug_is_caught() {
         Bug::WrongContainer,
         Bug::StaleToken,
         Bug::SharedLock,
+        Bug::SplitAtOnce,
+        Bug::ForgetFloor,
     ] {
         let (rule, states, steps, beginning) = hunt(bug);
         println!("{:<20} {rule:<8} {states:>7} {steps:>6}  {beginning:?}", format!("{bug:?}"));

@@ -1,14 +1,14 @@
 //! One member: the production [`Node`], its own clock, its watches, and an engine that keeps every
 //! shard busy.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use leasehold_sharding::api::MemberContainer;
 use leasehold_sharding::death::Ended;
 use leasehold_sharding::node::{Input, Node};
 use leasehold_sharding::record::{Kind, Observation, Write};
-use leasehold_sharding::{Config, LeaseTimings};
+use leasehold_sharding::{Config, LeaseTimings, ProtocolVersions};
 use model::{Epoch, Hold, MemberId, Moment, Purpose, ShardId};
 
 use crate::canonical::ORIGIN_S;
@@ -44,6 +44,10 @@ pub struct Process {
     pub instance: u64,
     /// Its first id. If it has another one, it fenced itself.
     pub born: MemberId,
+    /// Whether it has the cluster configured.
+    pub is_configured: bool,
+    /// Whether it wants to read home again.
+    pub reads_again: bool,
     /// The shards that its engine runs, with their epochs.
     pub running: BTreeMap<ShardId, Epoch>,
     pub watches: BTreeMap<Kind, Watch>,
@@ -64,20 +68,26 @@ pub enum Watch {
 
 impl Process {
     /// The member with that number, when its process starts: the first in its container, or a later one.
-    pub fn start(number: usize, instance: u64, ticks: u64, wrapper: Wrapper) -> Self {
+    pub fn start(
+        number: usize,
+        instance: u64,
+        ticks: u64,
+        speaks: ProtocolVersions,
+        wrapper: Wrapper,
+    ) -> Self {
         let groups = GROUPS.iter().map(|group| group.parse().expect("a name")).collect();
         let container = wrapper.container(number, instance);
         let seed = number as u64 + 10 * instance;
         let config = Config {
             container: Some(container.clone()),
             lease: wrapper.timings(),
+            speaks,
             drain_timeout: Duration::from_secs(2),
             ..Config::new(&format!("m{number}"), groups, seed)
         };
         config.validate().expect("the model's settings are valid ones");
         let mut node = Node::new(config, moment(ticks));
-        let clusters = BTreeSet::from(["east".parse().expect("a name")]);
-        node.handle(Input::Clusters(clusters, Vec::new()), moment(ticks));
+        node.handle(clusters(true), moment(ticks));
         Self {
             born: node.id().clone(),
             container,
@@ -87,6 +97,8 @@ impl Process {
             ticks,
             pause: None,
             running: BTreeMap::new(),
+            is_configured: true,
+            reads_again: false,
             watches: KINDS.map(|kind| (kind, Watch::Live)).into(),
             missed: BTreeMap::new(),
             missed_ended: Vec::new(),
@@ -108,11 +120,12 @@ impl Process {
         let mut writes = Vec::new();
         loop {
             let wall_s = self.wall_s();
-            let sent = self.node.step(now).writes.into_iter().map(|mut write| {
+            let output = self.node.step(now);
+            self.reads_again |= output.reread;
+            writes.extend(output.writes.into_iter().map(|mut write| {
                 self.wrapper.send(&mut write, wall_s);
                 write
-            });
-            writes.extend(sent);
+            }));
             let drained = self.run_engine();
             if drained.is_empty() {
                 return writes;
@@ -121,6 +134,18 @@ impl Process {
                 self.node.handle(Input::Acknowledged(shard, epoch), now);
             }
         }
+    }
+
+    /// Its configuration changes: the cluster comes or goes.
+    pub fn configure(&mut self) -> Input {
+        self.is_configured = !self.is_configured;
+        clusters(self.is_configured)
+    }
+
+    /// It begins its watches anew. What waits in them comes with the lists.
+    pub fn begin_watches(&mut self) {
+        self.reads_again = false;
+        self.watches = KINDS.map(|kind| (kind, Watch::Live)).into();
     }
 
     /// Whether work of the shard may take effect now. Requests of a paused process may take effect until
@@ -205,6 +230,12 @@ impl Process {
         }
         drained
     }
+}
+
+/// The configured clusters: one or none.
+fn clusters(is_configured: bool) -> Input {
+    let east = "east".parse().expect("a name");
+    Input::Clusters(is_configured.then_some(east).into_iter().collect(), Vec::new())
 }
 
 fn moment(ticks: u64) -> Moment {

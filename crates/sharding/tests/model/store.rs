@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_sharding::api::ObjectVersion;
+use leasehold_sharding::api::{ObjectVersion, ShardPath};
 use leasehold_sharding::lease::{self, LeaseRecord};
 use leasehold_sharding::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
-use model::MemberId;
+use model::{Epoch, MemberId};
 
 /// The first resourceVersion. All have this many digits, by which the canonical form of a state
 /// recognises them.
@@ -24,6 +24,19 @@ pub struct Store {
     /// matters only which of one object's versions are the older ones, and writes to different objects lead
     /// to the same state in any order.
     written: BTreeMap<Target, (u64, u64)>,
+    /// The last change of each kind: what lists from a cache that lags do not show yet.
+    pub last: BTreeMap<Kind, Last>,
+    /// The highest epoch of each shard there ever was.
+    pub epochs: BTreeMap<ShardPath, Epoch>,
+}
+
+/// The last change of a kind.
+#[derive(Clone, Debug, Hash)]
+pub struct Last {
+    before: Option<Object>,
+    event: Observation,
+    /// The version that it gave.
+    resource: String,
 }
 
 /// What a write changed.
@@ -39,7 +52,7 @@ impl Store {
     /// Carries out a write if its precondition holds.
     pub fn write(&mut self, write: Write) -> (WriteOutcome, Option<Commit>) {
         let target = write.target();
-        let before = self.objects.get(&target).cloned();
+        let (kind, before) = (target.kind, self.objects.get(&target).cloned());
         let expected = expected(&write);
         if !is_met(expected.as_ref(), before.as_ref()) {
             return (WriteOutcome::Conflict(before), None);
@@ -55,7 +68,21 @@ impl Store {
             None => drop(self.objects.remove(&target)),
         }
         let outcome = WriteOutcome::Done(after.clone());
-        (outcome, Some(Commit { expected, before, after }))
+        let commit = Commit { expected, before, after };
+        if let Some(event) = event(&commit) {
+            let last = Last { before: commit.before.clone(), event, resource: version.resource };
+            self.last.insert(kind, last);
+        }
+        (outcome, Some(commit))
+    }
+
+    /// Remembers the epochs in what was written.
+    pub fn remember(&mut self, commit: &Commit) {
+        let Some(Object::Map(map)) = &commit.after else { return };
+        for (path, entry) in map.entries.iter() {
+            let highest = self.epochs.entry(path.clone()).or_default();
+            *highest = entry.epoch().max(*highest);
+        }
     }
 
     /// Whether a write could still succeed: versions never return.
@@ -68,6 +95,21 @@ impl Store {
         let objects = self.objects.iter().filter(|(target, _)| target.kind == kind);
         let objects = objects.map(|(_, object)| object.clone()).collect();
         Observation::Listed(kind, u64::MAX.to_string(), objects)
+    }
+
+    /// A list of one kind as it was before its last change, and the event of that change, which a watch from
+    /// there delivers. None if there was no change.
+    pub fn list_from_lagging_cache(&self, kind: Kind) -> Option<(Observation, Observation)> {
+        let Last { before, event, resource } = self.last.get(&kind)?;
+        let (Observation::Applied(changed) | Observation::Deleted(changed)) = event else {
+            return None;
+        };
+        let target = changed.target();
+        let objects = self.objects.iter().filter(|(t, _)| t.kind == kind && **t != target);
+        let objects = objects.map(|(_, object)| object).chain(before).cloned().collect();
+        let resource = resource.parse::<u64>().expect("the store counts versions") - 1;
+        let list = Observation::Listed(kind, resource.to_string(), objects);
+        Some((list, event.clone()))
     }
 
     /// A member's Lease.

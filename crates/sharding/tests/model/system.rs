@@ -11,7 +11,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_sharding::api::MemberContainer;
+use leasehold_sharding::ProtocolVersions;
+use leasehold_sharding::api::{MemberContainer, ShardLoad};
 use leasehold_sharding::death::Ended;
 use leasehold_sharding::node::Input;
 use leasehold_sharding::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
@@ -33,6 +34,7 @@ pub const MEMBERS: usize = 3;
 pub struct State {
     pub store: Arc<Store>,
     pub wrapper: Wrapper,
+    pub beginning: Beginning,
     pub slots: [Slot; MEMBERS],
     /// Members whose clocks have not reached the next tick yet, in their order.
     pub round: VecDeque<usize>,
@@ -60,6 +62,9 @@ pub enum Beginning {
     Shared,
     /// One member holds both shards.
     Alone,
+    /// Three members share two shards. The last speaks the first version of the protocol only, the others the
+    /// next one too.
+    Mixed,
 }
 
 /// The slot of a member.
@@ -131,6 +136,12 @@ pub enum Action {
     Leave(usize),
     /// A member pauses, and meanwhile somebody edits its Lease.
     Edit(usize, Edit),
+    /// A watch of a member ends, and its next list comes from a cache that has not seen the last change yet.
+    ListLate(usize, Kind),
+    /// The cluster comes into a member's configuration, or goes.
+    Configure(usize),
+    /// A member tells that one of its shards keeps a worker busy.
+    Load(usize),
 }
 
 /// What somebody writes into a Lease.
@@ -142,12 +153,21 @@ pub enum Edit {
     Duration,
 }
 
+impl Beginning {
+    /// The versions of the protocol that a member speaks. The next version exists only as a number here.
+    fn speaks(self, member: usize) -> ProtocolVersions {
+        let newest = if self == Self::Mixed && member + 1 < MEMBERS { 2 } else { 1 };
+        ProtocolVersions { oldest: 1, newest }
+    }
+}
+
 impl State {
     /// The state at a beginning, with that many disturbances to come.
     pub fn new(beginning: Beginning, disturbances: u8, wrapper: Wrapper) -> Self {
         let mut state = Self {
             store: Arc::default(),
             wrapper,
+            beginning,
             slots: [Slot::Empty, Slot::Empty, Slot::Empty],
             round: VecDeque::new(),
             prompt: VecDeque::new(),
@@ -238,6 +258,19 @@ impl State {
                 self.process_mut(member).pause = Some(LONGEST);
                 self.edit(member, edit);
             }
+            Action::ListLate(member, kind) => {
+                self.disturbances -= 1;
+                self.list_late(member, kind);
+            }
+            Action::Configure(member) => {
+                self.disturbances -= 1;
+                let input = self.process_mut(member).configure();
+                self.tell(member, [input]);
+            }
+            Action::Load(member) => {
+                self.disturbances -= 1;
+                self.load(member);
+            }
             Action::Resume(member) => self.resume(member, None),
             Action::Leave(member) => {
                 self.disturbances -= 1;
@@ -275,7 +308,8 @@ impl State {
 
     fn start_in(&mut self, number: usize, instance: u64) {
         let ticks = self.processes().map(|process| process.ticks).min().unwrap_or_default();
-        let process = Process::start(number, instance, ticks, self.wrapper);
+        let speaks = self.beginning.speaks(number);
+        let process = Process::start(number, instance, ticks, speaks, self.wrapper);
         self.slots[number] = Slot::Taken(Arc::new(process));
         let lists = KINDS.map(|kind| Input::Observed(self.store.list(kind)));
         self.tell(number, lists);
@@ -409,6 +443,7 @@ impl State {
         let (outcome, commit) = self.wrapper.write(Arc::make_mut(&mut self.store), write);
         if let Some(commit) = commit {
             self.judge(&commit);
+            Arc::make_mut(&mut self.store).remember(&commit);
             let kind = commit.before.as_ref().or(commit.after.as_ref()).map(Object::target);
             for to in 0..MEMBERS {
                 if let (Some(target), Some(event)) = (&kind, store::event(&commit)) {
@@ -434,9 +469,40 @@ impl State {
         self.prompt.extend((0..MEMBERS).map(told));
     }
 
+    /// A member's Member tells of a load. The member itself measures none, so it takes that back.
+    fn load(&mut self, member: usize) {
+        let id = self.process_mut(member).node.id().clone();
+        let target = Target { kind: Kind::Member, name: id.as_str().to_owned() };
+        let Some(Object::Member(mut record)) = self.store.objects.get(&target).cloned() else {
+            return;
+        };
+        let maps = self.store.objects.values();
+        let mut entries = maps.filter_map(|object| match object {
+            Object::Map(map) => map.entries.iter().find(|(_, entry)| entry.owner() == Some(&id)),
+            _ => None,
+        });
+        let Some((path, _)) = entries.next() else { return };
+        let shard = path.in_cluster(&"east".parse().expect("a name"));
+        let load = ShardLoad { shard, busy: 900, heaviest: Some(90), events: 0, cached: 0 };
+        record.spec.loads = vec![load].into();
+        let write = Write::Replace(Object::Member(record));
+        let (_, commit) = Arc::make_mut(&mut self.store).write(write);
+        let Some(event) = commit.as_ref().and_then(store::event) else { return };
+        let told = |to| Message::Observation(to, Kind::Member, event.clone());
+        self.prompt.extend((0..MEMBERS).map(told));
+    }
+
+    /// A list comes from a cache that lags. The watch from there delivers what it lacks when it will.
+    fn list_late(&mut self, member: usize, kind: Kind) {
+        let Some((list, event)) = self.store.list_from_lagging_cache(kind) else { return };
+        let watch = Watch::Stalled(LONGEST, VecDeque::from([event]));
+        self.process_mut(member).watches.insert(kind, watch);
+        self.tell(member, [Input::Observed(list)]);
+    }
+
     fn judge(&mut self, commit: &Commit) {
         let member = |id: &MemberId| self.processes().find(|process| process.node.id() == id);
-        let broken = oracle::judge(commit, member);
+        let broken = oracle::judge(commit, &self.store.epochs, member);
         let reached = oracle::milestone(commit, &self.store, member);
         self.broken = self.broken.or(broken);
         let reached = match reached {
@@ -483,9 +549,15 @@ impl State {
         let process = Arc::make_mut(process);
         let writes = process.take_in(inputs);
         let departed = process.node.departed().is_some();
+        let reads_again = std::mem::take(&mut process.reads_again);
         self.prompt.extend(writes.into_iter().map(|write| Message::Request(to, write)));
         if departed {
             self.end(to);
+        } else if reads_again {
+            self.reached = Some(Milestone::ReadAgain);
+            self.process_mut(to).begin_watches();
+            let lists = KINDS.map(|kind| Input::Observed(self.store.list(kind)));
+            return self.tell(to, lists);
         }
         self.check_overlap();
     }
@@ -520,7 +592,7 @@ impl State {
     /// What distinguishes this state from others.
     pub fn canonical(&self) -> Vec<u64> {
         let Self { store, slots, round, prompt, delayed, answers, disturbances, .. } = self;
-        let Self { wrapper: _, killed, broken, reached, .. } = self;
+        let Self { wrapper: _, beginning: _, killed, broken, reached, .. } = self;
         let mut form = Canonical::default();
         let slowest = self.processes().map(|process| process.ticks).min().unwrap_or_default();
         for slot in slots {
@@ -528,12 +600,16 @@ impl State {
             if let Some(process) = slot.process() {
                 let Process { node, ticks, pause, born, running, watches, missed, .. } = process;
                 let Process { container: _, instance, missed_ended, wrapper: _, .. } = process;
+                let Process { is_configured, reads_again: _, .. } = process;
                 form.set_now(ORIGIN_S + ticks);
                 (node, ticks - slowest, pause, born, running, watches, missed).hash(&mut form);
-                (instance, missed_ended).hash(&mut form);
+                (instance, missed_ended, is_configured).hash(&mut form);
             }
         }
-        store.objects.hash(&mut form);
+        (&store.objects, &store.epochs).hash(&mut form);
+        if *disturbances > 0 {
+            store.last.hash(&mut form);
+        }
         (round, prompt, delayed, answers, disturbances, killed, broken, reached).hash(&mut form);
         form.into_words()
     }

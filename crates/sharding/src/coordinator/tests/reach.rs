@@ -28,7 +28,7 @@ impl Scene {
             clusters.iter().map(|name| name.parse().unwrap()).collect();
         let fails: Vec<ClusterName> = fails.iter().map(|name| name.parse().unwrap()).collect();
         let mut report = Report::default();
-        report.configured(&own);
+        report.configured(&own, &self.world);
         report.follow(&own, &self.world, &fails.iter().collect::<Vec<_>>());
         report.said().unwrap()
     }
