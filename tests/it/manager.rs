@@ -6,6 +6,7 @@
 //! - `guarded`: who may read metrics and debug views
 //! - `marks`: clusters with two fleets
 //! - `names`: clusters with two names
+//! - `outage`: replicas that cannot renew their Lease
 //! - `series`: what clusters cost in metrics
 
 mod across;
@@ -13,6 +14,7 @@ mod beside;
 mod guarded;
 mod marks;
 mod names;
+mod outage;
 mod series;
 
 use std::collections::BTreeMap;

@@ -86,6 +86,7 @@ mod gauges;
 mod handler;
 mod informer;
 mod informers;
+mod linger;
 mod meter;
 mod path;
 mod presence;

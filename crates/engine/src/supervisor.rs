@@ -11,7 +11,8 @@
 //!   a split or merge lists nothing again that was held.
 //! - A cluster that exceeds its budget counts as not engaged until its quarantine is over: its shards stop, and
 //!   what is cached of it goes with them.
-//! - Everything of a lost shard is cancelled in the step that finds the loss.
+//! - Everything of a lost shard is cancelled in the step that finds the loss. If it was lost with the member's Lease,
+//!   its caches are kept for a while ([`crate::linger`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use crate::engagements::Engagements;
 use crate::handler::EventHandler;
 use crate::informer::{Informer, Target};
 use crate::informers::Informers;
+use crate::linger::Lingering;
 use crate::meter::{Meter, Slices};
 use crate::resync::Resync;
 use crate::shards::{Shards, Step};
@@ -66,6 +68,7 @@ pub(crate) struct Supervisor {
     /// Assignments that ended in this step. Their scopes are dropped after new ones are required, so
     /// that what both need stays cached.
     ended: Vec<Arc<Assignment>>,
+    lingering: Lingering,
     /// Drains under way.
     drains: TaskTracker,
     singles: Singles,
@@ -190,6 +193,7 @@ impl Supervisor {
             reports,
             reported,
             ended: Vec::new(),
+            lingering: Lingering::default(),
             drains: TaskTracker::new(),
             singles: parts.singles,
             next_context: 0,
@@ -211,6 +215,7 @@ impl Supervisor {
                     Ok(()) = owned.changed() => break,
                     Ok(()) = self.clusters.changed() => break,
                     () = self.engagements.changed() => break,
+                    () = self.lingering.over(&*self.clock) => break,
                     Some(synced) = self.reported.recv() => self.synced(&synced),
                 }
             }
@@ -238,13 +243,23 @@ impl Supervisor {
         self.engagements.engage(&usable);
         self.singles.engage(self.engagements.clients());
         self.carry_out(others);
-        self.ended.clear();
+        self.linger(owned);
         for (name, controller) in &mut self.controllers {
             controller.look_across();
             let contexts = self.contexts.keys().filter(|(context, _)| context == name).count();
             let running = contexts * controller.spec.workers;
             controller.metrics.max_concurrent.set(i64::try_from(running).unwrap_or(i64::MAX));
         }
+    }
+
+    fn linger(&mut self, owned: &OwnedShards) {
+        let now = self.clock.now();
+        self.lingering.keep(std::mem::take(&mut self.ended), &owned.member, now);
+        let engagements = &self.engagements;
+        let is_engaged = |target: &Target| {
+            engagements.get(&target.cluster).is_some_and(|e| e.number == target.engagement)
+        };
+        self.lingering.follow(!owned.holdings.is_empty(), is_engaged, now);
     }
 
     fn carry_out(&mut self, steps: Vec<Step>) {

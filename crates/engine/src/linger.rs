@@ -1,0 +1,68 @@
+//! What was cached for shards that a member lost with its Lease: kept for a while, because its process joins
+//! again at once and mostly gets them back. Without this, an outage of home would have every cache of the fleet
+//! listed anew.
+//!
+//! For a bounded time it costs the memory that the process had before. Nothing runs on it: what is kept are
+//! informers and the scopes that they hold, and no assignment.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Clock, MemberId, Moment};
+
+use crate::assignment::Assignment;
+use crate::informer::{Informer, ScopeGuard, Target};
+
+/// How long caches are kept while the member gets no shards.
+const OUTAGE: Duration = Duration::from_secs(600);
+/// How long they are kept once it has shards again: those that come back come together.
+const BACK: Duration = Duration::from_secs(30);
+
+/// The caches of lost shards.
+#[derive(Debug, Default)]
+pub(crate) struct Lingering {
+    /// As the controllers had them, shard by shard.
+    kept: Vec<(Arc<[ScopeGuard]>, Vec<Arc<Informer>>)>,
+    /// Until when they are kept, and whether the member has shards again.
+    until: Option<(Moment, bool)>,
+}
+
+impl Lingering {
+    /// Keeps the caches of those assignments that ended because the process is another member now.
+    pub(crate) fn keep(&mut self, ended: Vec<Arc<Assignment>>, member: &MemberId, now: Moment) {
+        let lost = ended.iter().filter(|ended| ended.member != *member);
+        let before = self.kept.len();
+        self.kept
+            .extend(lost.map(|lost| (Arc::clone(&lost.scopes), lost.context.informers.clone())));
+        if self.kept.len() > before {
+            self.until = Some((now + OUTAGE, false));
+        }
+    }
+
+    /// Drops what need not be kept: all of it when its time is over, and what is left of clusters that are
+    /// engaged no more.
+    pub(crate) fn follow(
+        &mut self,
+        has_shards: bool,
+        is_engaged: impl Fn(&Target) -> bool,
+        now: Moment,
+    ) {
+        if let Some((until, false)) = self.until
+            && has_shards
+        {
+            self.until = Some((until.min(now + BACK), true));
+        }
+        if self.until.is_some_and(|(until, _)| until <= now) {
+            *self = Self::default();
+        }
+        self.kept.retain(|(_, informers)| informers.iter().all(|i| is_engaged(&i.state().target)));
+    }
+
+    /// Waits until its time is over.
+    pub(crate) async fn over(&self, clock: &dyn Clock) {
+        match self.until {
+            Some((until, _)) => clock.sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    }
+}
