@@ -124,14 +124,6 @@ impl Entry {
         }
     }
 
-    /// The cluster, if it is engaged and has our mark.
-    pub(crate) fn marked(&self) -> Option<Cluster> {
-        match (&self.serving, &self.standing) {
-            (Serving::Engaged(cluster), Standing::Marked) => Some(cluster.clone()),
-            _ => None,
-        }
-    }
-
     /// Whether another fleet keeps ours away.
     pub(crate) fn is_refused(&self) -> bool {
         matches!((&self.serving, &self.standing), (Serving::Down(_), Standing::Refused(_)))

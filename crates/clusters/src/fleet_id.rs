@@ -45,7 +45,7 @@ pub async fn follow(
         }
     });
     // A home that is late is learnt of later: until it answers, this process owns nothing either.
-    let _ = tokio::time::timeout(FIRST_WAIT, known.wait_for(Option::is_some)).await;
+    let _ = tokio::time::timeout(FIRST_WAIT, known.changed()).await;
     known
 }
 
@@ -70,6 +70,8 @@ async fn ask_on(api: Api<Namespace>, namespace: String, sender: watch::Sender<Op
                 if warned.as_ref() != Some(&reason) {
                     warn!("{reason}");
                     warned = Some(reason);
+                    // That is an answer too: nobody need wait for another.
+                    sender.send_modify(|_| ());
                 }
                 FORBIDDEN_INTERVAL
             }

@@ -26,11 +26,9 @@
 //!   replaces the mark of its former id, so that members that join later find their own.
 //! - **What.** A claim names controllers, their selectors and namespaces. Fleets whose claims do not meet share
 //!   a cluster. A mark that cannot be read claims everything.
-//! - **How it ends.** A member that loses a cluster takes the mark away; another that still has the cluster
-//!   writes it again, so it stays away when the last one has let go. Where a member loses so many at once that
-//!   this is rarely meant, the marks stay. A fleet that ended leaves its mark too. It is
-//!   stale when the looking member has seen no change for [`STALE_AFTER`] on its own clock; wall clocks are not
-//!   compared. A paused fleet renews its mark: who pauses means to go on.
+//! - **How it ends.** Nobody takes a mark away: a member that loses a cluster does not know which others still
+//!   work there. A mark is stale when the looking member has seen no change for [`STALE_AFTER`] on its own
+//!   clock; wall clocks are not compared. A paused fleet renews its mark: who pauses means to go on.
 //! - **Rights.** A cluster never fails for want of them: it is worked on as before, and says once what to grant.
 //!   A server that does not answer a look changes nothing either.
 //!
@@ -55,7 +53,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 pub use self::claim::Claim;
-pub(crate) use self::lease::{Looked, erase, look};
+pub(crate) use self::lease::{Looked, look};
 
 /// The namespace of the Lease, and its name.
 pub const NAMESPACE: &str = "kube-public";

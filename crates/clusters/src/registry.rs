@@ -181,8 +181,6 @@ enum Report {
         number: u32,
         probed: Probed,
     },
-    /// A mark was taken away.
-    Unmarked,
     FirstWaitOver,
 }
 
@@ -245,22 +243,17 @@ impl Task {
             warn!("{problem}");
         }
         self.problems = problems;
-        let (mut gone, before) = (Vec::new(), self.entries.len());
         self.entries.retain(|name, entry| {
             let keep = sources.contains_key(name);
             if !keep {
                 info!(cluster = %name, origin = %entry.source.origin, "cluster disengaged: its kubeconfig is gone");
                 entry.stop();
-                gone.extend(entry.marked());
             }
             keep
         });
         for (name, source) in sources {
             let place = places.get(&name).copied().unwrap_or_default();
             self.update(name, source, place);
-        }
-        if !marks::is_rarely_meant(gone.len(), before) {
-            self.unmark(gone);
         }
         self.publish();
     }
@@ -357,7 +350,6 @@ impl Task {
             Report::Probed { name, incarnation, number, probed } => {
                 self.probed(&name, (incarnation, number), probed);
             }
-            Report::Unmarked => return,
         }
         self.publish();
     }

@@ -97,7 +97,7 @@ async fn marks(server: &Server) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_fleet_refuses_a_cluster_and_takes_it_when_the_first_has_let_go() {
+async fn a_second_fleet_refuses_a_cluster_and_takes_it_when_people_take_the_firsts_mark_away() {
     let (east, west) = (server("east").await, server("west").await);
     let first = OneFleet::new(&[("east", &east)]).await;
     let second = OneFleet::new(&[("east", &east), ("west", &west)]).await;
@@ -123,7 +123,19 @@ async fn a_second_fleet_refuses_a_cluster_and_takes_it_when_the_first_has_let_go
     assert_eq!(first.down().await, None);
 
     fs::remove_file(first.dir.path().join("clusters").join("east")).unwrap();
+    until("the first fleet has let go", async || {
+        fleet(&first.server.client()).await.shards.is_empty()
+    })
+    .await;
     let before = first.reconciles();
+    // A member that loses a cluster does not know which others still work there: its fleet's mark stays.
+    assert_eq!(marks(&east).await.into_keys().collect::<Vec<_>>(), [one.clone()]);
+    assert_eq!(second.reconciles(), 0);
+    // What the reason says to do.
+    let leases: Api<Lease> = Api::namespaced(east.client(), "kube-public");
+    let gone = json!({"metadata": {"annotations": {format!("{PREFIX}{one}"): null}}});
+    let params = PatchParams::default();
+    leases.patch("leasehold-fleets", &params, &Patch::Merge(gone)).await.unwrap();
     until("the mark is the second fleet's", async || {
         marks(&east).await.into_keys().collect::<Vec<_>>() == [two.clone()]
     })

@@ -1,6 +1,5 @@
-//! The Lease with the marks: read, written by compare-and-swap, and cleared of ours. It decides nothing.
+//! The Lease with the marks: read, and written by compare-and-swap. It decides nothing.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use kube::{Client, Error};
 use model::Clock;
 use model::error::chain;
 use serde_json::{Map, Value, json};
-use tracing::debug;
 
 use super::{
     Change, Decision, MAX_OTHERS, NAME, NAMESPACE, Own, PREFIX, Sightings, Standing, decide, marks,
@@ -116,22 +114,6 @@ async fn patch(
     let body = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
     let patched = leases.patch_metadata(NAME, &PatchParams::default(), &Patch::Merge(&body)).await;
     patched.map(drop).map_err(|error| failure("patch", &error))
-}
-
-/// Takes the mark of our fleet away. Best effort: what stays becomes stale.
-pub(crate) async fn erase(client: &Client, own: &Own) {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
-    let fleets = own.former.iter().chain([&own.id]);
-    let annotations: BTreeMap<String, Value> =
-        fleets.map(|fleet| (format!("{PREFIX}{fleet}"), Value::Null)).collect();
-    let body = json!({"metadata": {"annotations": annotations}});
-    let (params, body) = (PatchParams::default(), Patch::Merge(&body));
-    let erased = leases.patch_metadata(NAME, &params, &body);
-    match tokio::time::timeout(LOOK_TIMEOUT, erased).await {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => debug!("take the fleet's mark away: {}", chain(&error)),
-        Err(_) => debug!("take the fleet's mark away: no answer within {LOOK_TIMEOUT:?}"),
-    }
 }
 
 fn failure(verb: &str, error: &Error) -> Failure {

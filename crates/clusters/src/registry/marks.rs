@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::{Report, Task};
 use crate::connect::Link;
 use crate::entry::Serving;
-use crate::mark::{Looked, Marker, Own, Refusal, Standing, erase, look};
+use crate::mark::{Looked, Marker, Own, Refusal, Standing, look};
 use crate::probe::PROBE_INTERVAL;
 use crate::provider::Fingerprint;
 
@@ -21,12 +21,6 @@ pub(super) async fn renamed(marker: &mut Option<Marker>) {
     if marker.fleet.changed().await.is_err() {
         pending().await
     }
-}
-
-/// Whether so many clusters of all go at once that somebody may have emptied a Secret or a folder. Then their
-/// marks stay: a fleet that waits there must not take what comes back.
-pub(super) fn is_rarely_meant(gone: usize, all: usize) -> bool {
-    gone > 10 && gone * 5 > all
 }
 
 impl Task {
@@ -128,38 +122,5 @@ impl Task {
     fn refuse(&mut self, name: &ClusterName, link: Link, refusal: &Refusal) {
         self.down(name, Arc::clone(&refusal.reason));
         self.mark(name.clone(), link, PROBE_INTERVAL);
-    }
-
-    /// Takes this fleet's mark away from clusters that it has let go of, unless it has them under another
-    /// name.
-    pub(super) fn unmark(&mut self, gone: Vec<Cluster>) {
-        let Some(own) = &self.own else { return };
-        for Cluster { client, identity, .. } in gone {
-            let uid = identity.map(|identity| identity.uid.clone());
-            let mut kept = self.entries.values().filter_map(|entry| entry.identity());
-            if kept.any(|kept| Some(&kept.uid) == uid.as_ref()) {
-                continue;
-            }
-            let (own, places) = (Arc::clone(own), Arc::clone(&self.places));
-            self.work.spawn(async move {
-                let _place = places.acquire().await.expect("the semaphore is never closed");
-                erase(&client, &own).await;
-                Report::Unmarked
-            });
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_at_once_are_rarely_meant() {
-        for (gone, all, expect) in
-            [(1, 1, false), (10, 10, false), (11, 11, true), (11, 55, false), (200, 900, true)]
-        {
-            assert_eq!(is_rarely_meant(gone, all), expect, "{gone} of {all}");
-        }
     }
 }
