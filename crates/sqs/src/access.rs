@@ -50,7 +50,7 @@ struct Entry {
     clusters: Vec<String>,
     /// Namespaces, or `*`.
     namespaces: Vec<String>,
-    /// What queues' names begin with; anything if there are none.
+    /// What the names of queues and of their dead-letter queues begin with; anything if there are none.
     queue_prefixes: Vec<String>,
     /// Addresses of SQS beside AWS's own.
     endpoints: Vec<String>,
@@ -81,6 +81,8 @@ pub(super) struct Asked<'a> {
     pub namespace: &'a str,
     /// The name of its queue.
     pub queue: &'a str,
+    /// The name of its dead-letter queue, if that is not one of its namespace's own Queues: it too is used.
+    pub target: Option<&'a str>,
     /// The address of SQS, if it is not AWS's own.
     pub endpoint: Option<&'a str>,
     /// Its credentials.
@@ -183,6 +185,7 @@ impl<'a> Asked<'a> {
             cluster_uid: place.cluster_uid.map(ClusterUid::as_str),
             namespace: &place.namespace,
             queue,
+            target: None,
             endpoint,
             source,
         }
@@ -204,8 +207,11 @@ impl<'a> Asked<'a> {
             Some(endpoint) => format!("{source} at {endpoint}"),
             None => source,
         };
-        let [namespace, cluster, queue] =
-            [self.namespace, self.cluster, self.queue].map(str::to_owned);
+        let queue = match self.target {
+            Some(target) => format!("{} with dead-letter queue {target}", self.queue),
+            None => self.queue.to_owned(),
+        };
+        let [namespace, cluster] = [self.namespace, self.cluster].map(str::to_owned);
         NotPermitted { what, namespace, cluster, queue }
     }
 }
@@ -217,10 +223,14 @@ impl Entry {
         let plain = |address: &str| address.trim_end_matches('/').to_owned();
         let is_endpoint =
             |endpoint: &str| self.endpoints.iter().any(|listed| plain(listed) == plain(endpoint));
+        let is_queue = |name: &str| {
+            let mut prefixes = self.queue_prefixes.iter();
+            self.queue_prefixes.is_empty() || prefixes.any(|prefix| name.starts_with(prefix))
+        };
         (self.clusters.is_empty() || self.clusters.iter().any(is_cluster))
             && self.namespaces.iter().any(|name| name == ALL || name == asked.namespace)
-            && (self.queue_prefixes.is_empty()
-                || self.queue_prefixes.iter().any(|prefix| asked.queue.starts_with(prefix)))
+            && is_queue(asked.queue)
+            && asked.target.is_none_or(is_queue)
             && asked.endpoint.is_none_or(is_endpoint)
     }
 
@@ -350,12 +360,20 @@ mod tests {
             ("east", "other", "q", None, Source::Given, None),
         ] {
             let cluster_uid = (cluster == "renamed").then_some("c-9");
-            let asked = Asked { cluster, cluster_uid, namespace, queue, endpoint, source };
+            let target = None;
+            let asked = Asked { cluster, cluster_uid, namespace, queue, target, endpoint, source };
             assert_eq!(settings().grant(&asked).ok(), expect, "{asked:?}");
+            // A dead-letter queue is used too.
+            for (target, also) in [("shop-dead", expect.clone()), ("pay-dead", None)] {
+                if let ("shop-q", Some(_)) = (queue, &expect) {
+                    let asked = Asked { target: Some(target), ..asked.clone() };
+                    assert_eq!(settings().grant(&asked).ok(), also, "{asked:?}");
+                }
+            }
         }
         let (cluster, cluster_uid, endpoint) = ("renamed", Some("c-9"), None);
-        let (namespace, queue, source) = ("shop", "shop-q", Source::Given);
-        let asked = Asked { cluster, cluster_uid, namespace, queue, endpoint, source };
+        let (namespace, queue, target, source) = ("shop", "shop-q", None, Source::Given);
+        let asked = Asked { cluster, cluster_uid, namespace, queue, target, endpoint, source };
         assert_eq!(settings().grant(&asked).ok(), assumed(), "by its uid");
         let nothing = Settings::default().grant(&asked).unwrap_err().to_string();
         assert!(

@@ -440,6 +440,11 @@ impl QueueStatus {
     pub(super) fn is_ours(&self) -> bool {
         self.arn.is_some() && !self.observed
     }
+
+    /// The account in which the queue was made, once that is known.
+    pub(super) fn pinned(&self) -> Option<&str> {
+        self.account.as_deref().filter(|_| self.is_ours())
+    }
 }
 
 /// Numbers of messages, of which SQS says that they are approximate.

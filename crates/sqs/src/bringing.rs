@@ -60,8 +60,7 @@ impl Bringing<'_, '_> {
 
     /// The account in which the queue was made.
     fn pinned(&self) -> Option<&str> {
-        let status = self.queue.status.as_ref().filter(|status| status.is_ours());
-        status.and_then(|status| status.account.as_deref())
+        self.queue.status.as_ref().and_then(QueueStatus::pinned)
     }
 
     fn in_place(&self, seen: Option<&Observed>) -> Result<(), Stop> {

@@ -33,6 +33,9 @@ pub(super) const KEPT: Duration = Duration::from_secs(60);
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
 /// The most credentials kept at once. Beyond it, some are read again when they are needed.
 const MAX_KNOWN: usize = 1_000;
+/// The longest id of an access key
+/// (<https://docs.aws.amazon.com/STS/latest/APIReference/API_Credentials.html>).
+const MAX_KEY_ID: usize = 128;
 
 /// Where credentials come from, for the whole process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +95,25 @@ impl<E: Into<ReconcileError>> From<E> for SessionError {
     }
 }
 
+// === impl Origin ===
+
+impl Origin {
+    /// Who shares a budget of requests: the end of its name. A Secret's key is its author's text, so it
+    /// counts in its namespace alone: nobody can name the key of another, or `own`, to use up their budget
+    /// or to open their circuit breaker. There, several Secrets with one key count together. A role counts
+    /// as one for all namespaces to which the administrator gives it.
+    fn budget(&self, key_id: &str) -> String {
+        match self {
+            Self::Secret { cluster, namespace, .. } => {
+                let key_id: String = key_id.chars().take(MAX_KEY_ID).collect();
+                format!("key {cluster}/{namespace} {key_id}")
+            }
+            Self::Role { role, .. } | Self::Assumed { role, .. } => format!("role {role}"),
+            Self::Own(_) => "own".to_owned(),
+        }
+    }
+}
+
 // === impl Sessions ===
 
 impl Sessions {
@@ -117,16 +139,11 @@ impl Sessions {
         let grant = grant.map_err(|refused| SessionError::NotPermitted(refused.to_string()))?;
         let origin = self.origin(ctx, asked.namespace, grant, location)?;
         let credentials = self.credentials(ctx, &origin).await?;
-        let who = match &origin {
-            // Several Secrets may hold one key: its requests count together.
-            Origin::Secret { .. } => credentials.access_key_id(),
-            Origin::Role { role, .. } | Origin::Assumed { role, .. } => role.as_str(),
-            Origin::Own(_) => "own",
-        };
-        let name = format!("sqs {who} {} {}", location.region, location.endpoint.unwrap_or("aws"));
+        let who = origin.budget(credentials.access_key_id());
+        let name = format!("sqs {} {} {who}", location.region, location.endpoint.unwrap_or("aws"));
         let upstream = ctx.external("sqs", &name, &LIMITS).expecting(requests);
         let knows_sts = location.endpoint.is_none() || self.environment.get(STS_ENDPOINT).is_some();
-        let sts = knows_sts.then(|| self.sts(location.region, Some(credentials.clone())));
+        let sts = knows_sts.then(|| self.sts(location.region, &who, Some(credentials.clone())));
         let sqs = Sqs::new(self.http(), credentials, location.region, location.endpoint);
         Ok(Session { sqs, upstream, origin, sts })
     }
@@ -186,10 +203,10 @@ impl Sessions {
         }
     }
 
-    fn sts(&self, region: &str, credentials: Option<Credentials>) -> Sts {
+    fn sts(&self, region: &str, who: &str, credentials: Option<Credentials>) -> Sts {
         // Only the administrator may set the address of STS: tokens are sent there.
         let endpoint = self.environment.get(STS_ENDPOINT);
-        Sts::new(self.http(), region, endpoint, credentials)
+        Sts::new(self.http(), region, endpoint, who, credentials)
     }
 
     /// Drops credentials that SQS refused: they are read again when needed.
@@ -229,14 +246,14 @@ impl Sessions {
                 let token = std::fs::read_to_string(file).map_err(|error| {
                     SessionError::Missing(format!("the token file {file}: {error}"))
                 })?;
-                let sts = self.sts(region, None);
+                let sts = self.sts(region, &origin.budget(""), None);
                 given(role, sts.with_token(ctx, role, token.trim()).await)
             }
             Origin::Assumed { role, external_id, region } => {
                 // The manager's own identity is never an assumed one, so this goes one level deep.
                 let own = self.own(region.clone());
                 let own = Box::pin(self.credentials(ctx, &own)).await?;
-                let sts = self.sts(region, Some(own));
+                let sts = self.sts(region, &origin.budget(""), Some(own));
                 given(role, sts.assume(ctx, role, external_id.as_deref()).await)
             }
             Origin::Own(OwnIdentity::Environment) => from_environment(&self.environment),
@@ -321,5 +338,40 @@ fn from_environment(environment: &AwsEnvironment) -> Result<Credentials, Session
             "the manager's environment has neither {KEY} and {SECRET_KEY} nor {ROLE} and \
              {TOKEN_FILE}: set spec.credentials, or the manager's environment"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_of_a_secret_has_the_budget_of_others() {
+        let role = "arn:aws:iam::1:role/shop";
+        let assumed = Origin::Assumed {
+            role: role.to_owned(),
+            external_id: None,
+            region: "eu-west-1".to_owned(),
+        };
+        let secret = |namespace: &str, name: &str| Origin::Secret {
+            cluster: "east".parse().unwrap(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let theirs = [
+            Origin::Own(OwnIdentity::Environment).budget("AKIDOWN"),
+            assumed.budget("ASIA"),
+            secret("shop", "aws").budget("AKIDSHOP"),
+        ];
+        let role = format!("role {role}");
+        for key_id in
+            ["own", "AKIDOWN", &role, "AKIDSHOP", "shop AKIDSHOP", "key east/shop AKIDSHOP"]
+        {
+            let budget = secret("other", "aws").budget(key_id);
+            assert!(!theirs.contains(&budget), "{budget}");
+        }
+        assert_eq!(theirs[2], secret("shop", "same-key").budget("AKIDSHOP"));
+        let long = secret("shop", "aws").budget(&"k".repeat(MAX_KEY_ID + 1));
+        assert_eq!(long, secret("shop", "aws").budget(&"k".repeat(MAX_KEY_ID)));
     }
 }

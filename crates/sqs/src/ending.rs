@@ -16,8 +16,8 @@ use super::holding::Held;
 use super::owner::{OWNER_TAG, Place};
 use super::plan::{Ending, Observed, ending};
 use super::record::record;
-use super::referrers::{REFERRERS, by_name};
-use super::requests::{Requests, Stop, WAIT};
+use super::referrers::{REFERRERS, by_name, counts};
+use super::requests::{Requests, Stop, WAIT, other_account};
 use super::source::source;
 use super::status::{Outcome, Recheck};
 
@@ -100,6 +100,14 @@ async fn delete<'a>(
     let turn = Requests { ctx, session, now };
 
     let seen = turn.observe(status.url.as_ref(), name).await?;
+    // What another account shows says nothing of this queue.
+    match (status.pinned(), seen.as_ref().map(Observed::account)) {
+        (Some(pinned), None) => turn.in_account(pinned, name).await?,
+        (Some(pinned), Some(Some(found))) if pinned != found => {
+            return Err(other_account(pinned, found, name));
+        }
+        _ => {}
+    }
     let whose = |owner: Option<String>| match owner {
         Some(owner) => format!("its tag {OWNER_TAG} was changed to {owner} outside"),
         None => format!("its tag {OWNER_TAG} was removed outside"),
@@ -146,13 +154,12 @@ async fn unreferenced(
     name: &str,
 ) -> Result<(), Stop> {
     let mut referrers = turn.ctx.indexed::<Queue>(REFERRERS, &by_name(queue))?;
-    if let Some(arn) = found.arn() {
-        referrers.extend(turn.ctx.indexed::<Queue>(REFERRERS, arn)?);
-    }
+    let arn = found.arn().cloned().unwrap_or_default();
+    referrers.extend(turn.ctx.indexed::<Queue>(REFERRERS, &arn)?);
     let (ending, staying): (Vec<_>, Vec<_>) =
         referrers.iter().partition(|queue| queue.metadata.deletion_timestamp.is_some());
+    let staying = staying.into_iter().filter(|referrer| counts(referrer, queue, &arn));
     let mut names: Vec<_> = staying
-        .iter()
         .map(|queue| {
             format!("Queue {}/{}", queue.namespace().unwrap_or_default(), queue.name_any())
         })

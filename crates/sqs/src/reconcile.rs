@@ -99,7 +99,10 @@ impl Reconciler for QueueReconciler {
 #[derive(Debug)]
 enum Target {
     NotWanted,
-    Known(String),
+    /// A queue of this namespace's Queues.
+    Own(String),
+    /// Another one, which the administrator's list must permit.
+    Other(String),
     /// It has no ARN yet, or cannot be used; why.
     Awaited(String),
 }
@@ -107,9 +110,15 @@ enum Target {
 impl Target {
     fn arn(&self) -> Option<&str> {
         match self {
-            Self::Known(arn) => Some(arn),
+            Self::Own(arn) | Self::Other(arn) => Some(arn),
             Self::NotWanted | Self::Awaited(_) => None,
         }
+    }
+
+    /// The name of a queue that is not this namespace's own.
+    fn other(&self) -> Option<&str> {
+        let Self::Other(arn) = self else { return None };
+        arn.rsplit(':').next()
     }
 
     /// What a queue lacks that is otherwise as desired.
@@ -166,7 +175,8 @@ impl QueueReconciler {
         self.held.hold(ctx, queue, secret).await?;
         let spec = queue.spec.clone();
         let location = Location { region: &spec.region, endpoint: spec.endpoint.as_deref() };
-        let asked = Asked::of(place, &desired.name, location.endpoint, desired.source.clone());
+        let mut asked = Asked::of(place, &desired.name, location.endpoint, desired.source.clone());
+        asked.target = target.other();
         let is_made = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
         let requests = if is_made { TO_LOOK } else { TO_MAKE };
         let session = self.sessions.open(ctx, &asked, location, requests).await;
@@ -197,7 +207,7 @@ impl QueueReconciler {
 fn target(ctx: &Context, queue: &Queue) -> Result<Target, ReconcileError> {
     let Some(policy) = &queue.spec.redrive_policy else { return Ok(Target::NotWanted) };
     if let Some(arn) = &policy.queue_arn {
-        return Ok(Target::Known(arn.clone()));
+        return Ok(Target::Other(arn.clone()));
     }
     let Some(QueueRef { name }) = &policy.queue_ref else { return Ok(Target::NotWanted) };
     let Some(target) = ctx.get::<Queue>(queue.namespace().as_deref(), name)? else {
@@ -211,8 +221,11 @@ fn target(ctx: &Context, queue: &Queue) -> Result<Target, ReconcileError> {
         );
         return Ok(Target::Awaited(why));
     }
-    match target.status.as_ref().and_then(|status| status.arn.clone()) {
-        Some(arn) => Ok(Target::Known(arn)),
+    let status = target.status.as_ref();
+    match status.and_then(|status| status.arn.clone()) {
+        Some(arn) if status.is_some_and(QueueStatus::is_ours) => Ok(Target::Own(arn)),
+        // It is only observed, which makes it nobody's here.
+        Some(arn) => Ok(Target::Other(arn)),
         None => {
             let why =
                 format!("Queue {name} of spec.redrivePolicy has no ARN yet: see its conditions");

@@ -120,8 +120,8 @@ impl Requests<'_> {
             Err(StsError::Failed(error)) => Err(Stop::Error(error)),
             Err(StsError::Refused(said)) => {
                 let message = format!(
-                    "STS does not say whose the credentials are, so queue {name} is not created again: \
-                     {said}; use credentials that AWS knows"
+                    "STS does not say whose the credentials are, so nobody knows whether queue {name} is \
+                     gone: {said}; use credentials that AWS knows"
                 );
                 Err(Stop::blocked("AccessDenied", message, Recheck::NextCheck))
             }

@@ -44,10 +44,10 @@ impl Sts {
         http: SharedHttpClient,
         region: &str,
         endpoint: Option<&str>,
+        who: &str,
         credentials: Option<Credentials>,
     ) -> Self {
-        let who = credentials.as_ref().map_or("", Credentials::access_key_id);
-        let name = format!("sts {who} {region}");
+        let name = format!("sts {region} {who}");
         let mut config = aws_sdk_sts::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .http_client(http)

@@ -44,6 +44,26 @@ async fn the_example_is_published_once_and_then_left_alone() {
     assert_eq!(published(&env).await, at);
 }
 
+/// As users wrote the kind: no field is required.
+#[tokio::test(start_paused = true)]
+async fn a_post_needs_neither_title_nor_author() {
+    let mut env = TestEnv::builder().crds(controllers::crds()).start().await;
+    for (name, spec) in [
+        ("bare", json!({})),
+        ("untitled", json!({"author": "A. Writer"})),
+        ("anonymous", json!({"title": "On leases"})),
+    ] {
+        let post = json!({"metadata": {"name": name}, "spec": spec,
+            "apiVersion": "iximiuz.com/v1alpha1", "kind": "BlogPost"});
+        env.apply(&post.to_string()).await;
+    }
+    env.run(controllers::build("blogpost", 2));
+    for name in ["bare", "untitled", "anonymous"] {
+        let post = env.until_condition(&posts(&env), name, "Ready").await;
+        assert!(post.status.unwrap().published_at.is_some());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_crash_at_any_write_still_publishes_once() {
     let writes = at_every_write(async |crash| {

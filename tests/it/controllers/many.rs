@@ -59,7 +59,7 @@ async fn a_thousand_posts_are_a_thousand_writes_and_events() {
     let mut env = TestEnv::builder().crds(controllers::crds()).start().await;
     let posts: Api<BlogPost> = env.api("default");
     for number in 0..MANY {
-        let spec = BlogPostSpec { title: format!("Post {number}"), author: "A".to_owned() };
+        let spec = BlogPostSpec { title: Some(format!("Post {number}")), author: None };
         let post = BlogPost::new(&format!("post-{number}"), spec);
         posts.create(&PostParams::default(), &post).await.unwrap();
     }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A post of a blog.
-#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "iximiuz.com",
     version = "v1alpha1",
@@ -25,11 +25,11 @@ use serde::{Deserialize, Serialize};
 )]
 pub struct BlogPostSpec {
     /// Its title.
-    #[schemars(length(min = 1))]
-    pub title: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// Who wrote it.
-    #[schemars(length(min = 1))]
-    pub author: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
 }
 
 /// When it was published.

@@ -8,7 +8,7 @@ use sdk::ObjectKey;
 use sdk::condition::{Finding, conditions, whole_seconds};
 use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
 
-use super::api::{BlogPost, BlogPostStatus};
+use super::api::{BlogPost, BlogPostSpec, BlogPostStatus};
 
 /// Reconciles BlogPosts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,11 +40,18 @@ impl Reconciler for BlogPostReconciler {
         let written = ctx.update_status(&published).await?;
         let is_new = post.status.as_ref().is_none_or(|status| status.published_at.is_none());
         if written.is_some() && is_new {
-            let note = format!("{:?} by {} is published", post.spec.title, post.spec.author);
-            ctx.publish(Event::normal(&*post, "Published", "Publish", note)).await;
+            ctx.publish(Event::normal(&*post, "Published", "Publish", note(&post.spec))).await;
         }
         Ok(Action::Done)
     }
+}
+
+/// What the Event of the publication says.
+fn note(spec: &BlogPostSpec) -> String {
+    let title =
+        spec.title.as_ref().map_or_else(|| "a post".to_owned(), |title| format!("{title:?}"));
+    let author = spec.author.as_ref().map_or_else(String::new, |author| format!(" by {author}"));
+    format!("{title}{author} is published")
 }
 
 /// The status that a post should have.
@@ -67,13 +74,11 @@ pub(super) fn status(post: &BlogPost, now: Timestamp) -> BlogPostStatus {
 
 #[cfg(test)]
 mod tests {
-    use super::super::api::BlogPostSpec;
     use super::*;
 
     #[test]
     fn a_post_is_published_once() {
-        let spec = BlogPostSpec { title: "On leases".to_owned(), author: "A. Writer".to_owned() };
-        let mut post = BlogPost::new("post", spec);
+        let mut post = BlogPost::new("post", BlogPostSpec::default());
         let at = |second| Timestamp::from_second(second).unwrap();
         for (second, generation) in [(0, 1), (60, 1), (120, 2)] {
             post.metadata.generation = Some(generation);
@@ -82,6 +87,19 @@ mod tests {
             assert_eq!(status.published_at.as_deref(), Some("1970-01-01T00:00:00Z"));
             assert_eq!(status.observed_generation, Some(generation));
             assert_eq!(status.conditions[0].status, "True");
+        }
+    }
+
+    #[test]
+    fn a_note_says_what_is_known() {
+        for (title, author, expect) in [
+            (Some("On leases"), Some("A. Writer"), "\"On leases\" by A. Writer is published"),
+            (Some("On leases"), None, "\"On leases\" is published"),
+            (None, Some("A. Writer"), "a post by A. Writer is published"),
+            (None, None, "a post is published"),
+        ] {
+            let [title, author] = [title, author].map(|text| text.map(str::to_owned));
+            assert_eq!(note(&BlogPostSpec { title, author }), expect);
         }
     }
 }

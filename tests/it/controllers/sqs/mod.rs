@@ -5,6 +5,7 @@ mod ending;
 mod healing;
 mod identity;
 mod load;
+mod strangers;
 mod trouble;
 mod world;
 

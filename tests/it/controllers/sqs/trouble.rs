@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use sqs::Queue;
 use sqs::environment::AwsEnvironment;
 
+use super::strangers;
 use super::world::{
     A_WHILE, Aws, NAMED, NAMESPACE, about, aws, events, make, make_in, patch, queues, ready, says,
     secret_in, settled, url, without_secret, world,
@@ -43,9 +44,13 @@ const STORIES: &[(&str, Story)] = &[
     ("a queue is paused", || Box::pin(paused())),
     ("a queue is observed", || Box::pin(observed())),
     ("consumers want an address", || Box::pin(connection())),
+    ("a stranger names a queue", || Box::pin(strangers::named())),
+    ("a stranger's key has another's name", || Box::pin(strangers::budgets())),
+    ("a dead-letter queue is nobody's to use", || Box::pin(strangers::target())),
+    ("a queue is sought in another account", || Box::pin(strangers::gone_elsewhere())),
 ];
 
-const NAME: &str = "default-orders";
+pub const NAME: &str = "default-orders";
 const OWNER_TAG: &str = "leasehold.dev/owner";
 
 #[tokio::test(start_paused = true)]
@@ -69,21 +74,21 @@ fn edit(aws: &Aws, timeout: &str) {
     aws.outside("SetQueueAttributes", about(NAME, edit));
 }
 
-fn message(queue: &Queue, type_: &str) -> String {
+pub fn message(queue: &Queue, type_: &str) -> String {
     let conditions = queue.status.iter().flat_map(|status| &status.conditions);
     let mut found = conditions.filter(|found| found.type_ == type_);
     found.next().map(|found| found.message.clone()).unwrap_or_default()
 }
 
-async fn delete(env: &TestEnv, name: &str) {
+pub async fn delete(env: &TestEnv, name: &str) {
     queues(env).delete(name, &DeleteParams::default()).await.unwrap();
 }
 
-fn permitting(entry: Value) -> Value {
+pub fn permitting(entry: Value) -> Value {
     json!({"access": [entry]})
 }
 
-fn with_key() -> AwsEnvironment {
+pub fn with_key() -> AwsEnvironment {
     let pair = [("AWS_ACCESS_KEY_ID", "AKIDOWN"), ("AWS_SECRET_ACCESS_KEY", "s")];
     pair.into_iter().map(|(name, value)| (name, value.to_owned())).collect()
 }

@@ -44,6 +44,7 @@ struct Inner {
     sts: Mutex<Sts>,
     clock: TokioClock,
     down: AtomicBool,
+    denied: Mutex<Option<&'static str>>,
     crash: Mutex<Option<Crash>>,
 }
 
@@ -51,8 +52,8 @@ impl Aws {
     fn new(wall: Timestamp) -> Self {
         let clock = TokioClock::starting_at(wall);
         let (sqs, sts) = Default::default();
-        let (down, crash) = (AtomicBool::new(false), Mutex::default());
-        Self(Arc::new(Inner { sqs, sts, clock, down, crash }))
+        let (down, denied, crash) = Default::default();
+        Self(Arc::new(Inner { sqs, sts, clock, down, denied, crash }))
     }
 
     /// From now on, asks `crash` about every request that changes something.
@@ -63,6 +64,11 @@ impl Aws {
     /// No request is answered while it is down.
     pub fn down(&self, down: bool) {
         self.0.down.store(down, Ordering::SeqCst);
+    }
+
+    /// From now on, refuses this operation: nobody has the right.
+    pub fn deny(&self, operation: &'static str) {
+        *self.0.denied.lock().unwrap() = Some(operation);
     }
 
     pub fn now(&self) -> Timestamp {
@@ -132,6 +138,9 @@ impl Aws {
         assert!(request.headers().get("authorization").is_some(), "it is signed");
         let session = request.headers().get("x-amz-security-token");
         let body: Value = serde_json::from_slice(body).expect("JSON");
+        if *self.0.denied.lock().unwrap() == Some(operation) {
+            return Ok(response(&denied()));
+        }
         let fate = match &*self.0.crash.lock().unwrap() {
             Some(crash) if changes(operation) => crash.fate(operation),
             _ => Fate::Done,
@@ -150,6 +159,11 @@ impl HttpConnector for Aws {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         HttpConnectorFuture::ready(self.answer(&request))
     }
+}
+
+fn denied() -> Answer {
+    let body = json!({"__type": "com.amazonaws.sqs#AccessDeniedException", "message": "denied"});
+    Answer { status: 403, query_error: Some("AccessDenied;Sender".into()), retry_after: None, body }
 }
 
 fn response(answer: &Answer) -> HttpResponse {
