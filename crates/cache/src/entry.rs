@@ -152,7 +152,7 @@ impl Entry {
     }
 
     /// Bytes this object takes, without shared parts and what the store's tables take for it.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         ARC_COUNTS + size_of::<Self>() + self.header.heap_bytes() + self.body.bytes.len()
     }
 }

@@ -65,6 +65,8 @@ mod training;
 mod writer;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod laws;
 #[cfg(test)]
 mod tests;

@@ -35,7 +35,7 @@ pub struct PartialFields {
     pub owner: bool,
 }
 
-/// Reads the partial metadata of one object. Where the whole scan succeeds, this returns the same;
+/// Reads the partial metadata of one object. Of JSON on which the whole scan succeeds, this returns the same;
 /// where this succeeds, the whole scan may still fail.
 ///
 /// # Errors

@@ -287,20 +287,26 @@ fn absolute(mut config: Kubeconfig, dir: &Path) -> Kubeconfig {
     config
 }
 
-/// The message without the text in double quotes: a parser quotes unexpected values, and one may be a
-/// token in the wrong place.
+/// What is wrong and where, without values of the file: a parser repeats what it did not expect, and that may be a
+/// token in the wrong place. It quotes values in several ways, or not at all, and they may have quotes in them. So
+/// only the kind of the problem is kept, which comes first, and what the program itself has put in.
 fn redacted(message: &str) -> String {
-    let mut quoted = false;
-    let mut text = String::with_capacity(message.len());
-    for c in message.chars() {
-        if c == '"' {
-            quoted = !quoted;
-            text.push_str(if quoted { "\"…" } else { "\"" });
-        } else if !quoted {
-            text.push(if c.is_control() { ' ' } else { c });
+    let is_place = |text: &str| {
+        let is_number = |word: &str| word.trim_end_matches(',').parse::<u64>().is_ok();
+        text.split_whitespace()
+            .all(|word| ["at", "line", "column"].contains(&word) || is_number(word))
+    };
+    let at = message.rfind(" at line ").filter(|at| is_place(&message[*at..]));
+    let (what, place) = message.split_at(at.unwrap_or(message.len()));
+    let kind = what.split([':', '"', '`', '\'', '[']).next().unwrap_or_default().trim_end();
+    let own = match kind {
+        "missing field" => &what[kind.len()..],
+        "invalid type" | "invalid value" | "unknown variant" => {
+            what.rfind(", expected ").map_or("", |at| &what[at..])
         }
-    }
-    text
+        _ => "",
+    };
+    format!("{kind}{own}{place}")
 }
 
 #[cfg(test)]
@@ -467,11 +473,26 @@ contexts:
             "sesame",
             "users:\n\t- sesame",
             "users: [{name: u, name: sesame}]",
+            "users: \"text \\\"sesame\"",
+            "users: [{name: u, user: {exec: {interactiveMode: sesame}}}]",
+            "users: [{name: u, user: {exec: {interactiveMode: '`, expected sesame'}}}]",
+            "clusters: [{name: c, sesame: 1, sesame: 2}]",
         ] {
             let error = parse(Path::new("/k/config.yaml"), text.as_bytes()).unwrap_err();
             let reason = error.reason();
             assert!(reason.starts_with("/k/config.yaml is not a kubeconfig: "), "{reason}");
             assert!(!reason.contains("sesame") && !reason.contains('\n'), "{text:?}: {reason}");
+        }
+        for (text, expect) in [
+            ("users: sesame", "k is not a kubeconfig: expected sequence start at line 1, column 8"),
+            ("users: [{}]", "missing field `name` at line 1, column"),
+            (
+                "users: [{name: u, user: {exec: {interactiveMode: sesame}}}]",
+                "unknown variant, expected one of Never, IfAvailable, Always at line 1, column",
+            ),
+        ] {
+            let error = parse(Path::new("k"), text.as_bytes()).unwrap_err();
+            assert!(error.to_string().contains(expect), "{error}");
         }
     }
 

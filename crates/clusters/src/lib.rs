@@ -42,6 +42,8 @@ mod error;
 mod file;
 pub mod fleet_id;
 mod following;
+#[cfg(test)]
+mod fuzz;
 mod http;
 mod identity;
 mod in_cluster;

@@ -121,9 +121,28 @@ async fn a_broken_cluster_is_down_with_its_reason_everywhere_and_alone() {
     assert_eq!(ups(&metrics), "other=0 typo=0", "one that can be used hides no other");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_label_of_a_cluster_that_was_down_is_free_once_it_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("a"), &config("west", "w", "{exec: {command: no-such-plugin}}"));
+    let labels = Arc::new(ClusterLabels::new(1));
+    let providers = vec![Directory::new(dir.path()).provider()];
+    let (mut clusters, metrics) = spawn_with(providers, Arc::clone(&labels));
+    clusters.ready().await.unwrap();
+    let mut set = clusters.watch();
+    becomes(&mut set, "west(down)").await;
+    assert_eq!(ups(&metrics), "west=0");
+    fs::remove_file(dir.path().join("a")).unwrap();
+    becomes(&mut set, "").await;
+    assert_eq!(ups(&metrics), "");
+    assert_eq!(labels.keep(&"east".parse().unwrap()).value(), "east");
+}
+
 fn ups(metrics: &prometheus::Registry) -> String {
     let families = metrics.gather();
-    let up = families.iter().find(|f| f.name() == "leasehold_cluster_up").unwrap();
+    let Some(up) = families.iter().find(|f| f.name() == "leasehold_cluster_up") else {
+        return String::new();
+    };
     let line = |m: &prometheus::proto::Metric| {
         format!("{}={}", m.get_label()[0].value(), m.get_gauge().get_value())
     };

@@ -53,9 +53,9 @@ impl Assigned {
         })
     }
 
-    /// The controller's presence in a cluster.
+    /// The controller's presence in a cluster: the newest, because what drains may have an earlier one.
     pub(crate) fn context(&self, cluster: &ClusterName) -> Option<Arc<ClusterContext>> {
-        self.read(|all| Some(Arc::clone(&all.get(cluster)?.first()?.context)))
+        self.read(|all| Some(Arc::clone(&all.get(cluster)?.last()?.context)))
     }
 
     /// The cached primary object of a key.

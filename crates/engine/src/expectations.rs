@@ -8,7 +8,7 @@
 //! stop the work for good.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use model::{Moment, ObjectKey};
 
@@ -18,11 +18,12 @@ use crate::written::Written;
 /// After this many added keys, keys that wait for nothing any more are removed.
 const SWEEP: usize = 1024;
 
-/// A write that the cache of an informer does not show yet.
+/// A write that the cache of an informer does not show yet. It keeps no cache: when the informer is gone, there is
+/// nothing to wait for, because the next run of the key reads what another one has listed since.
 #[derive(Clone, Debug)]
 pub(crate) struct Expectation {
     written: Arc<Written>,
-    informer: Arc<InformerState>,
+    informer: Weak<InformerState>,
     until: Moment,
 }
 
@@ -36,33 +37,36 @@ impl Expectation {
             .filter(|informer| written.concerns(&informer.target.kind, &informer.target.scope));
         let expectation = |informer: &Arc<InformerState>| Self {
             written: Arc::clone(&written),
-            informer: Arc::clone(informer),
+            informer: Arc::downgrade(informer),
             until,
         };
         concerned.map(expectation).filter(|expectation| !expectation.is_met()).collect()
     }
 
     fn is_met(&self) -> bool {
+        let Some(informer) = self.informer.upgrade() else { return true };
         let Written { namespace, name, .. } = &*self.written;
-        let namespace = namespace.as_deref().filter(|_| self.informer.target.kind.namespaced);
-        let found = self.informer.store.get(namespace, name);
-        let seen = self.informer.seen();
+        let namespace = namespace.as_deref().filter(|_| informer.target.kind.namespaced);
+        let found = informer.store.get(namespace, name);
+        let seen = informer.seen();
         let found = found.as_ref().map(|entry| &entry.header);
-        self.written.is_shown(&self.informer.target.scope.labels, found, seen.as_ref())
+        self.written.is_shown(&informer.target.scope.labels, found, seen.as_ref())
     }
 
-    /// Waits until the cache shows the write, or time is up. Returns whether it does.
+    /// Waits until the cache shows the write or is gone, or time is up. Returns whether there is nothing to wait
+    /// for any more.
     pub(crate) async fn met(&self, now: Moment) -> bool {
-        let mut seen = self.informer.follow();
+        let Some(mut seen) = self.informer.upgrade().map(|informer| informer.follow()) else {
+            return true;
+        };
         let wait = async {
             while !self.is_met() {
                 if seen.changed().await.is_err() {
-                    return false;
+                    return;
                 }
             }
-            true
         };
-        tokio::time::timeout(now.until(self.until), wait).await.unwrap_or(false)
+        tokio::time::timeout(now.until(self.until), wait).await.is_ok()
     }
 }
 
@@ -99,5 +103,39 @@ impl Expectations {
     pub(crate) fn take(&self, key: &ObjectKey) -> Vec<Expectation> {
         let mut waiting = self.waiting.lock().expect("no holder of this lock panics");
         waiting.keys.remove(key).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::Method;
+    use model::Clock;
+    use model::testing::PausedClock;
+
+    use super::*;
+    use crate::informer::tests::{informer, settle};
+    use crate::testing::config_map;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_key_waits_for_keeps_no_cache_and_ends_with_it() {
+        let (informer, _server) = informer();
+        let answer = config_map("a", 9).to_string();
+        let path = "/api/v1/namespaces/ns/configmaps/a";
+        let written = Written::read(&Method::PUT, path, "", answer.as_bytes()).unwrap();
+        let clock = PausedClock::new();
+        let expected = Expectation::of(written, &[Arc::clone(&informer)], clock.now());
+        let expectations = Expectations::default();
+        let key = ObjectKey::new("east".parse().unwrap(), Some("ns"), "a");
+        expectations.expect(&key, expected, clock.now());
+        let state = Arc::downgrade(informer.state());
+        drop(informer);
+        settle().await;
+        assert_eq!(state.strong_count(), 0, "what the informer cached is gone");
+        let [expected] = &expectations.take(&key)[..] else { panic!("one expectation") };
+        let began = clock.now();
+        assert!(expected.met(began).await, "there is nothing to wait for");
+        assert_eq!(clock.now().since(began), Duration::ZERO);
     }
 }

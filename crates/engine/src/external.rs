@@ -238,7 +238,8 @@ impl External {
         let mut state = self.turn.state();
         match *state {
             TurnState::Ahead(requests) => {
-                let turn = service.turn(&self.dispatch.key, requests, *members);
+                let asker = (self.dispatch.controller.clone(), self.dispatch.key.clone());
+                let turn = service.turn(&asker, requests, *members);
                 turn.map_err(|source| ExternalError::HeldBack { what, source })?;
                 *state = TurnState::Taken(requests - 1);
             }

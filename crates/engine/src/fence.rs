@@ -36,6 +36,8 @@ use crate::written::Written;
 
 /// The longest a single write may take, however long the Lease is valid.
 pub const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
+/// With less time than this no write begins: a server counts its part of it in whole milliseconds.
+const MIN_WRITE_TIME: Duration = Duration::from_millis(1);
 /// Writes of one reconcile that the next one waits to see in the cache.
 const MAX_WRITTEN: usize = 64;
 
@@ -163,8 +165,15 @@ impl Fence {
         if self.0.over.load(Ordering::SeqCst) {
             return Err(self.refused(FencedError::Over { what: what.to_string() }));
         }
-        match self.valid_until(dispatch) {
-            Ok(valid_until) => Ok(valid_until.min(self.0.clock.now() + MAX_WRITE_TIME)),
+        let now = self.0.clock.now();
+        let valid_until = self.valid_until(dispatch).and_then(|valid_until| {
+            let Dispatch { shard, member, .. } = dispatch;
+            let expired =
+                || FenceError::LeaseExpired { shard: shard.clone(), member: member.clone() };
+            if now.until(valid_until) < MIN_WRITE_TIME { Err(expired()) } else { Ok(valid_until) }
+        });
+        match valid_until {
+            Ok(valid_until) => Ok(valid_until.min(now + MAX_WRITE_TIME)),
             Err(source) => {
                 Err(self.refused(FencedError::Refused { what: what.to_string(), source }))
             }

@@ -63,7 +63,7 @@ impl Informers {
             Arc::clone(&self.clock),
             self.metrics.informer(&target.cluster, &target.kind),
             self.rng.fork(),
-            (StoreWriter::new(options, Arc::clone(&self.decoded)), account.part()),
+            (StoreWriter::new(options, Arc::clone(&self.decoded)), account),
         );
         self.running.retain(|_, informer| informer.strong_count() > 0);
         self.running.insert(target, Arc::downgrade(&informer));

@@ -170,9 +170,14 @@ impl Slices {
         change(&mut self.0.write().expect("no holder of this lock panics"))
     }
 
-    /// The group reads these caches; one it reads already counts once.
+    /// The group reads these caches; one it reads already counts once, and those of an earlier engagement of the
+    /// cluster count no more.
     pub(crate) fn read_from(&self, stores: impl Iterator<Item = (Target, Store)>) {
-        self.write(|held| held.stores.extend(stores));
+        self.write(|held| {
+            held.stores.extend(stores);
+            let newest = held.stores.keys().map(|target| target.engagement).max();
+            held.stores.retain(|target, _| Some(target.engagement) == newest);
+        });
     }
 
     /// Counts an event for the shard of the primary object with that hash; without one, for one of the
@@ -359,6 +364,27 @@ mod tests {
         assert_eq!(cached(), [bytes], "a range that is alone has it all");
         meter.open(&shard("east/g/1/2"));
         assert_eq!(cached(), [bytes * 2 / 3, bytes / 3], "1/2 comes before 0/4");
+    }
+
+    #[test]
+    fn a_cache_of_an_earlier_engagement_is_let_go() {
+        let (_, meter) = meter();
+        let mut writer = StoreWriter::default();
+        let raw = r#"{"metadata":{"namespace":"n","name":"a","uid":"u","resourceVersion":"1"}}"#;
+        let entry = writer.parse(raw).unwrap();
+        writer.upsert(&entry);
+        let target = |engagement| Target {
+            cluster: "east".parse().unwrap(),
+            engagement,
+            kind: Kind::of::<k8s_openapi::api::core::v1::ConfigMap>(),
+            scope: Scope::default(),
+            form: Form::Whole,
+        };
+        let (slices, _) = meter.open(&shard("east/g/0/1"));
+        slices.read_from([(target(1), writer.store())].into_iter());
+        slices.read_from([(target(2), StoreWriter::default().store())].into_iter());
+        drop(writer);
+        assert_eq!(Arc::strong_count(&entry), 1, "nobody else keeps the object");
     }
 
     #[test]

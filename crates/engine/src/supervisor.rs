@@ -11,6 +11,8 @@
 //!   a split or merge lists nothing again that was held.
 //! - A cluster that exceeds its budget counts as not engaged until its quarantine is over: its shards stop, and
 //!   what is cached of it goes with them.
+//! - What begins in a cluster uses its present engagement: what drains since an earlier one keeps that one's client
+//!   and caches to itself, until its last run has ended.
 //! - Everything of a lost shard is cancelled in the step that finds the loss. If it was lost with the member's Lease,
 //!   its caches are kept for a while ([`crate::linger`]).
 
@@ -129,8 +131,11 @@ impl Supervised {
     }
 }
 
+/// A controller in a cluster as it is engaged now. What drains since an earlier engagement has its own context.
 struct ContextState {
     id: u64,
+    /// The number of the cluster's engagement.
+    engagement: u64,
     context: Arc<ClusterContext>,
     /// For each source, the number of the last scope that is met.
     met: Vec<u64>,
@@ -280,9 +285,7 @@ impl Supervisor {
         }
         let (slices, meter) = self.meter.open(shard);
         for name in self.groups.get(&shard.group).cloned().unwrap_or_default() {
-            let existing = self.contexts.get(&(name.clone(), shard.cluster.clone()));
-            let existing = existing.map(|state| Arc::clone(&state.context));
-            let (context, begun) = match existing {
+            let (context, begun) = match self.context(&name, &shard.cluster) {
                 Some(context) => (context, false),
                 None => match self.make_context(&name, &shard.cluster) {
                     Some(context) => (context, true),
@@ -321,6 +324,13 @@ impl Supervisor {
         }
     }
 
+    /// The context of a controller in a cluster, unless it is of an earlier engagement.
+    fn context(&self, name: &ControllerName, cluster: &ClusterName) -> Option<Arc<ClusterContext>> {
+        let engaged = self.engagements.get(cluster)?;
+        let state = self.contexts.get(&(name.clone(), cluster.clone()))?;
+        (state.engagement == engaged.number).then(|| Arc::clone(&state.context))
+    }
+
     /// Acquires the informers of a controller in a cluster.
     fn make_context(
         &mut self,
@@ -348,8 +358,13 @@ impl Supervisor {
         self.meter.presences().watch(name, cluster, &context.view);
         self.next_context += 1;
         let met = vec![0; sources.len()];
-        let state = ContextState { id: self.next_context, context: Arc::clone(&context), met };
-        self.contexts.insert((name.clone(), cluster.clone()), state);
+        let (id, engagement) = (self.next_context, engaged.number);
+        let state = ContextState { id, engagement, context: Arc::clone(&context), met };
+        let earlier = self.contexts.insert((name.clone(), cluster.clone()), state);
+        if let Some(earlier) = earlier {
+            // Nothing new comes to what still drains there.
+            earlier.context.stop().cancel();
+        }
         Some(context)
     }
 
@@ -470,9 +485,9 @@ impl Supervisor {
     /// Drops what only stopped shards needed: once for all of them, because a member may lose thousands at once.
     fn drop_unused_contexts(&mut self) {
         let used: BTreeSet<_> =
-            self.assignments.keys().map(|(s, name)| (name, &s.cluster)).collect();
-        self.contexts.retain(|(name, cluster), state| {
-            let stays = used.contains(&(name, cluster));
+            self.assignments.values().map(|assignment| Arc::as_ptr(&assignment.context)).collect();
+        self.contexts.retain(|_, state| {
+            let stays = used.contains(&Arc::as_ptr(&state.context));
             if !stays {
                 state.context.stop().cancel();
             }

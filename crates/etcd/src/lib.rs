@@ -31,6 +31,8 @@ mod change;
 mod connection;
 mod events;
 mod founding;
+#[cfg(test)]
+mod fuzz;
 mod members;
 mod membership;
 mod names;

@@ -26,6 +26,8 @@
 //! cluster: requests go through a [`model::Wire`], whose owner decides when each is sent and counts it.
 
 mod connection;
+#[cfg(test)]
+mod fuzz;
 mod intake;
 mod lines;
 mod machine;

@@ -5,7 +5,8 @@
 pub struct Budget {
     /// Objects in caches.
     pub max_objects: usize,
-    /// Bytes of caches: packed objects, what finds and labels them, and their keys in queues.
+    /// Bytes of caches: packed objects, what finds and labels them, their keys in queues, and what waits of them for
+    /// controllers.
     pub max_cache_bytes: usize,
     /// Bytes of the cached objects' JSON, unpacked.
     pub max_json_bytes: usize,

@@ -14,6 +14,8 @@ pub mod budget;
 pub mod clock;
 pub mod cluster;
 pub mod error;
+#[cfg(test)]
+mod fuzz;
 pub mod group;
 pub mod heaviest;
 pub mod key;

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Expression;
 
+use crate::error::foreign;
+
 /// A parsed label selector. All its requirements must hold; without any it selects everything.
 ///
 /// ```
@@ -68,11 +70,16 @@ impl fmt::Display for Selector {
 impl TryFrom<LabelSelector> for Selector {
     type Error = SelectorError;
     fn try_from(selector: LabelSelector) -> Result<Self, SelectorError> {
-        let found = || format!("{:?}", selector.match_expressions.as_deref().unwrap_or_default());
+        let found = || {
+            let expressions = selector.match_expressions.as_deref().unwrap_or_default();
+            foreign(&format!("{expressions:?}"))
+        };
+        let refused = |problem| SelectorError { found: found(), problem };
         let problem = "operators are In, NotIn (with values), Exists and DoesNotExist";
-        kube::core::Selector::try_from(selector.clone())
-            .map(|parsed| Self(parsed.into_iter().collect()))
-            .map_err(|_| SelectorError { found: found(), problem })
+        let parsed = kube::core::Selector::try_from(selector.clone());
+        let parsed = parsed.map_err(|_| refused(problem))?;
+        let checked = parsed.into_iter().map(checked).collect::<Result<_, _>>();
+        checked.map(Self).map_err(refused)
     }
 }
 
@@ -82,12 +89,27 @@ impl FromStr for Selector {
         split_requirements(text)
             .filter(|part| !part.is_empty())
             .map(|part| {
-                requirement(part)
-                    .map_err(|problem| SelectorError { found: text.to_owned(), problem })
+                requirement(part).map_err(|problem| SelectorError { found: foreign(text), problem })
             })
             .collect::<Result<_, _>>()
             .map(Self)
     }
+}
+
+/// The requirement, if it is written the same in a text: else a server would be asked for something else.
+fn checked(requirement: Expression) -> Result<Expression, &'static str> {
+    let (key, values): (_, Vec<_>) = match &requirement {
+        Expression::In(key, values) | Expression::NotIn(key, values) => {
+            (key, values.iter().collect())
+        }
+        Expression::Equal(key, value) | Expression::NotEqual(key, value) => (key, vec![value]),
+        Expression::Exists(key) | Expression::DoesNotExist(key) => (key, Vec::new()),
+    };
+    let is_written = label_key(key)? == *key;
+    let all_written = values
+        .into_iter()
+        .try_fold(is_written, |all, value| Ok::<_, &str>(all && label_value(value)? == *value))?;
+    if all_written { Ok(requirement) } else { Err("keys and values have no spaces around them") }
 }
 
 /// Splits at commas outside parentheses.
@@ -199,5 +221,14 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(Selector::try_from(selector).unwrap().to_string(), "app=web,tier in (a,b)");
+        for key in ["", "a,!b", " a", "a in (b),c"] {
+            let selector =
+                serde_json::json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});
+            let selector: LabelSelector = serde_json::from_value(selector).unwrap();
+            assert!(
+                Selector::try_from(selector).is_err(),
+                "{key:?} means something else in a text"
+            );
+        }
     }
 }

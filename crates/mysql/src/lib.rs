@@ -34,6 +34,8 @@ mod config;
 mod connection;
 mod diagnosis;
 mod events;
+#[cfg(test)]
+mod fuzz;
 mod gtid;
 mod kept;
 mod keyring;

@@ -12,7 +12,8 @@ use slab::Slab;
 use super::item::{Item, Reason, WakeUp, link, queue_span};
 use super::priority::Priority;
 
-/// An empty queue keeps the memory of at most this many items.
+/// An empty queue keeps the memory of at most this many items, and a line at most this many stale entries
+/// beyond one for each ready item.
 const KEPT: usize = 4096;
 
 /// The keys of one shard, which is held at one epoch.
@@ -133,16 +134,18 @@ impl<T> ShardQueue<T> {
                 if priority >= ready.priority {
                     return false;
                 }
-                self.ready[ready.priority as usize] -= 1;
-                ready.priority = priority;
+                let left = std::mem::replace(&mut ready.priority, priority);
+                self.ready[left as usize] -= 1;
+                item.token = token;
+                self.clear_stale(left);
             }
             None => {
                 let span = queue_span(&reason.span, &item.key);
                 item.ready = Some(Reason { span, ..reason });
                 item.since = now;
+                item.token = token;
             }
         }
-        item.token = token;
         self.ready[priority as usize] += 1;
         self.lines[priority as usize].push_back((token, slot));
         self.opened.is_some()
@@ -207,6 +210,16 @@ impl<T> ShardQueue<T> {
         Some(item)
     }
 
+    /// Clears the stale entries of a line away once they are many, wherever they are: what stands before them
+    /// may wait for long.
+    fn clear_stale(&mut self, priority: Priority) {
+        let Self { items, lines, ready, .. } = self;
+        let (line, ready) = (&mut lines[priority as usize], ready[priority as usize]);
+        if line.len() > 2 * ready + KEPT {
+            line.retain(|(token, slot)| ready_item(items, *slot, *token).is_some());
+        }
+    }
+
     /// Frees the memory of many items once none is left.
     fn give_back(&mut self) {
         if self.items.is_empty() && self.items.capacity() > KEPT {
@@ -219,7 +232,45 @@ impl<T> ShardQueue<T> {
 
     /// The item in a slot, if it is ready with this token.
     fn ready_item(&self, slot: u32, token: u64) -> Option<&Item> {
-        let item = self.items.get(slot as usize)?;
-        (item.ready.is_some() && item.token == token).then_some(item)
+        ready_item(&self.items, slot, token)
+    }
+}
+
+/// The item in a slot, if it is ready with this token.
+fn ready_item(items: &Slab<Item>, slot: u32, token: u64) -> Option<&Item> {
+    let item = items.get(slot as usize)?;
+    (item.ready.is_some() && item.token == token).then_some(item)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Span;
+
+    use super::*;
+
+    #[test]
+    fn a_line_keeps_little_more_than_what_waits_in_it() {
+        let mut queue = ShardQueue::new(1, "east/g/0/1".parse().unwrap(), Epoch(1), ());
+        queue.open(Moment::default());
+        let key = |name: &str| ObjectKey::new("east".parse().unwrap(), None, name);
+        let mut tokens = 0..;
+        let mut ready = |queue: &mut ShardQueue<()>, slot, priority| {
+            let reason = Reason { priority, retry: false, span: Span::none() };
+            queue.make_ready(slot, reason, tokens.next().unwrap(), Moment::default());
+        };
+        let first = queue.insert(key("first"), 1);
+        ready(&mut queue, first, Priority::Initial);
+        for _ in 0..20 * KEPT {
+            // Each time it rises past the first one, it leaves entries behind it.
+            let rising = queue.insert(key("rises"), 2);
+            for priority in [Priority::Initial, Priority::Resync, Priority::Retry, Priority::Change]
+            {
+                ready(&mut queue, rising, priority);
+            }
+            assert_eq!(&*queue.take_first(Priority::Change).unwrap().key.name, "rises");
+        }
+        let entries: Vec<_> = queue.lines.iter().map(VecDeque::len).collect();
+        assert!(entries.iter().all(|entries| *entries <= 2 + KEPT), "{entries:?}");
+        assert_eq!(&*queue.take_first(Priority::Initial).unwrap().key.name, "first");
     }
 }

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use cache::{DecodeError, Entry};
+use cache::{DecodeError, Entry, LocalKey};
 use engine::{CacheView, Wanted};
 use model::{Kind, Object, Selector};
+
+/// An object: its namespace, if its kind has them, and name.
+pub type Name = (Option<String>, String);
 
 /// What a mapping may read: the cached objects of every kind that its controller watches, in the cluster
 /// of the mapped object.
@@ -39,6 +42,15 @@ impl<'a> Lookup<'a> {
         }
     }
 
+    /// The names of cached objects of a namespace (`None`: of all) that a selector selects, ordered by namespace and
+    /// name. They are read from the headers in the cache: nothing is decoded.
+    pub fn names<K: Object>(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Name> {
+        match self.view.list(Wanted::metadata(&Kind::of::<K>()), namespace, selector) {
+            Ok(entries) => entries.iter().map(|entry| name(&entry.header.key)).collect(),
+            Err(error) => refused(&error),
+        }
+    }
+
     /// Cached objects that have a value in an index, ordered by namespace and name. Those that do
     /// not fit the type are left out, with a warning in the log.
     pub fn indexed<K: Object>(&self, index: &str, value: &str) -> Vec<Arc<K>> {
@@ -53,6 +65,10 @@ impl<'a> Lookup<'a> {
 pub(crate) fn refused<T>(error: &dyn std::error::Error) -> Vec<T> {
     tracing::warn!(%error, "a mapping looked at what its controller has not declared");
     Vec::new()
+}
+
+fn name(LocalKey { namespace, name }: &LocalKey) -> Name {
+    (namespace.as_deref().map(str::to_owned), name.to_string())
 }
 
 fn decoded<K: Object>(entries: &[Arc<Entry>]) -> Vec<Arc<K>> {

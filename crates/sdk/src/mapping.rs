@@ -21,10 +21,8 @@ use kube::ResourceExt;
 
 use crate::across::FleetLookup;
 use crate::lookup::Lookup;
+pub use crate::lookup::Name;
 use model::{AnyObject, ClusterName, Object, ObjectKey, Selector};
-
-/// A primary object: its namespace, if its kind has them, and name.
-pub type Name = (Option<String>, String);
 
 /// The primary object of the same namespace and name.
 pub fn namesake<C: AnyObject>() -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
@@ -48,13 +46,10 @@ pub fn named_by_annotation<C: AnyObject>(
 }
 
 /// Every primary object of kind `K` in the same namespace; all of the cluster, if the changed object
-/// has no namespace.
+/// has no namespace. None of them is decoded.
 pub fn all_in_namespace<C: AnyObject, K: Object>()
 -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
-    |object, lookup| {
-        let found = lookup.list::<K>(object.namespace().as_deref(), &Selector::all());
-        found.iter().map(|found| (found.namespace(), found.name_any())).collect()
-    }
+    |object, lookup| lookup.names::<K>(object.namespace().as_deref(), &Selector::all())
 }
 
 /// For [`crate::Controller::watches_across`]: maps an object of cluster `from` to the primary objects of
@@ -95,7 +90,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use cache::StoreWriter;
     use engine::CacheView;
+    use model::Kind;
 
     #[test]
     fn what_is_named_is_found_in_the_namespace_of_who_names_it() {
@@ -110,5 +107,31 @@ mod tests {
         assert_eq!(named_by_label("for")(&map, &lookup), name("a"));
         assert_eq!(named_by_annotation("for")(&map, &lookup), name("b"));
         assert_eq!(named_by_label("other")(&map, &lookup), []);
+    }
+
+    #[test]
+    fn those_of_a_namespace_are_named_though_nobody_can_decode_them() {
+        let mut writer = StoreWriter::default();
+        for (namespace, name, data) in [
+            ("web", "a", json!({"key": "text"})),
+            ("web", "b", json!({"key": ["no text"]})),
+            ("other", "c", json!({})),
+        ] {
+            let metadata =
+                json!({"namespace": namespace, "name": name, "uid": name, "resourceVersion": "1"});
+            let object = json!({"metadata": metadata, "data": data});
+            let entry = writer.parse(&object.to_string()).unwrap();
+            writer.upsert(&entry);
+        }
+        let view = CacheView::new(vec![(Kind::of::<ConfigMap>(), writer.store())]);
+        let lookup = Lookup::new(&view);
+        let mut changed = ConfigMap::default();
+        changed.metadata.namespace = Some("web".to_owned());
+        let names = |map: &ConfigMap| {
+            let found = all_in_namespace::<ConfigMap, ConfigMap>()(map, &lookup);
+            found.into_iter().map(|(_, name)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&changed), ["a", "b"]);
+        assert_eq!(names(&ConfigMap::default()), ["c", "a", "b"]);
     }
 }

@@ -1,5 +1,6 @@
 //! The pace at which one outside service is asked: a rate that all members share, and turns for the
-//! keys that find no token. It has no clock or lock.
+//! keys that find no token. It has no clock or lock. A key is that of one controller: another controller's run
+//! for the same object has a turn of its own.
 //!
 //! A key that finds no token does not wait: it gets a turn at a later moment, at which its reconcile
 //! runs again, and no worker is held meanwhile. Turns are handed out in the order in which keys
@@ -23,7 +24,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use model::{Moment, ObjectKey};
+use model::{ControllerName, Moment, ObjectKey};
 
 use super::bucket::{Bucket, Rate};
 use super::limits::ExternalLimits;
@@ -39,10 +40,13 @@ const LOST_AFTER: Duration = Duration::from_secs(120);
 pub(crate) struct Pace {
     limits: ExternalLimits,
     bucket: Bucket,
-    promised: HashMap<ObjectKey, Turn>,
-    by_moment: BTreeMap<Turn, ObjectKey>,
+    promised: HashMap<Asker, Turn>,
+    by_moment: BTreeMap<Turn, Asker>,
     next: u64,
 }
+
+/// A controller and the key that it reconciles.
+pub(crate) type Asker = (ControllerName, ObjectKey);
 
 /// Its moment, and its number among the turns of that moment.
 type Turn = (Moment, u64);
@@ -56,17 +60,17 @@ impl Pace {
     /// Takes the key's turn, if it has come or there is a token to spare. Otherwise returns when it comes.
     pub(crate) fn turn(
         &mut self,
-        key: &ObjectKey,
+        asker: &Asker,
         requests: u32,
         members: NonZeroU32,
         now: Moment,
     ) -> Result<(), Moment> {
         self.forget_lost(now);
-        if let Some(turn) = self.promised.get(key).copied() {
+        if let Some(turn) = self.promised.get(asker).copied() {
             if turn.0 > now {
                 return Err(turn.0);
             }
-            self.promised.remove(key);
+            self.promised.remove(asker);
             self.by_moment.remove(&turn);
             return Ok(());
         }
@@ -79,8 +83,8 @@ impl Pace {
             self.spend(requests, members, now);
             self.next += 1;
             let turn = (at, self.next);
-            self.promised.insert(key.clone(), turn);
-            self.by_moment.insert(turn, key.clone());
+            self.promised.insert(asker.clone(), turn);
+            self.by_moment.insert(turn, asker.clone());
         }
         Err(at)
     }
@@ -105,8 +109,8 @@ impl Pace {
         while let Some(first) = self.by_moment.first_entry()
             && now.since(first.key().0) >= LOST_AFTER
         {
-            let key = first.remove();
-            self.promised.remove(&key);
+            let asker = first.remove();
+            self.promised.remove(&asker);
         }
     }
 }
@@ -133,8 +137,14 @@ mod tests {
         Moment::from_origin(Duration::from_millis(millis))
     }
 
-    fn key(number: usize) -> ObjectKey {
-        ObjectKey::new("east".parse().unwrap(), Some("ns"), &format!("queue-{number}"))
+    fn key(number: usize) -> Asker {
+        of("sqs", number)
+    }
+
+    fn of(controller: &str, number: usize) -> Asker {
+        let name = format!("queue-{number}");
+        let key = ObjectKey::new("east".parse().unwrap(), Some("ns"), &name);
+        (controller.parse().unwrap(), key)
     }
 
     #[test]
@@ -183,6 +193,31 @@ mod tests {
         assert_eq!(pace.turn(&key(2), 1, ALONE, at(0)), Err(at(600)));
         pace.give_back(2, ALONE);
         assert_eq!(pace.turn(&key(3), 1, ALONE, at(0)), Err(at(500)));
+    }
+
+    #[test]
+    fn a_turn_is_one_controllers_and_no_other_takes_it_for_more_than_was_paid() {
+        let mut pace = Pace::new(limits(10, 1));
+        assert_eq!(pace.turn(&of("a", 0), 1, ALONE, at(0)), Ok(()));
+        assert_eq!(pace.turn(&of("b", 0), 1, ALONE, at(0)), Err(at(100)));
+        assert_eq!(pace.turn(&of("c", 0), 8, ALONE, at(0)), Err(at(200)));
+        assert_eq!(pace.turn(&of("c", 0), 8, ALONE, at(150)), Err(at(200)));
+        assert_eq!(pace.turn(&of("b", 0), 1, ALONE, at(150)), Ok(()));
+        assert_eq!(pace.turn(&of("a", 0), 1, ALONE, at(150)), Err(at(1000)));
+    }
+
+    #[test]
+    fn one_beyond_the_promised_turns_waits_as_long_as_the_last_and_is_not_kept() {
+        let mut pace = Pace::new(limits(1000, 1));
+        for number in 0..=MAX_PROMISED {
+            let turn = pace.turn(&key(number), 1, ALONE, at(0));
+            assert_eq!(turn, if number == 0 { Ok(()) } else { Err(at(number as u64)) });
+        }
+        for number in 1..3 {
+            let last = Err(at(MAX_PROMISED as u64 + 1));
+            assert_eq!(pace.turn(&key(MAX_PROMISED + number), 1, ALONE, at(0)), last);
+        }
+        assert_eq!((pace.promised.len(), pace.by_moment.len()), (MAX_PROMISED, MAX_PROMISED));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use model::{Clock, Moment, ObjectKey};
+use model::{Clock, ControllerName, Moment, ObjectKey};
 
 use super::error::{Upstream, UpstreamError};
 use super::gate::{Gate, Ticket};
@@ -101,20 +101,20 @@ impl Service {
         &self.gate
     }
 
-    /// Takes the key's turn.
+    /// Takes the turn of a controller's key.
     ///
     /// # Errors
     /// If the turn has not come: when it comes.
     pub fn turn(
         &self,
-        key: &ObjectKey,
+        asker: &(ControllerName, ObjectKey),
         requests: u32,
         members: NonZeroU32,
     ) -> Result<(), UpstreamError> {
         let now = self.clock.now();
         *self.asked.lock().expect("no holder of this lock panics") = now;
         let mut pace = self.pace.lock().expect("no holder of this lock panics");
-        let turn = pace.turn(key, requests, members, now);
+        let turn = pace.turn(asker, requests, members, now);
         drop(pace);
         turn.map_err(|at| {
             self.metrics.held(self.service);

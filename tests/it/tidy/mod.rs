@@ -39,14 +39,15 @@ const FACES: &[&str] = &["sdk", "leasehold", "apiserver"];
 
 /// Who may import whom among our crates; the same table is in `crates/README.md`.
 const IMPORTS: &[(&str, &[&str])] = &[
-    ("model", &[]),
+    ("fuzz", &[]),
+    ("model", &["fuzz"]),
     ("telemetry", &[]),
     ("apiserver", &[]),
     ("clock", &["model"]),
     ("sharding", &["model"]),
-    ("clusters", &["model"]),
-    ("listwatch", &["model"]),
-    ("cache", &["model"]),
+    ("clusters", &["fuzz", "model"]),
+    ("listwatch", &["fuzz", "model"]),
+    ("cache", &["fuzz", "model"]),
     ("queue", &["model"]),
     ("upstream", &["model"]),
     ("portforward", &["model"]),
@@ -61,9 +62,9 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("sqs", &["sdk"]),
     ("tunnel", &["sdk"]),
     ("operands", &["sdk"]),
-    ("etcd", &["operands", "sdk"]),
-    ("mysql", &["operands", "sdk"]),
-    ("controllers", &["etcd", "mysql", "sdk", "sqs", "tunnel"]),
+    ("etcd", &["fuzz", "operands", "sdk"]),
+    ("mysql", &["fuzz", "operands", "sdk"]),
+    ("controllers", &["etcd", "fuzz", "mysql", "sdk", "sqs", "tunnel"]),
     ("fleet", &["model", "sharding"]),
     ("demo", &["apiserver", "clusters", "controllers", "fleet", "model", "sharding"]),
     (

@@ -15,6 +15,8 @@
 //! and the wait before the next attempt grows. A refused credential is renewed too, because credentials
 //! are revoked and clocks differ. No request is sent twice: the sender gets the refusal.
 
+#[cfg(test)]
+mod fuzz;
 mod header;
 mod lifecycle;
 mod oidc;

@@ -71,7 +71,7 @@ struct Discovery {
 }
 
 #[derive(Deserialize)]
-struct Tokens {
+pub(super) struct Tokens {
     id_token: Option<String>,
     refresh_token: Option<String>,
 }
@@ -258,7 +258,7 @@ fn authorities(config: &mut HashMap<String, String>) -> Result<Option<Vec<Vec<u8
     Ok(Some(certificates.map(pem::Pem::into_contents).collect()))
 }
 
-fn json<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, String> {
+pub(super) fn json<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, String> {
     // The library's message may repeat a token.
     serde_json::from_slice(body).map_err(|error| {
         format!(
@@ -283,7 +283,7 @@ fn form(fields: &[(&str, &str)]) -> String {
 }
 
 /// The end of a token. The server checks its signature.
-fn expiry(token: &str) -> Option<Timestamp> {
+pub(super) fn expiry(token: &str) -> Option<Timestamp> {
     let claims = token.split('.').nth(1)?;
     let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
     let claims: Claims = serde_json::from_slice(&claims).ok()?;

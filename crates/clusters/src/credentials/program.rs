@@ -177,7 +177,7 @@ struct ExecStatus {
 }
 
 /// Reads an answer in the requested version. An error does not repeat the output.
-fn parse(output: &[u8], version: Option<&str>) -> Result<Answer, String> {
+pub(super) fn parse(output: &[u8], version: Option<&str>) -> Result<Answer, String> {
     let read: ExecCredential = serde_json::from_slice(output).map_err(|error| {
         let place = (error.line(), error.column());
         format!("it is not an ExecCredential in JSON (line {}, column {})", place.0, place.1)
@@ -188,6 +188,7 @@ fn parse(output: &[u8], version: Option<&str>) -> Result<Answer, String> {
     if let (Some(wanted), Some(given)) = (version, &read.api_version)
         && wanted != given
     {
+        let given = foreign(given);
         return Err(format!("it is in version {given:?} where {wanted:?} was asked for"));
     }
     let status = read.status.ok_or("it has no status")?;

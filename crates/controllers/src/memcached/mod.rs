@@ -12,6 +12,8 @@ use sdk::rbac::{events, rule};
 pub mod api;
 mod arguments;
 mod desired;
+#[cfg(test)]
+mod fuzz;
 mod invalid;
 mod nodes;
 mod obstacle;

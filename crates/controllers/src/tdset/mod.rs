@@ -9,6 +9,8 @@ use kube::CustomResourceExt;
 use sdk::rbac::{events, rule};
 
 pub mod api;
+#[cfg(test)]
+mod fuzz;
 mod plan;
 mod reconcile;
 mod schedule;

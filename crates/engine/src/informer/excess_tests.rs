@@ -75,6 +75,43 @@ async fn a_stream_that_repeats_itself_for_ever_is_an_overrun() {
     assert_eq!(account.overrun(), Some(Overrun::Mentioned(most)));
 }
 
+/// An object that takes so many bytes of cache, at least.
+fn large(name: &str, version: u64, bytes: usize) -> serde_json::Value {
+    let mut rng = fastrand::Rng::with_seed(version);
+    let mut map = config_map(name, version);
+    map["data"]["noise"] = (0..bytes).map(|_| rng.alphanumeric()).collect::<String>().into();
+    map
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_subscriber_counts_against_the_budget() {
+    const MOST: usize = 1 << 20;
+    for is_slow in [false, true] {
+        let budget = Budget { max_cache_bytes: MOST, ..Budget::default() };
+        let (informer, account, mut server) = informer_with(Form::Whole, Scope::default(), budget);
+        std::mem::forget(informer.require(RangeScope::Whole));
+        let mut subscriber = informer.subscribe().await;
+        let list = server.expect(STREAM).await.list(5, &[]);
+        told(&mut subscriber, "synced").await;
+        // The store has one object at a time.
+        for number in 0..40 {
+            let (name, version) = (format!("o{number}"), 6 + 2 * number);
+            let deleted = version + 1;
+            list.event("ADDED", &large(&name, version, MOST / 20));
+            list.event("DELETED", &large(&name, deleted, MOST / 20));
+            if !is_slow {
+                told(&mut subscriber, &format!("+{name}@{version} -{name}@{deleted}")).await;
+            }
+        }
+        // What was taken counts no more.
+        if !is_slow {
+            list.event("ADDED", &large("last", 99, MOST - MOST / 20));
+        }
+        settle().await;
+        assert_eq!(account.overrun(), is_slow.then_some(Overrun::CacheBytes(MOST)));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_that_contradicts_itself_fails_and_starts_over() {
     let (informer, mut server) = informer();

@@ -10,14 +10,17 @@
 //! - Markers stay behind the events that came before them.
 //! - An informer waits for a subscriber for [`PATIENCE`] at most, and not again before the subscriber has caught
 //!   up, while fewer objects wait than [`SUBSCRIBER_BUFFER`] and those of its store. Beyond that, as when
-//!   objects come and go for ever, it waits: this bounds what one subscriber can take.
+//!   objects come and go for ever, it waits: this bounds how many wait for one subscriber.
+//! - States of objects that only a mailbox keeps, because the store has newer ones or none, count against the budget
+//!   of the cluster, for each mailbox. Places count with the store's objects, as those in queues do (B1).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cache::Uid;
+use cache::{StoreSize, Uid};
+use extent::Part;
 use tokio::sync::Notify;
 
 use super::{Change, Event, InformerState};
@@ -26,6 +29,9 @@ use super::{Change, Event, InformerState};
 pub(super) const SUBSCRIBER_BUFFER: usize = 256;
 /// How long the informer waits for one with so many.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What waits may take so many bytes more or less than are charged: all clusters share one ledger.
+const UNCHARGED_BYTES: usize = 64 << 10;
 
 /// The informer's end: it ends the subscription when it is dropped.
 #[derive(Debug)]
@@ -43,10 +49,13 @@ struct Mailbox {
     room: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiting {
     order: VecDeque<Slot>,
     objects: HashMap<Uid, OfObject>,
+    /// Bytes of what only this keeps.
+    bytes: usize,
+    charge: Charge,
     /// Whether the informer waits for it no more until it has caught up.
     is_slow: bool,
     is_ended: bool,
@@ -66,14 +75,21 @@ struct OfObject {
     then: Option<Event>,
 }
 
+/// What the cluster is charged for a mailbox.
+#[derive(Debug)]
+struct Charge {
+    bytes: usize,
+    part: Part,
+}
+
 /// The informer has stopped.
 struct Ended;
 
-/// A mailbox for events of an informer.
-pub(super) fn mailbox(state: &Arc<InformerState>) -> (Sender, Subscription) {
+/// A mailbox for events of an informer, with a part of its cluster's account.
+pub(super) fn mailbox(state: &Arc<InformerState>, part: Part) -> (Sender, Subscription) {
     let mailbox = Arc::new(Mailbox {
         state: Arc::clone(state),
-        waiting: Mutex::default(),
+        waiting: Mutex::new(Waiting::new(part)),
         arrived: Notify::new(),
         room: Notify::new(),
     });
@@ -118,7 +134,8 @@ impl Drop for Subscription {
         let mut waiting = self.0.lock();
         waiting.is_closed = true;
         self.0.state.queued.fetch_sub(waiting.order.len(), Ordering::Relaxed);
-        (waiting.order, waiting.objects) = Default::default();
+        (waiting.order, waiting.objects, waiting.bytes) = Default::default();
+        waiting.settle();
         drop(waiting);
         self.0.room.notify_one();
     }
@@ -181,12 +198,33 @@ impl Mailbox {
 }
 
 impl Waiting {
+    fn new(part: Part) -> Self {
+        let (order, objects) = (VecDeque::new(), HashMap::new());
+        let charge = Charge { bytes: 0, part };
+        Self { order, objects, bytes: 0, charge, is_slow: false, is_ended: false, is_closed: false }
+    }
+
+    /// Charges the cluster for what waits now, if that differs by enough.
+    fn settle(&mut self) {
+        let Charge { bytes, part } = &mut self.charge;
+        let differs = bytes.abs_diff(self.bytes);
+        if differs >= UNCHARGED_BYTES || self.bytes == 0 && differs > 0 {
+            *bytes = self.bytes;
+            let size = StoreSize { cache_bytes: *bytes, ..StoreSize::default() };
+            // The ledger says it to the supervisor, and to the informer with the next object.
+            let _ = part.takes(size);
+        }
+    }
+
     /// Makes an event and what waits of its object one. Returns the event if nothing waits.
     fn merge(&mut self, event: Event) -> Option<Event> {
         let Some(uid) = uid(&event.change) else { return Some(event) };
         match self.objects.get_mut(uid) {
             Some(waiting) => {
+                let before = waiting.bytes();
                 waiting.merge(event);
+                self.bytes = self.bytes - before + waiting.bytes();
+                self.settle();
                 None
             }
             None => Some(event),
@@ -197,27 +235,37 @@ impl Waiting {
     fn push(&mut self, event: Event) {
         let slot = match uid(&event.change).cloned() {
             Some(uid) => {
-                self.objects.insert(uid.clone(), OfObject { first: event, then: None });
+                self.insert(uid.clone(), event);
                 Slot::Object(uid)
             }
             None => Slot::Marker(event),
         };
         self.order.push_back(slot);
+        self.settle();
+    }
+
+    fn insert(&mut self, uid: Uid, first: Event) {
+        let waiting = OfObject { first, then: None };
+        self.bytes += waiting.bytes();
+        self.objects.insert(uid, waiting);
     }
 
     fn pop(&mut self) -> Option<Event> {
         let event = match self.order.pop_front()? {
             Slot::Marker(event) => event,
             Slot::Object(uid) => {
-                let OfObject { first, then } = self.objects.remove(&uid)?;
-                if let Some(first) = then {
+                let waiting = self.objects.remove(&uid)?;
+                self.bytes -= waiting.bytes();
+                let OfObject { first, then } = waiting;
+                if let Some(then) = then {
                     self.order.push_front(Slot::Object(uid.clone()));
-                    self.objects.insert(uid, OfObject { first, then: None });
+                    self.insert(uid, then);
                 }
                 first
             }
         };
         self.is_slow &= self.order.len() > SUBSCRIBER_BUFFER / 2;
+        self.settle();
         Some(event)
     }
 }
@@ -240,6 +288,19 @@ impl OfObject {
             // After a delete, the subscriber has heard nothing of what is deleted now.
             _ => self.then = matches!(self.first.change, Change::Upsert { .. }).then_some(event),
         }
+    }
+
+    /// Bytes of the states that the store has no more.
+    fn bytes(&self) -> usize {
+        let before = |event: &Event| match &event.change {
+            Change::Upsert { old: Some(old), .. } | Change::Delete { old } => old.bytes(),
+            _ => 0,
+        };
+        let passed = match (&self.first.change, &self.then) {
+            (Change::Upsert { new, .. }, Some(_)) => new.bytes(),
+            _ => 0,
+        };
+        before(&self.first) + passed + self.then.as_ref().map_or(0, before)
     }
 
     /// The object came anew: what the subscriber knows of it was deleted before.

@@ -32,7 +32,8 @@
 //! - What a scope includes stays in the store until the scope's guard is dropped. Assignments hold
 //!   guards, and runs hold assignments, so a draining shard reads everything until its last run has
 //!   ended.
-//! - Everything that is kept counts against the budget of its cluster, and so does how much a list mentions.
+//! - Everything that is kept counts against the budget of its cluster, what waits for subscribers too, and so does
+//!   how much a list mentions.
 //!   An informer of a cluster that is overdrawn ends; what it has kept goes with its readers.
 //! - Only the partial metadata is read of an object in no scope: it is neither stored nor decoded.
 
@@ -44,7 +45,7 @@ mod state;
 mod status;
 mod task;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod trainer;
 
 use std::sync::Arc;
@@ -64,8 +65,7 @@ pub(crate) use self::state::{Condition, InformerState, SYNC_PATIENCE, Target};
 pub use self::status::{Absence, InformerStatus};
 use self::task::Task;
 use crate::request::ClusterClient;
-use extent::Part;
-use extent::RangeScope;
+use extent::{Account, RangeScope};
 use metrics::InformerMetrics;
 
 /// Subscribers that may be waiting to be admitted.
@@ -103,6 +103,8 @@ pub(crate) struct Informer {
     state: Arc<InformerState>,
     scopes: Scopes,
     admissions: mpsc::Sender<mailbox::Sender>,
+    /// What is kept of its cluster.
+    account: Arc<Account>,
     _stop: DropGuard,
 }
 
@@ -117,14 +119,14 @@ impl Informer {
         clock: Arc<dyn Clock>,
         metrics: InformerMetrics,
         rng: fastrand::Rng,
-        (writer, part): (StoreWriter, Part),
+        (writer, account): (StoreWriter, &Arc<Account>),
     ) -> Arc<Self> {
         let state = Arc::new(InformerState::new(target, writer.store(), clock.now()));
         let (admissions, waiting) = mpsc::channel(ADMISSIONS);
         let scopes = Scopes::default();
         let task = Task::new(
             Arc::clone(&state),
-            (writer, part),
+            (writer, account.part()),
             scopes.follow(),
             client,
             waiting,
@@ -134,7 +136,8 @@ impl Informer {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         tokio::spawn(async move { stopped.run_until_cancelled(task.run()).await });
-        Arc::new(Self { state, scopes, admissions, _stop: stop.drop_guard() })
+        let account = Arc::clone(account);
+        Arc::new(Self { state, scopes, admissions, account, _stop: stop.drop_guard() })
     }
 
     /// Holds the objects of a scope from now until the guard is dropped.
@@ -144,7 +147,7 @@ impl Informer {
 
     /// Subscribes: what the store holds comes first, then every change.
     pub(crate) async fn subscribe(&self) -> Subscription {
-        let (sender, subscription) = mailbox::mailbox(&self.state);
+        let (sender, subscription) = mailbox::mailbox(&self.state, self.account.part());
         // Fails only if the task has ended; the subscription then ends as well.
         let _ = self.admissions.send(sender).await;
         subscription

@@ -57,7 +57,7 @@ pub(super) fn informer_with(
     };
     let writer = StoreWriter::new(options, Arc::new(DecodedCache::new(0)));
     let account = Ledger::new(usize::MAX).open(&target.cluster, budget);
-    let kept = (writer, account.part());
+    let kept = (writer, &account);
     let informer = Informer::start(target, client, Intake::default(), clock, metrics, rng, kept);
     (informer, account, server)
 }
@@ -68,7 +68,7 @@ fn informer_without_scope(form: Form) -> (Arc<Informer>, Server) {
 }
 
 /// Lets everything that can run do so.
-pub(super) async fn settle() {
+pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
@@ -80,7 +80,7 @@ fn metadata_informer() -> (Arc<Informer>, Server) {
 }
 
 /// An informer of everything.
-pub(super) fn informer() -> (Arc<Informer>, Server) {
+pub(crate) fn informer() -> (Arc<Informer>, Server) {
     let (informer, server) = informer_without_scope(Form::Whole);
     // For as long as it runs.
     std::mem::forget(informer.require(RangeScope::Whole));

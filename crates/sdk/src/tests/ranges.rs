@@ -30,7 +30,7 @@ pub(super) fn low(kind: &str) -> String {
     part(kind, "0000000000000000", "8000000000000000")
 }
 
-fn high(kind: &str) -> String {
+pub(super) fn high(kind: &str) -> String {
     part(kind, "8000000000000000", "10000000000000000")
 }
 

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use model::{Hold, Work, Workload};
 use tokio::sync::{Notify, Semaphore};
 
+use super::ranges::{HIGH, LOW, all, high, names, reconciled, set};
 use super::world::{World, idle, maps, run, settle};
 use crate::{Action, Controller, ControllerSpec};
 use engine::testing::config_map;
@@ -16,7 +17,7 @@ use engine::testing::config_map;
 const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 
 /// A controller whose reconciles wait for leave to end.
-fn gated() -> (ControllerSpec, Arc<Semaphore>) {
+fn gated(workers: usize) -> (ControllerSpec, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let leave = Arc::clone(&gate);
     let reconciler = run(move |_, _| {
@@ -28,7 +29,7 @@ fn gated() -> (ControllerSpec, Arc<Semaphore>) {
         .boxed()
     });
     let spec = Controller::for_kind::<ConfigMap>("maps")
-        .workers(1)
+        .workers(workers)
         .timeout(Duration::from_secs(3600))
         .reconciler(reconciler);
     (spec, gate)
@@ -36,7 +37,7 @@ fn gated() -> (ControllerSpec, Arc<Semaphore>) {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_what_runs_and_drops_what_waits() {
-    let (spec, gate) = gated();
+    let (spec, gate) = gated(1);
     let world = World::start(vec![spec]);
     let mut server = world.engage("east", 1);
     world.hold_active("east", 3);
@@ -65,7 +66,7 @@ async fn a_drain_waits_for_what_runs_and_drops_what_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_shard_costs_is_measured_while_it_is_held() {
-    let (spec, gate) = gated();
+    let (spec, gate) = gated(1);
     let world = World::start(vec![spec]);
     let work = || -> Option<Work> { world.meter.measure().into_values().next() };
     let mut server = world.engage("east", 1);
@@ -91,7 +92,7 @@ async fn what_a_shard_costs_is_measured_while_it_is_held() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_past_its_deadline_cancels() {
-    let (spec, _gate) = gated();
+    let (spec, _gate) = gated(1);
     let world = World::start(vec![spec]);
     let mut server = world.engage("east", 1);
     world.hold_active("east", 3);
@@ -113,7 +114,7 @@ async fn a_drain_of_what_never_ran_is_acknowledged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_shard_is_cancelled_at_once_and_a_regained_one_never_overlaps() {
-    let (spec, gate) = gated();
+    let (spec, gate) = gated(1);
     let world = World::start(vec![spec]);
     let mut server = world.engage("east", 1);
     world.hold_active("east", 3);
@@ -199,8 +200,31 @@ async fn another_kubeconfig_means_another_connection() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_begins_during_a_drain_uses_the_new_kubeconfig() {
+    let (low_names, high_names) = names(8);
+    let (spec, gate) = gated(8);
+    let world = World::start(vec![spec]);
+    let mut old = world.engage("east", 1);
+    world.hold_shards(&[(LOW, Some((1, Hold::Active))), (HIGH, Some((1, Hold::Active)))]);
+    let list = old.expect(MAPS).await.list(5, &all(&low_names, 3));
+    world.wait_entries(low_names.len()).await;
+    world.drain_shard(LOW, 1);
+    let mut new = world.engage("east", 2);
+    // The other shard begins anew where the new kubeconfig leads.
+    new.expect(&high("configmaps")).await.page(5, "", &all(&high_names, 4));
+    gate.add_permits(100);
+    world.wait_acknowledged(&format!("{LOW}@1")).await;
+    settle().await;
+    assert_eq!(reconciled(&world), set(&[low_names, high_names].concat()));
+    world.hold_shards(&[(LOW, None)]);
+    list.hung_up().await;
+    old.quiet(Duration::from_secs(600)).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_engine_that_stops_leaves_nothing_running() {
-    let (spec, _gate) = gated();
+    let (spec, _gate) = gated(1);
     let world = World::start(vec![spec]);
     let mut server = world.engage("east", 1);
     world.hold("east", Some((3, Hold::Active)));
