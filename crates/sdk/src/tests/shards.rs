@@ -137,6 +137,39 @@ async fn a_lost_shard_is_cancelled_at_once_and_a_regained_one_never_overlaps() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_member_that_joins_again_gets_back_is_not_listed_anew() {
+    let world = World::start(vec![maps(idle)]);
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 3);
+    let list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    world.wait_journal("end east/ns/a@3").await;
+    world.rejoin("m-2");
+    server.quiet(Duration::from_secs(100)).await;
+    world.hold_active("east", 4);
+    world.wait_journal("end east/ns/a@4").await;
+    server.quiet(Duration::from_secs(1)).await;
+    drop(list);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_that_are_not_needed_again_go_soon_after_a_member_has_shards() {
+    let world = World::start(vec![maps(idle)]);
+    let (mut east, mut west) = (world.engage("east", 1), world.engage("west", 1));
+    world.hold_active("east", 3);
+    let list = east.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    world.wait_journal("end east/ns/a@3").await;
+    world.rejoin("m-2");
+    world.hold_active("west", 4);
+    let _other = west.expect(MAPS).await.list(5, &[config_map("b", 1)]);
+    world.wait_journal("end west/ns/b@4").await;
+    let soon = tokio::time::timeout(Duration::from_secs(29), list.hung_up()).await;
+    assert!(soon.is_err(), "it may come back");
+    list.hung_up().await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_valid_lease_nothing_is_dispatched() {
     let world = World::start(vec![maps(idle)]);
     let mut server = world.engage("east", 1);

@@ -202,6 +202,12 @@ impl World {
         });
     }
 
+    /// Its Lease is lost: it joins again as another member, which holds nothing.
+    pub(super) fn rejoin(&self, member: &str) {
+        let none = OwnedShards::none(member.parse().unwrap());
+        self.owner.shards.send_replace(Arc::new(none));
+    }
+
     /// Holds the shard of a cluster, or no more.
     pub(super) fn hold(&self, cluster: &str, holding: Option<(u64, Hold)>) {
         self.hold_shards(&[(&format!("{cluster}/g/0/1"), holding)]);
