@@ -2,8 +2,8 @@
 //! them: [`fuzz!`]. Only tests use it.
 //!
 //! A property stands beside the code that it attacks, in a test named `fuzz::…`, and its seeds are in the folder
-//! `seeds` of that crate, one folder for each. bolero chooses the edits: at random in an ordinary test, by coverage
-//! when `cargo bolero` runs the same test. An input that broke a property becomes a seed.
+//! `seeds` of that crate, one folder for each. bolero chooses the edits at random, and shortens an input
+//! that breaks a property. Such an input becomes a seed.
 
 use std::fmt;
 use std::fs;
@@ -146,8 +146,8 @@ fn below<D: Driver>(driver: &mut D, most: usize) -> Option<usize> {
 }
 
 /// Tries a property on the seeds in the folder `seeds/<name>` of the crate, and on what edits make of
-/// them: for a second, for longer if `BOLERO_RANDOM_TEST_TIME_MS` says so, or until a fuzzer ends. The property takes
-/// bytes, and panics on those of which it does not hold. To be called in a test of that name.
+/// them: for a second, or for as long as `BOLERO_RANDOM_TEST_TIME_MS` says. The property takes bytes, and panics on those
+/// of which it does not hold. To be called in a test of that name.
 #[macro_export]
 macro_rules! fuzz {
     ($name:literal, $holds:expr) => {{
@@ -163,4 +163,24 @@ macro_rules! fuzz {
             .with_generator(mutants)
             .for_each(|input: &$crate::Input| holds(input.as_ref()));
     }};
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    #[should_panic(expected = "test failed")]
+    fn a_property_that_edits_break_is_found() {
+        fuzz!("words", |input| assert!(!input.contains(&b'"')));
+    }
+
+    #[test]
+    #[should_panic(expected = "a seed")]
+    fn a_property_that_a_seed_breaks_is_found() {
+        fuzz!("words", |input| assert_ne!(input, b"word", "a seed"));
+    }
+
+    #[test]
+    fn inputs_are_bounded() {
+        fuzz!("words", |input| assert!(input.len() <= super::MAX_BYTES));
+    }
 }
