@@ -1,20 +1,29 @@
-//! TDSet: a Deployment whose number of replicas follows the hour of the day.
+//! TDSet: replicas that follow the clock, of a Deployment that it makes or of a workload that exists.
 //!
-//! In data order: [`api`] is what users write; `schedule` says how many replicas now and until
-//! when; `plan` compares that with the children; `reconcile` carries the plan out; `status`
-//! describes the outcome.
+//! In data order: [`api`] is what users write; `target` says which workload, of those that the administrator
+//! allows; `schedule` says how many replicas now and until when, with days by `dates` and windows by `cron`,
+//! and `coverage` what it leaves open; `plan` compares that with what is there, `children` being what it makes
+//! itself; `reconcile` carries the plan out, through `scaling` where a workload is not its own; `status` describes the outcome. `invalid` is what can be wrong
+//! with a spec.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
 use sdk::rbac::{events, rule};
 
 pub mod api;
+mod children;
+mod coverage;
+mod cron;
+mod dates;
 #[cfg(test)]
 mod fuzz;
+mod invalid;
 mod plan;
 mod reconcile;
+mod scaling;
 mod schedule;
 mod status;
+mod target;
 
 pub use api::TDSet;
 
@@ -27,9 +36,9 @@ const FIELD_MANAGER: &str = "tdset.leasehold.dev";
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "tdset",
     crds: &[TDSet::crd],
-    keys: &[],
-    check: crate::anything,
-    build: |workers, _| vec![reconcile::controller(workers)],
+    keys: target::KEYS,
+    check: target::check,
+    build: |workers, settings| vec![reconcile::controller(workers, settings)],
     rbac,
     example: include_str!("../../tdset/example.yaml"),
 };
@@ -43,6 +52,11 @@ fn rbac() -> Vec<PolicyRule> {
         // OwnerReferencesPermissionEnforcement is on.
         rule("schedule.rs", &["tdsets/finalizers"], &["update"]),
         rule("apps", &["deployments"], &["create", "list", "patch", "watch"]),
+        // Of those that a targetRef names. The chart adds the kinds of `controllers.tdset.targets`.
+        rule("apps", &["statefulsets"], &["list", "watch"]),
+        rule("apps", &["deployments/scale", "statefulsets/scale"], &["get", "patch"]),
+        // Their minReplicas.
+        rule("autoscaling", &["horizontalpodautoscalers"], &["list", "patch", "watch"]),
         rule("", &["services"], &["create", "delete", "list", "patch", "watch"]),
         events(),
     ]

@@ -1,34 +1,31 @@
-//! From what is observed to the next steps for the children. Pure.
+//! From what is observed to the next steps: for the children, or for the workload of others. Pure.
 //!
-//! # Invariants
-//! - Only fields named in `desired_deployment` and `desired_service` are ever applied: every
-//!   other field belongs to others.
+//! # Two hands on one number
+//! Where a HorizontalPodAutoscaler scales the workload too, the schedule sets its `minReplicas` and leaves the
+//! number of replicas to it. Two controllers that both set that number would undo each other for ever; as a
+//! floor, the schedule says how many there are at least, and the load how many more. KEDA reaches the same by
+//! making the autoscaler itself, kube-downscaler by writing `minReplicas`. An autoscaler does not work at 0
+//! replicas, so the schedule scales to 0 and back itself.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use k8s_openapi::api::core::v1::{
-    Container as PodContainer, ContainerPort, PodSpec, PodTemplateSpec, Service, ServicePort,
-    ServiceSpec,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v1::Scale;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use sdk::label_value;
+use sdk::controlled_by;
 
 use super::api::TDSet;
-use super::schedule::{Answer, Schedule, UnknownZone};
-use crate::children::{Step, ownership, step};
+use super::children;
+use super::coverage::Coverage;
+use super::invalid::Invalid;
+use super::schedule::{Answer, Next, Schedule};
+use super::target::Target;
+use crate::children::{Step, step};
 
-/// The label by which a Deployment and a Service find the Pods of a TDSet.
-pub(super) const SET_LABEL: &str = "schedule.rs/tdset";
-
-/// The name of the one container.
-const CONTAINER: &str = "app";
-
-/// A TDSet and its children as the cache shows them.
+/// A TDSet, its children and its workload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed<'a> {
     /// The TDSet.
@@ -37,6 +34,10 @@ pub(super) struct Observed<'a> {
     pub deployment: Option<&'a Deployment>,
     /// The Service of its name, even if somebody else created it.
     pub service: Option<&'a Service>,
+    /// The scale of its target, if that is not a Deployment of its own.
+    pub scale: Option<&'a Scale>,
+    /// The autoscaler of its workload.
+    pub autoscaler: Option<&'a HorizontalPodAutoscaler>,
 }
 
 /// What to do.
@@ -44,13 +45,21 @@ pub(super) struct Observed<'a> {
 pub(super) struct Plan {
     /// What the schedule says now.
     pub answer: Answer,
-    /// When the answer changes.
-    pub next_change: Option<Timestamp>,
+    /// What it says next.
+    pub next: Next,
+    /// What the schedule leaves open.
+    pub coverage: Coverage,
+    /// How many replicas there should be.
+    pub expected: i32,
     /// The step for the Deployment.
     pub deployment: Step<Deployment>,
     /// The step for the Service.
     pub service: Step<Service>,
-    /// The change of replicas in the Deployment's step.
+    /// The replicas that the target gets.
+    pub scale: Option<i32>,
+    /// The `minReplicas` that the autoscaler gets.
+    pub floor: Option<i32>,
+    /// The change of replicas in the step for the Deployment or the target.
     pub scaling: Option<Scaling>,
 }
 
@@ -65,28 +74,66 @@ pub(super) struct Scaling {
     pub foreign: bool,
 }
 
+/// What a workload and its autoscaler should have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    replicas: i32,
+    floor: Option<i32>,
+}
+
 /// The plan for `observed` at `now`.
 ///
 /// # Errors
-/// [`UnknownZone`]: nothing can be done until the spec changes.
-pub(super) fn plan(observed: Observed<'_>, now: Timestamp) -> Result<Plan, UnknownZone> {
+/// Nothing can be done until the spec changes.
+pub(super) fn plan(
+    observed: Observed<'_>,
+    target: &Target,
+    now: Timestamp,
+) -> Result<Plan, Invalid> {
     let set = observed.set;
     let schedule = Schedule::new(&set.spec)?;
     let answer = schedule.at(now);
     // A new spec is always applied: a comparison does not show what it no longer asks for.
     let renewed = set.status.as_ref().and_then(|status| status.observed_generation)
         != set.metadata.generation;
-    let deployment =
-        step(set, observed.deployment, Some(desired_deployment(set, answer.replicas)), renewed);
-    let service = step(set, observed.service, desired_service(set), renewed);
-    let scaling = scaling(observed, &deployment, answer.replicas, renewed);
-    Ok(Plan { answer, next_change: schedule.next_change(now), deployment, service, scaling })
+    let present = present(observed, target);
+    let wanted = wanted(set, answer.replicas, present, observed.autoscaler);
+    let (deployment, service) = if target.own {
+        own(observed, wanted.replicas, renewed)?
+    } else {
+        (Step::Keep, Step::Keep)
+    };
+    let differs = present.is_some_and(|present| present != wanted.replicas);
+    let scale = (!target.own && differs).then_some(wanted.replicas);
+    let scales = scale.is_some() || matches!(deployment, Step::Create(_) | Step::Correct(_));
+    let set_before = set.status.as_ref().and_then(|status| status.desired_replicas);
+    Ok(Plan {
+        answer,
+        next: if set.spec.suspend { Next::Never } else { schedule.next(now) },
+        coverage: Coverage::of(&schedule, !set.spec.cron.is_empty()),
+        expected: wanted.floor.map_or(wanted.replicas, |floor| floor.max(wanted.replicas)),
+        deployment,
+        service,
+        scale,
+        floor: wanted.floor.filter(|floor| {
+            let found = observed.autoscaler.and_then(|found| found.spec.min_replicas);
+            found.unwrap_or(DEFAULT_FLOOR) != *floor
+        }),
+        scaling: (scales && present != Some(wanted.replicas)).then_some(Scaling {
+            from: present,
+            to: wanted.replicas,
+            foreign: present.is_some() && !renewed && set_before == Some(wanted.replicas),
+        }),
+    })
 }
+
+/// The `minReplicas` of an autoscaler that says nothing.
+const DEFAULT_FLOOR: i32 = 1;
 
 impl Plan {
     /// How long to sleep: until the next change, at most `intervalMint`. `None` is until an event.
     pub(super) fn wake(&self, set: &TDSet, now: Timestamp) -> Option<Duration> {
-        let change = self.next_change.map(|next| next.duration_since(now).unsigned_abs());
+        let change = self.next.moment().map(|next| next.duration_since(now).unsigned_abs());
         let interval = set
             .spec
             .interval_mint
@@ -96,95 +143,60 @@ impl Plan {
     }
 }
 
-fn scaling(
-    observed: Observed<'_>,
-    step: &Step<Deployment>,
-    to: i32,
-    renewed: bool,
-) -> Option<Scaling> {
-    match step {
-        Step::Create(_) => Some(Scaling { from: None, to, foreign: false }),
-        Step::Correct(_) => {
-            let from = observed.deployment.and_then(|found| found.spec.replicas);
-            let set_before =
-                observed.set.status.as_ref().and_then(|status| status.desired_replicas);
-            let foreign = !renewed && set_before == Some(to);
-            (from != Some(to)).then_some(Scaling { from, to, foreign })
+/// How many replicas the workload is asked to have now; `None` if there is none.
+fn present(observed: Observed<'_>, target: &Target) -> Option<i32> {
+    if target.own {
+        return observed.deployment.map(|found| found.spec.replicas.unwrap_or(1));
+    }
+    observed.scale.map(|scale| scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0))
+}
+
+/// What the schedule's number means beside what others want.
+fn wanted(
+    set: &TDSet,
+    scheduled: i32,
+    present: Option<i32>,
+    autoscaler: Option<&HorizontalPodAutoscaler>,
+) -> Wanted {
+    match (present, autoscaler) {
+        (Some(present), _) if set.spec.suspend => Wanted { replicas: present, floor: None },
+        (_, None) | (None, _) => Wanted { replicas: scheduled, floor: None },
+        _ if scheduled == 0 => Wanted { replicas: 0, floor: None },
+        (Some(present), Some(autoscaler)) => {
+            let floor = scheduled.min(autoscaler.spec.max_replicas).max(DEFAULT_FLOOR);
+            // At 0 an autoscaler does nothing.
+            let replicas = if present == 0 { floor } else { present };
+            Wanted { replicas, floor: Some(floor) }
         }
-        _ => None,
     }
 }
 
-/// Our fields of the Deployment.
-fn desired_deployment(set: &TDSet, replicas: i32) -> Deployment {
-    let port = ContainerPort {
-        container_port: set.spec.container.port,
-        protocol: Some("TCP".to_owned()),
-        ..ContainerPort::default()
+/// The steps for the children.
+fn own(
+    observed: Observed<'_>,
+    replicas: i32,
+    renewed: bool,
+) -> Result<(Step<Deployment>, Step<Service>), Invalid> {
+    let set = observed.set;
+    let free = observed.deployment.filter(|found| set.spec.adopt && is_free(found));
+    let ours = observed.deployment.filter(|found| controlled_by(*found, set));
+    let mut desired = children::deployment(set, ours.or(free), replicas)?;
+    let service = step(set, observed.service, children::service(set, &desired), renewed);
+    let deployment = match free {
+        Some(found) => {
+            desired.metadata.uid = found.uid();
+            Step::Correct(Box::new(desired))
+        }
+        None => step(set, observed.deployment, Some(desired), renewed),
     };
-    let container = PodContainer {
-        name: CONTAINER.to_owned(),
-        image: Some(set.spec.container.image.clone()),
-        ports: Some(vec![port]),
-        ..PodContainer::default()
-    };
-    Deployment {
-        metadata: child_metadata(set),
-        spec: DeploymentSpec {
-            replicas: Some(replicas),
-            selector: LabelSelector {
-                match_labels: Some(selector(set)),
-                ..LabelSelector::default()
-            },
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta { labels: Some(labels(set)), ..ObjectMeta::default() }),
-                spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),
-            },
-            ..DeploymentSpec::default()
-        },
-        status: None,
-    }
+    Ok((deployment, service))
 }
 
-/// Our fields of the Service, if the spec asks for one.
-fn desired_service(set: &TDSet) -> Option<Service> {
-    let port = set.spec.service.as_ref()?.port?;
-    let port = ServicePort {
-        port,
-        protocol: Some("TCP".to_owned()),
-        target_port: Some(IntOrString::Int(set.spec.container.port)),
-        ..ServicePort::default()
-    };
-    Some(Service {
-        metadata: child_metadata(set),
-        spec: Some(ServiceSpec {
-            selector: Some(selector(set)),
-            ports: Some(vec![port]),
-            ..ServiceSpec::default()
-        }),
-        status: None,
-    })
-}
-
-fn child_metadata(set: &TDSet) -> ObjectMeta {
-    ObjectMeta {
-        name: set.metadata.name.clone(),
-        namespace: set.metadata.namespace.clone(),
-        labels: Some(labels(set)),
-        owner_references: ownership(set),
-        ..ObjectMeta::default()
-    }
-}
-
-fn selector(set: &TDSet) -> BTreeMap<String, String> {
-    BTreeMap::from([(SET_LABEL.to_owned(), label_value(&set.name_any()))])
-}
-
-fn labels(set: &TDSet) -> BTreeMap<String, String> {
-    let mut labels = selector(set);
-    labels.insert("app.kubernetes.io/name".to_owned(), label_value(&set.name_any()));
-    labels.insert("app.kubernetes.io/managed-by".to_owned(), "leasehold".to_owned());
-    labels
+/// Whether nobody controls it.
+fn is_free(deployment: &Deployment) -> bool {
+    let mut owners = deployment.owner_references().iter();
+    deployment.metadata.deletion_timestamp.is_none()
+        && !owners.any(|owner| owner.controller == Some(true))
 }
 
 #[cfg(test)]

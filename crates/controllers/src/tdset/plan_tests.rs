@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::tdset::status::{Obstacle, status};
+use crate::tdset::target::kinds;
 
 const NOW: &str = "2026-11-21T10:30:00Z";
 
@@ -21,20 +22,38 @@ fn example() -> TDSet {
     set
 }
 
+fn observed<'a>(
+    set: &'a TDSet,
+    deployment: Option<&'a Deployment>,
+    service: Option<&'a Service>,
+) -> Observed<'a> {
+    Observed { set, deployment, service, scale: None, autoscaler: None }
+}
+
+fn target(set: &TDSet) -> Target {
+    Target::of(set, &kinds(&Value::Null).unwrap()).unwrap()
+}
+
+fn planned(observed: Observed<'_>) -> Plan {
+    plan(observed, &target(observed.set), now()).unwrap()
+}
+
 /// `set` after a reconcile that met no obstacle.
 fn reconciled(mut set: TDSet) -> (TDSet, Deployment) {
-    let plan = plan(Observed { set: &set, deployment: None, service: None }, now()).unwrap();
+    let plan = planned(observed(&set, None, None));
     let Step::Create(mut deployment) = plan.deployment.clone() else { panic!("{plan:?}") };
     deployment.metadata.uid = Some("deployment-uid".to_owned());
     deployment.metadata.generation = Some(1);
-    set.status = Some(status(&set, &plan, Some(&deployment), None, now()));
+    let seen = observed(&set, Some(&deployment), None);
+    set.status = Some(status(seen, &target(&set), &plan, None, now()));
     (set, *deployment)
 }
 
 fn served(set: &TDSet) -> Service {
     let mut with_port = set.clone();
     with_port.spec.service = Some(super::super::api::ServiceSpec { port: Some(80) });
-    let mut service = desired_service(&with_port).unwrap();
+    let made = children::deployment(set, None, 1).unwrap();
+    let mut service = children::service(&with_port, &made).unwrap();
     service.metadata.uid = Some("service-uid".to_owned());
     service
 }
@@ -51,7 +70,7 @@ fn check(set: &TDSet, deployment: Option<&Deployment>, service: Option<&Service>
             Step::Foreign => "foreign",
         }
     }
-    let plan = plan(Observed { set, deployment, service }, now()).unwrap();
+    let plan = planned(observed(set, deployment, service));
     let scaling = plan.scaling.map_or(String::new(), |scaling| {
         let cause = if scaling.foreign { " again" } else { "" };
         format!(" scale {:?}->{}{cause}", scaling.from, scaling.to)
@@ -63,7 +82,7 @@ fn check(set: &TDSet, deployment: Option<&Deployment>, service: Option<&Service>
 #[test]
 fn the_example_makes_a_deployment() {
     let set = example();
-    let plan = plan(Observed { set: &set, deployment: None, service: None }, now()).unwrap();
+    let plan = planned(observed(&set, None, None));
     let Step::Create(deployment) = &plan.deployment else { panic!("{plan:?}") };
     insta::assert_yaml_snapshot!(deployment);
     assert_eq!(plan.wake(&set, now()), Some(Duration::from_secs(6 * 3_600 + 1_800)));
@@ -86,7 +105,8 @@ fn what_is_as_it_should_be_is_left_alone() {
     template.annotations = Some([("restarted".to_owned(), "once".to_owned())].into());
     let pod = spec.template.spec.as_mut().unwrap();
     pod.containers[0].image_pull_policy = Some("Always".to_owned());
-    pod.containers.push(PodContainer { name: "sidecar".to_owned(), ..PodContainer::default() });
+    let sidecar = json!({"name": "sidecar"});
+    pod.containers.push(serde_json::from_value(sidecar).unwrap());
     check(&set, Some(&deployment), None, "keep keep");
 }
 
@@ -105,10 +125,8 @@ fn what_differs_is_put_right() {
     renewed.metadata.generation = Some(2);
     check(&renewed, Some(&deployment), None, "correct keep");
 
-    let later = plan(
-        Observed { set: &set, deployment: Some(&deployment), service: None },
-        "2026-11-21T17:00:00Z".parse().unwrap(),
-    );
+    let later = "2026-11-21T17:00:00Z".parse().unwrap();
+    let later = plan(observed(&set, Some(&deployment), None), &target(&set), later);
     let scaling = later.unwrap().scaling;
     assert_eq!(scaling, Some(Scaling { from: Some(5), to: 3, foreign: false }));
 }
@@ -117,8 +135,7 @@ fn what_differs_is_put_right() {
 fn a_correction_is_pinned_to_the_object_seen() {
     let (set, mut deployment) = reconciled(example());
     deployment.spec.replicas = Some(1);
-    let plan =
-        plan(Observed { set: &set, deployment: Some(&deployment), service: None }, now()).unwrap();
+    let plan = planned(observed(&set, Some(&deployment), None));
     let Step::Correct(correction) = plan.deployment else { panic!("{plan:?}") };
     assert_eq!(correction.metadata.uid.as_deref(), Some("deployment-uid"));
 }
@@ -167,8 +184,7 @@ fn the_interval_bounds_the_wait() {
     let (mut set, deployment) = reconciled(example());
     for (interval, expect) in [(Some(30), 1_800), (Some(1_440), 23_400), (None, 23_400)] {
         set.spec.interval_mint = interval;
-        let observed = Observed { set: &set, deployment: Some(&deployment), service: None };
-        let wake = plan(observed, now()).unwrap().wake(&set, now());
+        let wake = planned(observed(&set, Some(&deployment), None)).wake(&set, now());
         assert_eq!(wake, Some(Duration::from_secs(expect)));
     }
 }
@@ -176,8 +192,7 @@ fn the_interval_bounds_the_wait() {
 #[test]
 fn statuses() {
     let (set, mut deployment) = reconciled(example());
-    let observed = Observed { set: &set, deployment: Some(&deployment), service: None };
-    let plan = plan(observed, now()).unwrap();
+    let plan = planned(observed(&set, Some(&deployment), None));
     insta::assert_yaml_snapshot!("rolling_out", set.status);
 
     deployment.status = serde_json::from_value(json!({
@@ -186,19 +201,152 @@ fn statuses() {
     }))
     .unwrap();
     let later = "2026-11-21T10:31:00.5Z".parse().unwrap();
-    let settled = status(&set, &plan, Some(&deployment), None, later);
+    let status = |set: &TDSet, plan: &Plan, refused, at| {
+        status(observed(set, Some(&deployment), None), &target(set), plan, refused, at)
+    };
+    let settled = status(&set, &plan, None, later);
     insta::assert_yaml_snapshot!("settled", settled);
     // Nothing new is nothing to write.
     let mut seen = set.clone();
     seen.status = Some(settled.clone());
-    let again = status(&seen, &plan, Some(&deployment), None, later + Duration::from_secs(60));
+    let again = status(&seen, &plan, None, later + Duration::from_secs(60));
     assert_eq!(again, settled);
 
-    let refused = Obstacle::Rejected { kind: "Service", message: "no".to_owned() };
-    let rejected = status(&seen, &plan, Some(&deployment), Some(refused), later);
+    let refused = Obstacle::Rejected { what: "Service web".to_owned(), message: "no".to_owned() };
+    let rejected = status(&seen, &plan, Some(refused), later);
     insta::assert_yaml_snapshot!("rejected", rejected.conditions);
 
     let taken = Plan { deployment: Step::Foreign, ..plan };
-    let conflict = status(&seen, &taken, Some(&deployment), None, later);
+    let conflict = status(&seen, &taken, None, later);
     insta::assert_yaml_snapshot!("conflict", conflict);
+}
+
+/// A target of this many replicas, and what becomes of it and of its autoscaler's floor.
+#[test]
+fn beside_an_autoscaler_the_schedule_is_its_floor() {
+    let scaler = |floor: Option<i32>, most: i32| -> HorizontalPodAutoscaler {
+        serde_json::from_value(json!({"spec": {
+            "minReplicas": floor, "maxReplicas": most,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"},
+        }}))
+        .unwrap()
+    };
+    for (scheduled, suspend, present, autoscaler, replicas, floor, expected) in [
+        // Alone, the schedule has its way.
+        (5, false, 5, None, None, None, 5),
+        (5, false, 9, None, Some(5), None, 5),
+        (0, false, 9, None, Some(0), None, 0),
+        (5, true, 9, None, None, None, 9),
+        // Beside an autoscaler it says how many there are at least.
+        (5, false, 9, Some(scaler(Some(2), 20)), None, Some(5), 9),
+        (5, false, 9, Some(scaler(Some(5), 20)), None, None, 9),
+        (5, false, 3, Some(scaler(Some(5), 20)), None, None, 5),
+        (1, false, 3, Some(scaler(None, 20)), None, None, 3),
+        (2, false, 3, Some(scaler(None, 20)), None, Some(2), 3),
+        (5, true, 9, Some(scaler(Some(2), 20)), None, None, 9),
+        // Never above what the autoscaler allows.
+        (30, false, 9, Some(scaler(Some(2), 20)), None, Some(20), 20),
+        // It does not work at 0, so the schedule goes there and back.
+        (0, false, 9, Some(scaler(Some(2), 20)), Some(0), None, 0),
+        (5, false, 0, Some(scaler(Some(2), 20)), Some(5), Some(5), 5),
+        (30, false, 0, Some(scaler(Some(20), 20)), Some(20), None, 20),
+    ] {
+        let spec = json!({
+            "targetRef": {"kind": "StatefulSet", "name": "db"}, "suspend": suspend,
+            "schedulingConfig": [{"startTime": 0, "endTime": 0, "replica": scheduled}],
+        });
+        let set = TDSet::new("db", serde_json::from_value(spec).unwrap());
+        let scale = serde_json::from_value(json!({"spec": {"replicas": present}})).unwrap();
+        let autoscaler = autoscaler.as_ref();
+        let observed = Observed { scale: Some(&scale), autoscaler, ..observed(&set, None, None) };
+        let plan = planned(observed);
+        let found = (plan.scale, plan.floor, plan.expected);
+        assert_eq!(found, (replicas, floor, expected), "{scheduled} at {present}: {autoscaler:?}");
+        assert_eq!((plan.deployment, plan.service), (Step::Keep, Step::Keep));
+    }
+}
+
+#[test]
+fn a_deployment_of_an_earlier_operator_keeps_its_selector_and_its_container() {
+    let mut set = example();
+    set.spec.service = Some(super::super::api::ServiceSpec { port: Some(80) });
+    let old: Deployment = serde_json::from_value(json!({
+        "metadata": {"name": "tdset-hello-world", "uid": "old"},
+        "spec": {
+            "replicas": 9, "selector": {"matchLabels": {"app": "hello"}},
+            "template": {
+                "metadata": {"labels": {"app": "hello"}},
+                "spec": {"containers": [{"name": "hello-world", "image": "old"}]},
+            },
+        },
+    }))
+    .unwrap();
+    check(&set, Some(&old), None, "foreign create");
+    set.spec.adopt = true;
+    let mut owned = old.clone();
+    owned.metadata.owner_references = crate::children::ownership(&set);
+    for found in [&old, &owned] {
+        check(&set, Some(found), None, "correct create scale Some(9)->5");
+        let Step::Correct(taken) = planned(observed(&set, Some(found), None)).deployment else {
+            panic!("it is corrected")
+        };
+        assert_eq!(taken.spec.selector, old.spec.selector);
+        assert_eq!(taken.metadata.uid.as_deref(), Some("old"));
+        let labels = taken.spec.template.metadata.unwrap().labels.unwrap();
+        assert!(labels["app"] == "hello" && labels.contains_key(children::SET_LABEL));
+        let containers = &taken.spec.template.spec.unwrap().containers;
+        assert_eq!((containers.len(), containers[0].name.as_str()), (1, "hello-world"));
+        let Step::Create(service) = planned(observed(&set, Some(found), None)).service else {
+            panic!("it is made")
+        };
+        assert_eq!(service.spec.unwrap().selector, old.spec.selector.match_labels);
+    }
+    // What another controls is not taken over, nor what is going.
+    let mut theirs = owned.clone();
+    theirs.metadata.owner_references.as_mut().unwrap()[0].uid = "another".to_owned();
+    check(&set, Some(&theirs), None, "foreign create");
+    let mut going = old.clone();
+    going.metadata.deletion_timestamp = Some(Time(now()));
+    check(&set, Some(&going), None, "foreign create");
+}
+
+#[test]
+fn a_whole_template_is_taken_as_it_is_and_a_misspelt_one_refused() {
+    let with = |template: Value| {
+        let mut set = example();
+        (set.spec.container, set.spec.template) = (None, Some(template));
+        set
+    };
+    let template = json!({
+        "metadata": {"labels": {"team": "shop"}, "annotations": {"a": "b"}},
+        "spec": {
+            "serviceAccountName": "web",
+            "containers": [
+                {"name": "web", "image": "web", "ports": [{"containerPort": 8080}],
+                 "resources": {"limits": {"memory": "1Gi"}}},
+                {"name": "log", "image": "log"},
+            ],
+        },
+    });
+    let mut set = with(template);
+    set.spec.service = Some(super::super::api::ServiceSpec { port: Some(80) });
+    let plan = planned(observed(&set, None, None));
+    let (Step::Create(made), Step::Create(service)) = (plan.deployment, plan.service) else {
+        panic!("both are made")
+    };
+    insta::assert_yaml_snapshot!("template", made.spec.template);
+    let ports = service.spec.unwrap().ports.unwrap();
+    assert_eq!(serde_json::to_value(&ports[0].target_port).unwrap(), 8080);
+    for (template, words) in [
+        (json!({"spec": {"contaniers": [{"name": "web"}]}}), "a field that no Pod template has"),
+        (json!({"spec": {"containers": "web"}}), "not a Pod template: invalid type"),
+    ] {
+        let set = with(template);
+        let problem = plan_of(&set).unwrap_err();
+        assert!(problem.to_string().contains(words), "{problem}");
+    }
+}
+
+fn plan_of(set: &TDSet) -> Result<Plan, Invalid> {
+    plan(observed(set, None, None), &target(set), now())
 }

@@ -2,40 +2,88 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::autoscaling::v1::Scale;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use sdk::ObjectKey;
+use kube::core::PartialObjectMeta;
 use sdk::{
-    Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler, mapping,
+    Action, AnyObject, Context, Controller, ControllerSpec, Event, Kind, Lookup, ObjectKey,
+    ReconcileError, Reconciler, Watch, mapping,
 };
+use serde_json::Value;
 
 use super::FIELD_MANAGER;
 use super::api::{TDSet, TDSetStatus};
 use super::plan::{Observed, Plan, Scaling, plan};
-use super::status::{Obstacle, status, status_of_unknown_zone};
+use super::scaling::{raise_floor, read_scale, write_scale};
+use super::status::{Obstacle, status, status_of};
+use super::target::{TARGETS, Target, kinds, rival, value, values, values_of};
 use crate::ASK_AGAIN;
 use crate::children::{Failure, take};
 use sdk::refusal::{is_invalid, refusal};
 
 /// Reconciles TDSets.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TDSetReconciler;
+#[derive(Clone, Debug)]
+pub(super) struct TDSetReconciler {
+    /// The kinds that a `targetRef` may name.
+    allowed: Vec<Kind>,
+}
 
 /// The controller, with this many workers.
-pub(super) fn controller(workers: usize) -> ControllerSpec {
+///
+/// # Panics
+/// If the settings were not checked.
+pub(super) fn controller(workers: usize, settings: &Value) -> ControllerSpec {
+    let allowed = kinds(settings).expect("the configuration was checked");
+    let [deployments, stateful_sets, listed @ ..] = &allowed[..] else {
+        unreachable!("there are built-in kinds")
+    };
     // No predicate drops changes of the status. A reconcile on a cache that lagged behind our own
     // status write may have found nothing to write; the event of that write makes it look again.
-    Controller::for_kind::<TDSet>(super::BUILTIN.name)
+    let mut controller = Controller::for_kind::<TDSet>(super::BUILTIN.name)
+        .index::<TDSet>(TARGETS, values)
         .owns::<Deployment>()
         .owns::<Service>()
-        // Children have their TDSet's name. An object of others that has this name is not a child of
-        // the TDSet, which must still be reconciled when that object goes.
-        .watches::<Deployment>(mapping::namesake())
+        // Those that name one workload: when one goes, another scales it.
+        .watches::<TDSet>(|set, lookup| {
+            values(set).iter().flat_map(|value| scalers(lookup, value)).collect()
+        })
+        // Not only children. An object of others that has the name of a child must be noticed when it goes.
+        .watches::<Deployment>(scaled(deployments))
         .watches::<Service>(mapping::namesake())
-        .field_manager(FIELD_MANAGER)
-        .workers(workers)
-        .reconciler(TDSetReconciler)
+        .watches_with(
+            Watch::<StatefulSet>::all().metadata_only().optional(),
+            scaled::<PartialObjectMeta<StatefulSet>>(stateful_sets),
+        )
+        .watches_with(
+            Watch::<HorizontalPodAutoscaler>::all().index(TARGETS, values_of).optional(),
+            |found, lookup| {
+                values_of(found).iter().flat_map(|value| scalers(lookup, value)).collect()
+            },
+        );
+    for kind in listed {
+        let watch = Watch::dynamic(kind.clone()).metadata_only().optional();
+        controller = controller.watches_with(watch, scaled(kind));
+    }
+    controller.field_manager(FIELD_MANAGER).workers(workers).reconciler(TDSetReconciler { allowed })
+}
+
+type Names = Vec<(Option<String>, String)>;
+
+/// The TDSets that scale an object of this kind.
+fn scaled<K: AnyObject>(kind: &Kind) -> impl Fn(&K, &Lookup<'_>) -> Names + Send + Sync + 'static {
+    let (group, kind) = (kind.group.clone(), kind.kind.clone());
+    move |object, lookup| {
+        let namespace = object.namespace().unwrap_or_default();
+        scalers(lookup, &value(&group, &kind, &namespace, &object.name_any()))
+    }
+}
+
+fn scalers(lookup: &Lookup<'_>, value: &str) -> Names {
+    let found = lookup.indexed::<TDSet>(TARGETS, value).into_iter();
+    found.map(|set| (set.namespace(), set.name_any())).collect()
 }
 
 impl Reconciler for TDSetReconciler {
@@ -48,36 +96,104 @@ impl Reconciler for TDSetReconciler {
             // The garbage collector deletes the children; creating them again would never end.
             return Ok(Action::Done);
         }
+        let target = match Target::of(&set, &self.allowed) {
+            Ok(target) => target,
+            Err(invalid) => return stop(ctx, &set, Obstacle::Invalid(invalid)).await,
+        };
+        let value = target.value(namespace.unwrap_or_default());
+        let others = ctx.indexed::<TDSet>(TARGETS, &value)?;
+        if let Some(name) = rival(&set, others.iter().map(|set| &**set)) {
+            return stop(ctx, &set, Obstacle::Rival { target: target.label(), name }).await;
+        }
+        let scale = match self.scale(ctx, &set, &target).await? {
+            Ok(scale) => scale,
+            Err(obstacle) => return stop(ctx, &set, obstacle).await,
+        };
         let deployment = ctx.get::<Deployment>(namespace, &key.name)?;
         let service = ctx.get::<Service>(namespace, &key.name)?;
-        let observed =
-            Observed { set: &set, deployment: deployment.as_deref(), service: service.as_deref() };
-        let now = ctx.now();
-        let plan = match plan(observed, now) {
-            Ok(plan) => plan,
-            Err(zone) => {
-                record(ctx, &set, status_of_unknown_zone(&set, zone, now)).await?;
-                return Ok(Action::Done);
-            }
+        let autoscalers = ctx.indexed::<HorizontalPodAutoscaler>(TARGETS, &value)?;
+        let living = autoscalers.iter().filter(|found| found.metadata.deletion_timestamp.is_none());
+        let observed = Observed {
+            set: &set,
+            deployment: deployment.as_deref(),
+            service: service.as_deref(),
+            scale: scale.as_ref(),
+            autoscaler: living.min_by_key(|found| found.name_any()).map(|found| &**found),
         };
-        let (applied, failure) = carry_out(ctx, &set, &plan).await;
-        let deployment = applied.as_ref().or(deployment.as_deref());
-        let obstacle = failure.as_ref().and_then(self::obstacle);
+        self.act(ctx, observed, &target).await
+    }
+}
+
+impl TDSetReconciler {
+    /// The scale of a target that is not the TDSet's own.
+    async fn scale(
+        &self,
+        ctx: &Context,
+        set: &TDSet,
+        target: &Target,
+    ) -> Result<Result<Option<Scale>, Obstacle>, ReconcileError> {
+        if target.own {
+            return Ok(Ok(None));
+        }
+        match read_scale(ctx, set, target).await {
+            Ok(Some(scale)) => Ok(Ok(Some(scale))),
+            Ok(None) => Ok(Err(Obstacle::Missing { target: target.label() })),
+            Err(error) => match refusal(&error) {
+                Some(message) => Ok(Err(Obstacle::Rejected { what: target.label(), message })),
+                None => Err(error.into()),
+            },
+        }
+    }
+
+    /// Plans, carries it out and says so.
+    async fn act(
+        &self,
+        ctx: &Context,
+        observed: Observed<'_>,
+        target: &Target,
+    ) -> Result<Action, ReconcileError> {
+        let (set, now) = (observed.set, ctx.now());
+        let plan = match plan(observed, target, now) {
+            Ok(plan) => plan,
+            Err(invalid) => return stop(ctx, set, Obstacle::Invalid(invalid)).await,
+        };
+        let (written, failure) = carry_out(ctx, observed, target, &plan).await;
+        let then = Observed {
+            deployment: written.deployment.as_ref().or(observed.deployment),
+            scale: written.scale.as_ref().or(observed.scale),
+            ..observed
+        };
+        let obstacle = failure.as_ref().and_then(|failure| obstacle(failure, set, target));
         if failure.is_none() || obstacle.is_some() {
-            record(ctx, &set, status(&set, &plan, deployment, obstacle, now)).await?;
+            record(ctx, set, status(then, target, &plan, obstacle, now)).await?;
         }
         let again = match failure {
-            Some(failure) => Some(raise(failure, ctx, &set).await?),
+            Some(failure) => Some(raise(failure, ctx, set).await?),
             None => None,
         };
-        let wake = plan.wake(&set, now).into_iter().chain(again).min();
+        let wake = plan.wake(set, now).into_iter().chain(again).min();
         Ok(wake.map_or(Action::Done, Action::RequeueAfter))
     }
 }
 
-/// What the server refuses to a child, if it refuses.
-fn obstacle(failure: &Failure) -> Option<Obstacle> {
-    refusal(&failure.source).map(|message| Obstacle::Rejected { kind: failure.kind, message })
+/// Says why nothing is done. What is missing may come without a word, where its kind cannot be watched.
+async fn stop(ctx: &Context, set: &TDSet, obstacle: Obstacle) -> Result<Action, ReconcileError> {
+    let again = match &obstacle {
+        Obstacle::Missing { .. } | Obstacle::Rejected { .. } => Action::RequeueAfter(ASK_AGAIN),
+        _ => Action::Done,
+    };
+    record(ctx, set, status_of(set, &obstacle, ctx.now())).await?;
+    Ok(again)
+}
+
+/// What the server refuses, if it refuses.
+fn obstacle(failure: &Failure, set: &TDSet, target: &Target) -> Option<Obstacle> {
+    let what = match failure.kind {
+        SCALE => target.label(),
+        AUTOSCALER => format!("{AUTOSCALER} of {}", target.label()),
+        kind => format!("{kind} {}", set.name_any()),
+    };
+    refusal(&failure.source).map(|message| Obstacle::Rejected { what, message })
 }
 
 /// Fails the reconcile. But where the server finds invalid what the spec asks for, an Event says
@@ -91,32 +207,63 @@ async fn raise(failure: Failure, ctx: &Context, set: &TDSet) -> Result<Duration,
     Ok(ASK_AGAIN)
 }
 
-/// Takes the plan's steps. Returns the Deployment as the server returned it, if it was written, and
-/// the first failure.
+/// The kind of a failure to scale.
+const SCALE: &str = "Scale";
+const AUTOSCALER: &str = "HorizontalPodAutoscaler";
+
+/// What was written, as the server returned it.
+#[derive(Default)]
+struct Written {
+    deployment: Option<Deployment>,
+    scale: Option<Scale>,
+}
+
+/// Takes the plan's steps. Returns what was written, and the first failure.
 async fn carry_out(
     ctx: &Context,
-    set: &TDSet,
+    observed: Observed<'_>,
+    target: &Target,
     plan: &Plan,
-) -> (Option<Deployment>, Option<Failure>) {
-    let applied = match take(ctx, set, &plan.deployment).await {
-        Ok(applied) => applied,
-        Err(failure) => return (None, Some(failure)),
-    };
-    if let (Some(scaling), true) = (plan.scaling, applied.is_some()) {
-        announce(ctx, set, scaling).await;
+) -> (Written, Option<Failure>) {
+    let set = observed.set;
+    let mut written = Written::default();
+    match take(ctx, set, &plan.deployment).await {
+        Ok(deployment) => written.deployment = deployment,
+        Err(failure) => return (written, Some(failure)),
     }
-    (applied, take(ctx, set, &plan.service).await.err())
+    if let (Some(scale), Some(replicas)) = (observed.scale, plan.scale) {
+        match write_scale(ctx, set, target, scale, replicas).await {
+            Ok(scale) => written.scale = Some(scale),
+            Err(source) => return (written, Some(Failure { kind: SCALE, source })),
+        }
+    }
+    if let (Some(scaling), true) =
+        (plan.scaling, written.deployment.is_some() || written.scale.is_some())
+    {
+        announce(ctx, set, target, scaling).await;
+    }
+    if let (Some(autoscaler), Some(floor)) = (observed.autoscaler, plan.floor) {
+        if let Err(source) = raise_floor(ctx, autoscaler, floor).await {
+            return (written, Some(Failure { kind: AUTOSCALER, source }));
+        }
+        let name = autoscaler.name_any();
+        let note = format!("minReplicas of {AUTOSCALER} {name} is {floor}, as the schedule says");
+        ctx.publish(Event::normal(set, "FloorSet", "Scale", note)).await;
+    }
+    let failure = take(ctx, set, &plan.service).await.err();
+    (written, failure)
 }
 
 /// Publishes an Event for a change of replicas.
-async fn announce(ctx: &Context, set: &TDSet, scaling: Scaling) {
+async fn announce(ctx: &Context, set: &TDSet, target: &Target, scaling: Scaling) {
     let Scaling { from, to, foreign } = scaling;
+    let of = if target.own { String::new() } else { format!(" of {}", target.label()) };
     let (reason, note) = match from {
         None => ("Created", format!("created Deployment {} with {to} replicas", set.name_any())),
         Some(from) if foreign => {
-            ("ScaleRestored", format!("put {from} replicas, set by others, back to {to}"))
+            ("ScaleRestored", format!("put {from} replicas{of}, set by others, back to {to}"))
         }
-        Some(from) => ("Scaled", format!("scaled from {from} to {to} replicas")),
+        Some(from) => ("Scaled", format!("scaled from {from} to {to} replicas{of}")),
     };
     ctx.publish(Event::normal(set, reason, "Scale", note)).await;
 }

@@ -1,8 +1,13 @@
-//! The schedule: which window decides at a moment, and when another one will. Pure.
+//! The schedule: what decides at a moment, and when something else will. Pure.
 //!
-//! Windows are hours on the clock of a time zone, so an answer depends on the local hour alone.
-//! The local hour changes at the top of each local hour and, where the zone's offset steps, at
-//! that step. Everything about daylight saving follows from that:
+//! ```text
+//!   exceptions (days) ─▶ windows (times of days) ─▶ windows of cron ─▶ default
+//!   the first that holds the moment decides
+//! ```
+//!
+//! Windows and days are read on the clock of a time zone, so what they say depends on the local date and
+//! minute alone. These pass a boundary where the clock shows one, at midnight and, where the zone's offset
+//! steps, at that step. Everything about daylight saving follows from that:
 //!
 //! ```text
 //! spring, Berlin   01:59 +01 ─▶ 03:00 +02   a window 2-3 does not happen that day
@@ -12,366 +17,282 @@
 //! Zones come from the database compiled into the binary, never from the machine: every replica
 //! must give the same answer, and an image from scratch holds no database.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use jiff::Timestamp;
+use jiff::civil::{Date, DateTime, Weekday};
 use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::{SignedDuration, Timestamp};
 
-use super::api::{TDSetSpec, Window};
+use super::api::{Day, Exception, TDSetSpec, Window};
+use super::cron::{Cron, Turns};
+use super::dates::Dates;
+use super::invalid::Invalid;
 
-/// Hours of a local day.
-const HOURS: usize = 24;
-const SECONDS_PER_HOUR: i64 = 3_600;
+pub(super) const MINUTES_PER_HOUR: i32 = 60;
+/// Minutes of a local day.
+pub(super) const MINUTES_PER_DAY: i32 = 24 * MINUTES_PER_HOUR;
+const SECONDS_PER_DAY: i64 = 86_400;
 
-/// Bound on the search for the next change: four days of hours. A change that exists is found
-/// within a day, or two where the zone's offset steps over it.
-const MAX_STEPS: usize = 4 * HOURS;
+/// How far ahead the next change is looked for: longer than any month.
+pub(super) const HORIZON: SignedDuration = SignedDuration::from_hours(35 * 24);
+/// The most moments that are looked at for it, however many a schedule has. Then the search goes on when the
+/// last of them comes.
+const MAX_STEPS: usize = 4_000;
 
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+
+/// What decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// The exception at this position.
+    Exception(usize),
+    /// The window at this position.
+    Window(usize),
+    /// The window of cron at this position.
+    Cron(usize),
+    /// None of them.
+    Default,
+}
 
 /// What the schedule says at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// The position of the window that decides; `None` when none does.
-    pub window: Option<usize>,
+    /// What decides.
+    pub rule: Rule,
     /// The replicas to run.
     pub replicas: i32,
 }
 
-/// Windows resolved to one answer for each hour of the local day.
-#[derive(Clone, Debug)]
-pub(super) struct Schedule {
-    hours: [Answer; HOURS],
-    zone: TimeZone,
+/// What comes after a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Another answer, from then on.
+    Change(Timestamp, Answer),
+    /// No other answer before that moment.
+    NotBefore(Timestamp),
+    /// The same answer for ever.
+    Never,
 }
 
-/// A time zone that the database does not know.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not an IANA time zone: write it like Europe/Berlin, or UTC")]
-pub(super) struct UnknownZone {
-    /// The name given.
-    pub name: String,
+impl Next {
+    /// When to ask again.
+    pub(super) fn moment(self) -> Option<Timestamp> {
+        match self {
+            Self::Change(at, _) | Self::NotBefore(at) => Some(at),
+            Self::Never => None,
+        }
+    }
 }
+
+/// A schedule that can be used.
+#[derive(Clone, Debug)]
+pub(super) struct Schedule {
+    zone: TimeZone,
+    exceptions: Vec<(Dates, i32)>,
+    windows: Vec<Span>,
+    cron: Vec<Cron>,
+    default: i32,
+    /// Minutes of the day at which the answer can change.
+    marks: BTreeSet<i32>,
+}
+
+/// A window, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    start: i32,
+    end: i32,
+    days: Vec<Day>,
+    dates: Dates,
+    replicas: i32,
+}
+
+/// The time zone of that name.
+///
+/// # Errors
+/// [`Invalid::Zone`] if there is none.
+pub(super) fn zone(name: &str) -> Result<TimeZone, Invalid> {
+    ZONES.get(name).map_err(|_| Invalid::Zone { name: name.to_owned() })
+}
+
+// === impl Schedule ===
 
 impl Schedule {
     /// The schedule of a TDSet.
     ///
     /// # Errors
-    /// [`UnknownZone`] when `timeZone` does not exist.
-    pub(super) fn new(spec: &TDSetSpec) -> Result<Self, UnknownZone> {
-        let zone =
-            ZONES.get(&spec.time_zone).map_err(|_| UnknownZone { name: spec.time_zone.clone() })?;
-        let hours = std::array::from_fn(|hour| {
-            let found = spec
-                .scheduling_config
-                .iter()
-                .enumerate()
-                .find(|(_, window)| window.holds(hour as i32));
-            match found {
-                Some((index, window)) => Answer { window: Some(index), replicas: window.replica },
-                None => Answer { window: None, replicas: spec.default_replica },
-            }
-        });
-        Ok(Self { hours, zone })
+    /// If a time zone, a date or an expression of cron is none.
+    pub(super) fn new(spec: &TDSetSpec) -> Result<Self, Invalid> {
+        let exception = |exception: &Exception| {
+            let to = exception.to.as_ref().unwrap_or(&exception.from);
+            let dates = Dates::parse(Some(&exception.from), Some(to))?;
+            Ok((dates, exception.replica.unwrap_or(spec.default_replica)))
+        };
+        let windows: Vec<_> =
+            spec.scheduling_config.iter().map(Span::new).collect::<Result<_, _>>()?;
+        Ok(Self {
+            zone: zone(&spec.time_zone)?,
+            exceptions: spec.exceptions.iter().map(exception).collect::<Result<_, Invalid>>()?,
+            marks: windows.iter().flat_map(|span| [0, span.start, span.end]).chain([0]).collect(),
+            windows,
+            cron: spec.cron.iter().map(Cron::new).collect::<Result<_, _>>()?,
+            default: spec.default_replica,
+        })
+    }
+
+    /// Its windows.
+    pub(super) fn windows(&self) -> &[Span] {
+        &self.windows
+    }
+
+    /// The minutes of the day at which a window begins or ends, midnight among them.
+    pub(super) fn marks(&self) -> &BTreeSet<i32> {
+        &self.marks
     }
 
     /// The answer at `now`.
     pub(super) fn at(&self, now: Timestamp) -> Answer {
-        let hour = self.local_second(now).div_euclid(SECONDS_PER_HOUR).rem_euclid(HOURS as i64);
-        self.hours[hour as usize]
+        let now = floor(now);
+        self.answer(now, &self.turns(now))
     }
 
-    /// The first moment after `now` with another answer than at `now`, if there is one.
-    pub(super) fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
-        let present = self.at(now);
-        if self.hours.iter().all(|answer| *answer == present) {
-            return None;
+    /// What comes after `now`.
+    pub(super) fn next(&self, now: Timestamp) -> Next {
+        let mut cursor = floor(now);
+        let mut turns = self.turns(cursor);
+        let present = self.answer(cursor, &turns);
+        if self.is_constant() {
+            return Next::Never;
         }
-        let mut cursor = now;
+        let horizon = cursor.saturating_add(HORIZON).unwrap_or(Timestamp::MAX);
         for _ in 0..MAX_STEPS {
-            cursor = self.next_step(cursor)?;
-            if self.at(cursor) != present {
-                break;
+            let turn = turns.iter().filter_map(|turns| turns.next()).min();
+            let step = turn.into_iter().chain(self.next_mark(cursor)).min();
+            let Some(step) = step.filter(|step| *step < horizon) else {
+                return Next::NotBefore(horizon);
+            };
+            cursor = step;
+            for (turns, cron) in turns.iter_mut().zip(&self.cron) {
+                if turns.next().is_some_and(|turn| turn <= cursor) {
+                    *turns = cron.turns(&self.zone, cursor);
+                }
+            }
+            let answer = self.answer(cursor, &turns);
+            if answer != present {
+                return Next::Change(cursor, answer);
             }
         }
-        // A search that ran out returns where it stopped: looking again there is always right.
-        Some(cursor)
+        Next::NotBefore(cursor)
     }
 
-    /// The next moment at which the local hour can change: the top of the hour or an offset step.
-    fn next_step(&self, from: Timestamp) -> Option<Timestamp> {
-        let left = SECONDS_PER_HOUR - self.local_second(from).rem_euclid(SECONDS_PER_HOUR);
-        let top_of_hour = Timestamp::from_second(floor_second(from) + left).ok()?;
-        let step = self.zone.following(from).next().map(|transition| transition.timestamp());
-        Some(step.map_or(top_of_hour, |step| step.min(top_of_hour)))
+    /// Whether the answer never changes: one window that holds every moment decides, or nothing is there.
+    fn is_constant(&self) -> bool {
+        let first = self.windows.first().is_none_or(Span::is_always);
+        self.exceptions.is_empty() && first && (self.cron.is_empty() || !self.windows.is_empty())
     }
 
-    /// Seconds since the epoch as the zone's clock counts them.
-    fn local_second(&self, moment: Timestamp) -> i64 {
-        floor_second(moment) + i64::from(self.zone.to_offset(moment).seconds())
+    fn turns(&self, moment: Timestamp) -> Vec<Turns> {
+        self.cron.iter().map(|cron| cron.turns(&self.zone, moment)).collect()
+    }
+
+    fn answer(&self, moment: Timestamp, turns: &[Turns]) -> Answer {
+        let clock = self.zone.to_datetime(moment);
+        let (day, minute) = (clock.date(), minute_of(clock));
+        let exception = self.exceptions.iter().enumerate().find(|(_, (dates, _))| dates.holds(day));
+        if let Some((index, (_, replicas))) = exception {
+            return Answer { rule: Rule::Exception(index), replicas: *replicas };
+        }
+        let window = self.windows.iter().enumerate().find(|(_, span)| span.holds(day, minute));
+        if let Some((index, span)) = window {
+            return Answer { rule: Rule::Window(index), replicas: span.replicas };
+        }
+        let cron = turns.iter().zip(&self.cron).enumerate().find(|(_, (turns, _))| turns.lasts());
+        match cron {
+            Some((index, (_, cron))) => Answer { rule: Rule::Cron(index), replicas: cron.replicas },
+            None => Answer { rule: Rule::Default, replicas: self.default },
+        }
+    }
+
+    /// The next moment at which the clock shows a mark, or steps.
+    fn next_mark(&self, from: Timestamp) -> Option<Timestamp> {
+        let clock = self.zone.to_datetime(from);
+        let second = i64::from(minute_of(clock)) * 60 + i64::from(clock.second());
+        let marks = self.marks.iter().map(|minute| i64::from(*minute) * 60);
+        // Midnight is a mark, so one of the next day follows all of this day.
+        let next = marks.chain([SECONDS_PER_DAY]).filter(|mark| *mark > second).min()?;
+        let shown = from.checked_add(SignedDuration::from_secs(next - second)).ok()?;
+        let step = self.zone.following(from).next().map(|step| step.timestamp());
+        Some(step.map_or(shown, |step| step.min(shown)))
+    }
+}
+
+// === impl Span ===
+
+impl Span {
+    fn new(window: &Window) -> Result<Self, Invalid> {
+        Ok(Self {
+            start: window.start_time * MINUTES_PER_HOUR + window.start_minute,
+            end: window.end_time * MINUTES_PER_HOUR + window.end_minute,
+            days: window.days.clone(),
+            dates: Dates::parse(window.from.as_deref(), window.to.as_deref())?,
+            replicas: window.replica,
+        })
+    }
+
+    /// Whether it holds this minute of this day.
+    pub(super) fn holds(&self, day: Date, minute: i32) -> bool {
+        if self.start < self.end {
+            return (self.start..self.end).contains(&minute) && self.begins(day);
+        }
+        // It crosses midnight, or lasts a whole day: what began on the day before goes on.
+        let yesterday = || day.yesterday().is_ok_and(|yesterday| self.begins(yesterday));
+        (minute >= self.start && self.begins(day)) || (minute < self.end && yesterday())
+    }
+
+    /// Whether it recurs each week.
+    pub(super) fn is_weekly(&self) -> bool {
+        self.dates == Dates::Every
+    }
+
+    fn begins(&self, day: Date) -> bool {
+        (self.days.is_empty() || self.days.contains(&of(day.weekday()))) && self.dates.holds(day)
+    }
+
+    fn is_always(&self) -> bool {
+        self.start == self.end && self.days.is_empty() && self.is_weekly()
     }
 }
 
 impl Window {
-    /// Whether an hour of the day falls into this window.
-    pub fn holds(&self, hour: i32) -> bool {
-        let (start, end) = (self.start_time, self.end_time);
-        match start.cmp(&end) {
-            std::cmp::Ordering::Less => (start..end).contains(&hour),
-            std::cmp::Ordering::Equal => true,
-            // Crosses midnight; an end of 0 leaves only the evening.
-            std::cmp::Ordering::Greater => hour >= start || hour < end,
-        }
-    }
-
     /// The window as people write it.
-    pub fn label(&self) -> String {
-        format!("{:02}:00-{:02}:00", self.start_time, self.end_time)
+    pub(super) fn label(&self) -> String {
+        let Self { start_time, start_minute, end_time, end_minute, .. } = self;
+        format!("{start_time:02}:{start_minute:02}-{end_time:02}:{end_minute:02}")
     }
+}
+
+fn of(day: Weekday) -> Day {
+    match day {
+        Weekday::Monday => Day::Mon,
+        Weekday::Tuesday => Day::Tue,
+        Weekday::Wednesday => Day::Wed,
+        Weekday::Thursday => Day::Thu,
+        Weekday::Friday => Day::Fri,
+        Weekday::Saturday => Day::Sat,
+        Weekday::Sunday => Day::Sun,
+    }
+}
+
+fn minute_of(clock: DateTime) -> i32 {
+    i32::from(clock.hour()) * MINUTES_PER_HOUR + i32::from(clock.minute())
 }
 
 /// The second that holds `moment`, rounded down also before 1970.
-fn floor_second(moment: Timestamp) -> i64 {
-    moment.as_second() - i64::from(moment.subsec_nanosecond() < 0)
+fn floor(moment: Timestamp) -> Timestamp {
+    let second = moment.as_second() - i64::from(moment.subsec_nanosecond() < 0);
+    Timestamp::from_second(second).unwrap_or(Timestamp::MIN)
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::tdset::api::Container;
-
-    fn spec(zone: &str, windows: &[(i32, i32, i32)]) -> TDSetSpec {
-        TDSetSpec {
-            container: Container { image: "app".into(), port: 80 },
-            scheduling_config: windows
-                .iter()
-                .map(|&(start_time, end_time, replica)| Window { start_time, end_time, replica })
-                .collect(),
-            default_replica: 100,
-            time_zone: zone.to_owned(),
-            interval_mint: None,
-            service: None,
-        }
-    }
-
-    /// Replicas at a moment and the next change, as text.
-    fn check(zone: &str, windows: &[(i32, i32, i32)], cases: &[(&str, i32, &str)]) {
-        let schedule = Schedule::new(&spec(zone, windows)).unwrap();
-        for &(now, replicas, next) in cases {
-            let moment: Timestamp = now.parse().unwrap();
-            let found = schedule.next_change(moment).map_or("never".into(), |t| t.to_string());
-            assert_eq!((schedule.at(moment).replicas, found.as_str()), (replicas, next), "{now}");
-        }
-    }
-
-    #[test]
-    fn the_example_as_it_stands() {
-        check(
-            "UTC",
-            &[(9, 17, 5), (17, 19, 3), (19, 0, 2), (1, 7, 2), (7, 9, 3)],
-            &[
-                ("2026-11-21T00:00:00Z", 100, "2026-11-21T01:00:00Z"),
-                ("2026-11-21T01:00:00Z", 2, "2026-11-21T07:00:00Z"),
-                ("2026-11-21T06:59:59.999Z", 2, "2026-11-21T07:00:00Z"),
-                ("2026-11-21T09:00:00Z", 5, "2026-11-21T17:00:00Z"),
-                ("2026-11-21T16:59:59Z", 5, "2026-11-21T17:00:00Z"),
-                ("2026-11-21T23:30:00Z", 2, "2026-11-22T00:00:00Z"),
-            ],
-        );
-    }
-
-    #[test]
-    fn midnight_is_crossed_or_is_the_end() {
-        check(
-            "UTC",
-            &[(22, 6, 1)],
-            &[
-                ("2026-01-01T21:59:59Z", 100, "2026-01-01T22:00:00Z"),
-                ("2026-01-01T22:00:00Z", 1, "2026-01-02T06:00:00Z"),
-                ("2026-01-02T00:00:00Z", 1, "2026-01-02T06:00:00Z"),
-                ("2026-01-02T06:00:00Z", 100, "2026-01-02T22:00:00Z"),
-            ],
-        );
-        check(
-            "UTC",
-            &[(0, 6, 1), (23, 0, 2)],
-            &[
-                ("2026-01-01T00:00:00Z", 1, "2026-01-01T06:00:00Z"),
-                ("2026-01-01T23:00:00Z", 2, "2026-01-02T00:00:00Z"),
-            ],
-        );
-    }
-
-    #[test]
-    fn equal_times_are_the_whole_day_and_never_change() {
-        check("UTC", &[(0, 0, 4)], &[("2026-01-01T00:00:00Z", 4, "never")]);
-        check("Europe/Berlin", &[(7, 7, 4)], &[("2026-03-29T00:30:00Z", 4, "never")]);
-        check("UTC", &[], &[("2026-01-01T12:00:00Z", 100, "never")]);
-    }
-
-    #[test]
-    fn of_overlapping_windows_the_first_decides() {
-        check(
-            "UTC",
-            &[(10, 12, 1), (9, 17, 2), (11, 11, 3)],
-            &[
-                ("2026-01-01T08:00:00Z", 3, "2026-01-01T09:00:00Z"),
-                ("2026-01-01T09:00:00Z", 2, "2026-01-01T10:00:00Z"),
-                ("2026-01-01T11:00:00Z", 1, "2026-01-01T12:00:00Z"),
-                ("2026-01-01T12:00:00Z", 2, "2026-01-01T17:00:00Z"),
-            ],
-        );
-    }
-
-    #[test]
-    fn spring_in_berlin_skips_two_o_clock() {
-        // 2026-03-29: 02:00 +01 becomes 03:00 +02 at 01:00 UTC.
-        check(
-            "Europe/Berlin",
-            &[(2, 3, 1), (3, 4, 2)],
-            &[
-                ("2026-03-28T00:30:00Z", 100, "2026-03-28T01:00:00Z"),
-                ("2026-03-28T01:30:00Z", 1, "2026-03-28T02:00:00Z"),
-                ("2026-03-29T00:59:59Z", 100, "2026-03-29T01:00:00Z"),
-                ("2026-03-29T01:00:00Z", 2, "2026-03-29T02:00:00Z"),
-                ("2026-03-29T02:00:00Z", 100, "2026-03-30T00:00:00Z"),
-            ],
-        );
-    }
-
-    #[test]
-    fn autumn_in_berlin_has_two_o_clock_twice() {
-        // 2026-10-25: 03:00 +02 becomes 02:00 +01 at 01:00 UTC.
-        check(
-            "Europe/Berlin",
-            &[(2, 3, 1), (3, 4, 2)],
-            &[
-                ("2026-10-24T23:59:59Z", 100, "2026-10-25T00:00:00Z"),
-                ("2026-10-25T00:00:00Z", 1, "2026-10-25T02:00:00Z"),
-                ("2026-10-25T01:00:00Z", 1, "2026-10-25T02:00:00Z"),
-                ("2026-10-25T02:00:00Z", 2, "2026-10-25T03:00:00Z"),
-            ],
-        );
-    }
-
-    #[test]
-    fn new_york_steps_in_both_directions() {
-        // 2026-03-08: 02:00 -05 becomes 03:00 -04 at 07:00 UTC.
-        check(
-            "America/New_York",
-            &[(1, 3, 1)],
-            &[
-                ("2026-03-08T05:59:59Z", 100, "2026-03-08T06:00:00Z"),
-                ("2026-03-08T06:00:00Z", 1, "2026-03-08T07:00:00Z"),
-                ("2026-03-08T07:00:00Z", 100, "2026-03-09T05:00:00Z"),
-            ],
-        );
-        // 2026-11-01: 02:00 -04 becomes 01:00 -05 at 06:00 UTC, so that one o'clock comes twice
-        // and a window that began at two has not begun.
-        check(
-            "America/New_York",
-            &[(1, 2, 1), (2, 3, 2)],
-            &[
-                ("2026-11-01T05:00:00Z", 1, "2026-11-01T07:00:00Z"),
-                ("2026-11-01T06:30:00Z", 1, "2026-11-01T07:00:00Z"),
-                ("2026-11-01T07:00:00Z", 2, "2026-11-01T08:00:00Z"),
-            ],
-        );
-    }
-
-    #[test]
-    fn offsets_need_not_be_whole_hours() {
-        check(
-            "Asia/Kathmandu", // +05:45
-            &[(9, 17, 1)],
-            &[
-                ("2026-01-01T03:14:59Z", 100, "2026-01-01T03:15:00Z"),
-                ("2026-01-01T03:15:00Z", 1, "2026-01-01T11:15:00Z"),
-            ],
-        );
-        // Lord Howe steps by half an hour: 2026-04-05 02:00 +11 becomes 01:30 +10:30.
-        check(
-            "Australia/Lord_Howe",
-            &[(1, 2, 1)],
-            &[("2026-04-04T14:10:00Z", 1, "2026-04-04T15:30:00Z")],
-        );
-    }
-
-    #[test]
-    fn an_unknown_zone_is_named() {
-        let error = Schedule::new(&spec("Mars/Olympus", &[])).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            r#""Mars/Olympus" is not an IANA time zone: write it like Europe/Berlin, or UTC"#
-        );
-    }
-
-    fn windows() -> impl Strategy<Value = Vec<(i32, i32, i32)>> {
-        prop::collection::vec((0..24, 0..24, 0..9), 0..6)
-    }
-
-    fn zones() -> impl Strategy<Value = &'static str> {
-        prop::sample::select(vec![
-            "UTC",
-            "Europe/Berlin",
-            "America/New_York",
-            "Asia/Kathmandu",
-            "Australia/Lord_Howe",
-            "America/Sao_Paulo",
-            "Pacific/Apia",
-            "Africa/Casablanca",
-        ])
-    }
-
-    proptest! {
-        /// The next change is the first moment with another answer: probed at every quarter of an
-        /// hour before it, the second before it, and at it.
-        #[test]
-        fn the_next_change_is_where_the_answer_changes(
-            zone in zones(),
-            windows in windows(),
-            second in 946_684_800i64..2_000_000_000,
-        ) {
-            let schedule = Schedule::new(&spec(zone, &windows)).unwrap();
-            let now = Timestamp::from_second(second).unwrap();
-            let present = schedule.at(now);
-            let horizon = schedule.next_change(now).map_or(second + 2 * 86_400, |next| next.as_second());
-            prop_assert!(horizon > second);
-            for probe in (second..horizon).step_by(900).chain([horizon - 1]) {
-                prop_assert_eq!(schedule.at(Timestamp::from_second(probe).unwrap()), present);
-            }
-            if let Some(next) = schedule.next_change(now) {
-                prop_assert_ne!(schedule.at(next), present);
-            }
-        }
-
-        /// A window and its reverse partition the day.
-        #[test]
-        fn a_window_and_its_reverse_partition_the_day(start in 0..24i32, end in 0..24i32) {
-            prop_assume!(start != end);
-            let there = Window { start_time: start, end_time: end, replica: 0 };
-            let back = Window { start_time: end, end_time: start, replica: 0 };
-            for hour in 0..24 {
-                prop_assert!(there.holds(hour) != back.holds(hour));
-            }
-        }
-
-        /// Windows that follow one another around the clock hold each hour exactly once.
-        #[test]
-        fn windows_end_to_end_partition_the_day(cuts in prop::collection::btree_set(0..24i32, 2..8)) {
-            let cuts: Vec<_> = cuts.into_iter().collect();
-            let ring: Vec<_> = (0..cuts.len())
-                .map(|i| Window {
-                    start_time: cuts[i],
-                    end_time: cuts[(i + 1) % cuts.len()],
-                    replica: 0,
-                })
-                .collect();
-            for hour in 0..24 {
-                prop_assert_eq!(ring.iter().filter(|window| window.holds(hour)).count(), 1);
-            }
-        }
-    }
-}
+#[path = "schedule_tests.rs"]
+mod tests;

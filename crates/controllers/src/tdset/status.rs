@@ -1,29 +1,42 @@
 //! The status of a TDSet after a reconcile, as numbers and conditions. Pure.
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
 use super::api::{TDSet, TDSetStatus};
-use super::plan::Plan;
-use super::schedule::UnknownZone;
+use super::invalid::Invalid;
+use super::plan::{Observed, Plan};
+use super::schedule::{Next, Rule};
+use super::target::Target;
 use crate::children::Step;
 
 /// What blocks a TDSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// Its `timeZone` does not exist.
-    UnknownZone(UnknownZone),
+    /// Its spec cannot be acted on.
+    Invalid(Invalid),
+    /// Another TDSet scales its workload.
+    Rival {
+        /// The workload.
+        target: String,
+        /// The name of that TDSet.
+        name: String,
+    },
+    /// Its target does not exist, or has no scale.
+    Missing {
+        /// The target.
+        target: String,
+    },
     /// A child's name is taken by an object that it does not control.
     Conflict {
         /// The kind of that object.
         kind: &'static str,
     },
-    /// The API server refuses a child as the spec asks for it.
+    /// The API server refuses what the spec asks for.
     Rejected {
-        /// The kind of the child.
-        kind: &'static str,
+        /// What it refuses.
+        what: String,
         /// The server's words.
         message: String,
     },
@@ -31,54 +44,110 @@ pub(super) enum Obstacle {
     Terminating,
 }
 
-/// The status for a TDSet whose `timeZone` does not exist: nothing was changed.
-pub(super) fn status_of_unknown_zone(
-    set: &TDSet,
-    zone: UnknownZone,
-    now: Timestamp,
-) -> TDSetStatus {
+/// The status of a TDSet for which nothing was done.
+pub(super) fn status_of(set: &TDSet, obstacle: &Obstacle, now: Timestamp) -> TDSetStatus {
     let before = set.status.clone().unwrap_or_default();
-    let (ready, progressing) = obstructed(&Obstacle::UnknownZone(zone), set);
+    let (ready, progressing) = obstructed(obstacle, set);
+    let findings = vec![ready, progressing];
     TDSetStatus {
         observed_generation: set.metadata.generation,
         desired_replicas: None,
+        autoscaler: None,
         active_window: None,
         next_change: None,
-        conditions: conditions(
-            vec![ready, progressing],
-            &before.conditions,
-            set.metadata.generation,
-            now,
-        ),
+        next_replicas: None,
+        conditions: conditions(findings, &before.conditions, set.metadata.generation, now),
         ..before
     }
 }
 
-/// The status for a TDSet whose plan was carried out, with the present Deployment.
+/// The status of a TDSet whose plan was carried out. `observed` is what is there then.
 pub(super) fn status(
-    set: &TDSet,
+    observed: Observed<'_>,
+    target: &Target,
     plan: &Plan,
-    deployment: Option<&Deployment>,
     rejected: Option<Obstacle>,
     now: Timestamp,
 ) -> TDSetStatus {
+    let set = observed.set;
     let before = set.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    // A Deployment that is not ours says nothing about us.
-    let ours = deployment.filter(|_| plan.deployment != Step::Foreign);
-    let found = ours.and_then(|deployment| deployment.status.clone()).unwrap_or_default();
+    let seen = seen(observed, target, plan);
     let (ready, progressing) = match rejected.or_else(|| obstacle(plan)) {
         Some(obstacle) => obstructed(&obstacle, set),
-        None => (ready(ours, plan.answer.replicas), progressing(ours, plan.answer.replicas)),
+        None => (ready(&seen, plan.expected), progressing(&seen, plan.expected)),
     };
-    let window = plan.answer.window.and_then(|index| set.spec.scheduling_config.get(index));
+    let findings = vec![ready, progressing, complete(set, plan)];
+    let next = match plan.next {
+        Next::Change(at, answer) => Some((at, answer.replicas)),
+        Next::NotBefore(_) | Next::Never => None,
+    };
     TDSetStatus {
         observed_generation: set.metadata.generation,
         desired_replicas: Some(plan.answer.replicas),
-        current_replicas: found.replicas.unwrap_or(0),
-        ready_replicas: found.ready_replicas.unwrap_or(0),
-        active_window: Some(window.map_or_else(|| "default".to_owned(), |window| window.label())),
-        next_change: plan.next_change.map(whole_seconds),
-        conditions: conditions(vec![ready, progressing], before, set.metadata.generation, now),
+        target: Some(target.label()),
+        autoscaler: observed.autoscaler.map(ResourceExt::name_any),
+        current_replicas: seen.exist,
+        ready_replicas: seen.ready,
+        active_window: Some(label(set, plan.answer.rule)),
+        next_change: next.map(|(at, _)| whole_seconds(at)),
+        next_replicas: next.map(|(_, replicas)| replicas),
+        conditions: conditions(findings, before, set.metadata.generation, now),
+    }
+}
+
+/// What decides, as people write it.
+fn label(set: &TDSet, rule: Rule) -> String {
+    let spec = &set.spec;
+    let found = match rule {
+        _ if spec.suspend => Some("suspended".to_owned()),
+        Rule::Exception(index) => spec.exceptions.get(index).map(|found| match &found.to {
+            Some(to) if *to != found.from => format!("exception {}/{to}", found.from),
+            _ => format!("exception {}", found.from),
+        }),
+        Rule::Window(index) => spec.scheduling_config.get(index).map(super::api::Window::label),
+        Rule::Cron(index) => {
+            spec.cron.get(index).map(|found| format!("cron {} - {}", found.start, found.end))
+        }
+        Rule::Default => None,
+    };
+    found.unwrap_or_else(|| "default".to_owned())
+}
+
+/// What a workload shows.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    exist: i32,
+    ready: i32,
+    available: i32,
+    /// Whether its controller has carried out what it is asked for, apart from the number of replicas.
+    settled: bool,
+    stuck: bool,
+}
+
+fn seen(observed: Observed<'_>, target: &Target, plan: &Plan) -> Seen {
+    if !target.own {
+        let scale = observed.scale;
+        let asked = scale.and_then(|scale| scale.spec.as_ref()?.replicas).unwrap_or(0);
+        let exist = scale.and_then(|scale| scale.status.as_ref()).map_or(0, |found| found.replicas);
+        return Seen { exist, available: exist, settled: asked == exist, ..Seen::default() };
+    }
+    // A Deployment that is not ours says nothing about us.
+    let ours = observed.deployment.filter(|_| plan.deployment != Step::Foreign);
+    let Some(deployment) = ours else { return Seen::default() };
+    let found = deployment.status.clone().unwrap_or_default();
+    let exist = found.replicas.unwrap_or(0);
+    let mut conditions = found.conditions.iter().flatten();
+    Seen {
+        exist,
+        ready: found.ready_replicas.unwrap_or(0),
+        available: found.available_replicas.unwrap_or(0),
+        settled: found.observed_generation.unwrap_or(0)
+            >= deployment.metadata.generation.unwrap_or(0)
+            && found.updated_replicas.unwrap_or(0) == exist,
+        stuck: conditions.any(|condition| {
+            condition.type_.as_deref() == Some("Progressing")
+                && condition.status.as_deref() == Some("False")
+        }),
     }
 }
 
@@ -94,16 +163,28 @@ fn obstacle(plan: &Plan) -> Option<Obstacle> {
 fn obstructed(obstacle: &Obstacle, set: &TDSet) -> (Finding, Finding) {
     let name = set.name_any();
     let (reason, message) = match obstacle {
-        Obstacle::UnknownZone(zone) => ("InvalidTimeZone", zone.to_string()),
+        Obstacle::Invalid(invalid) => (invalid.reason(), invalid.to_string()),
+        Obstacle::Rival { target, name: rival } => (
+            "Conflict",
+            format!(
+                "TDSet {rival} scales {target} already: delete one of the two, or name another"
+            ),
+        ),
+        Obstacle::Missing { target } => (
+            "TargetMissing",
+            format!(
+                "{target} of spec.targetRef does not exist, or has no scale subresource: create it"
+            ),
+        ),
         Obstacle::Conflict { kind } => (
             "Conflict",
             format!(
-                "{kind} {name} exists and is not controlled by this TDSet: \
-                 rename the TDSet or delete the {kind}"
+                "{kind} {name} exists and is not controlled by this TDSet: rename the TDSet or delete the \
+                 {kind}; of a Deployment, set spec.adopt to take it over, or name it in spec.targetRef"
             ),
         ),
-        Obstacle::Rejected { kind, message } => {
-            ("Rejected", format!("the server refused {kind} {name}: {message}"))
+        Obstacle::Rejected { what, message } => {
+            ("Rejected", format!("the server refused {what}: {message}"))
         }
         Obstacle::Terminating => {
             ("Terminating", format!("waiting until Deployment {name} is deleted"))
@@ -116,50 +197,47 @@ fn obstructed(obstacle: &Obstacle, set: &TDSet) -> (Finding, Finding) {
     )
 }
 
-fn ready(deployment: Option<&Deployment>, desired: i32) -> Finding {
-    let available = deployment.map_or(0, |deployment| {
-        deployment.status.as_ref().and_then(|status| status.available_replicas).unwrap_or(0)
-    });
-    let holds = settled(deployment, desired);
+fn ready(seen: &Seen, expected: i32) -> Finding {
+    let holds = settled(seen, expected);
     Finding {
         type_: "Ready",
         holds,
         reason: if holds { "ReplicasAvailable" } else { "ReplicasUnavailable" },
-        message: format!("{available} of {desired} replicas available"),
+        message: format!("{} of {expected} replicas available", seen.available),
     }
 }
 
-fn progressing(deployment: Option<&Deployment>, desired: i32) -> Finding {
+fn progressing(seen: &Seen, expected: i32) -> Finding {
     let finding = |holds, reason, message: &str| Finding {
         type_: "Progressing",
         holds,
         reason,
         message: message.to_owned(),
     };
-    let stuck = deployment
-        .and_then(|deployment| deployment.status.as_ref()?.conditions.as_ref())
-        .into_iter()
-        .flatten()
-        .any(|condition| {
-            condition.type_.as_deref() == Some("Progressing")
-                && condition.status.as_deref() == Some("False")
-        });
-    if settled(deployment, desired) {
+    if settled(seen, expected) {
         finding(false, "RolloutComplete", "every replica runs the present spec")
-    } else if stuck {
-        finding(false, "DeadlineExceeded", "the Deployment has stopped making progress")
+    } else if seen.stuck {
+        finding(false, "DeadlineExceeded", "the workload has stopped making progress")
     } else {
-        finding(true, "RollingOut", "the Deployment is being rolled out")
+        finding(true, "RollingOut", "the workload is being rolled out")
     }
 }
 
-/// Whether the Deployment's controller has seen the present spec and carried it out.
-fn settled(deployment: Option<&Deployment>, desired: i32) -> bool {
-    let Some(deployment) = deployment else { return false };
-    let status = deployment.status.clone().unwrap_or_default();
-    let seen = status.observed_generation.unwrap_or(0);
-    seen >= deployment.metadata.generation.unwrap_or(0)
-        && status.replicas.unwrap_or(0) == desired
-        && status.updated_replicas.unwrap_or(0) == desired
-        && status.available_replicas.unwrap_or(0) == desired
+/// What the schedule leaves open, or says twice.
+fn complete(set: &TDSet, plan: &Plan) -> Finding {
+    let message = plan.coverage.message(set.spec.default_replica);
+    let reason = match (plan.coverage.gaps.is_empty(), plan.coverage.overlaps.is_empty()) {
+        (true, true) => "Complete",
+        (false, true) => "Gaps",
+        (true, false) => "Overlaps",
+        (false, false) => "GapsAndOverlaps",
+    };
+    let holds = message.is_empty();
+    let message = if holds { "one rule decides at each time".to_owned() } else { message };
+    Finding { type_: "ScheduleComplete", holds, reason, message }
+}
+
+/// Whether the workload's controller has seen the present spec and carried it out.
+fn settled(seen: &Seen, expected: i32) -> bool {
+    seen.settled && seen.exist == expected && seen.available == expected
 }

@@ -17,7 +17,8 @@ own if it is managed, or the one whose subjects are named. */}}
 {{- end -}}
 
 {{/* The rules of a controller, as a JSON list. Call it with a dict of `root`, the controller's `name`,
-and the `scope`: all of them, those of "cluster"-wide resources, or "namespaced" ones. */}}
+and the `scope`: all of them, those of "cluster"-wide resources, or "namespaced" ones. The kinds that the
+values list as its targets are scaled. */}}
 {{- define "leasehold.rules" -}}
 {{- $clusterWide := list "namespaces" "nodes" "persistentvolumes" "customresourcedefinitions" "clusterroles" "clusterrolebindings" "storageclasses" "priorityclasses" "ingressclasses" -}}
 {{- $file := printf "files/rbac/%s.yaml" .name -}}
@@ -38,6 +39,13 @@ and the `scope`: all of them, those of "cluster"-wide resources, or "namespaced"
 {{- end -}}
 {{- if or (eq $scope "all") (eq $isWide (eq $scope "cluster")) -}}
 {{- $rules = append $rules $rule -}}
+{{- end -}}
+{{- end -}}
+{{- if ne $scope "cluster" -}}
+{{- range $target := (get .root.Values.controllers .name).targets -}}
+{{- $watch := dict "apiGroups" (list $target.group) "resources" (list $target.plural) "verbs" (list "list" "watch") -}}
+{{- $scale := dict "apiGroups" (list $target.group) "resources" (list (printf "%s/scale" $target.plural)) "verbs" (list "get" "patch") -}}
+{{- $rules = concat $rules (list $watch $scale) -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $rules -}}

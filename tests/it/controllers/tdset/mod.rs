@@ -1,5 +1,7 @@
 //! TDSet: converges, follows the hour, reverts foreign changes, and cleans up.
 
+mod trouble;
+
 use std::time::Duration;
 
 use apiserver::faults::{Fault, Request};

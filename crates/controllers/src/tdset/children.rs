@@ -1,0 +1,145 @@
+//! The Deployment and the Service that a TDSet makes. Pure.
+//!
+//! # Invariants
+//! - Only fields named here are ever applied: every other field belongs to others.
+//! - The selector of a Deployment that exists stays, because it cannot change.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{
+    Container as PodContainer, ContainerPort, PodSpec, PodTemplateSpec, Service, ServicePort,
+    ServiceSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use sdk::label_value;
+
+use super::api::{Container, TDSet};
+use super::invalid::Invalid;
+use crate::children::{holds, ownership};
+
+/// The label by which a Deployment and a Service find the Pods of a TDSet.
+pub(super) const SET_LABEL: &str = "schedule.rs/tdset";
+
+/// The name of the one container, if the spec gives none.
+const CONTAINER: &str = "app";
+
+/// Our fields of the Deployment. `found` is the one that exists, if the TDSet has it or takes it over.
+///
+/// # Errors
+/// If the template of the spec is none.
+pub(super) fn deployment(
+    set: &TDSet,
+    found: Option<&Deployment>,
+    replicas: i32,
+) -> Result<Deployment, Invalid> {
+    let mut template = match (&set.spec.container, &set.spec.template) {
+        (Some(container), _) => of_container(container, found),
+        (None, Some(template)) => read(template)?,
+        (None, None) => PodTemplateSpec::default(),
+    };
+    let selector = match found {
+        Some(found) => found.spec.selector.clone(),
+        None => LabelSelector { match_labels: Some(selector(set)), ..LabelSelector::default() },
+    };
+    let metadata = template.metadata.get_or_insert_default();
+    let own = labels(set).into_iter().chain(selector.match_labels.clone().unwrap_or_default());
+    metadata.labels.get_or_insert_default().extend(own);
+    Ok(Deployment {
+        metadata: child_metadata(set),
+        spec: DeploymentSpec {
+            replicas: Some(replicas),
+            selector,
+            template,
+            ..DeploymentSpec::default()
+        },
+        status: None,
+    })
+}
+
+/// A template of one container.
+fn of_container(container: &Container, found: Option<&Deployment>) -> PodTemplateSpec {
+    let pod = found.and_then(|found| found.spec.template.spec.as_ref());
+    let there = pod.map(|pod| pod.containers.iter().map(|there| there.name.as_str()).collect());
+    let there: Vec<_> = there.unwrap_or_default();
+    let name = match &container.name {
+        Some(name) => name,
+        None if there.contains(&CONTAINER) => CONTAINER,
+        // One that an earlier operator made: another name would be a second container.
+        None => there.first().copied().unwrap_or(CONTAINER),
+    };
+    let port = ContainerPort {
+        container_port: container.port,
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    };
+    let container = PodContainer {
+        name: name.to_owned(),
+        image: Some(container.image.clone()),
+        ports: Some(vec![port]),
+        ..PodContainer::default()
+    };
+    let spec = PodSpec { containers: vec![container], ..PodSpec::default() };
+    PodTemplateSpec { metadata: None, spec: Some(spec) }
+}
+
+/// The template of a spec. A field that is not known would be lost without a word, so it is refused.
+fn read(template: &serde_json::Value) -> Result<PodTemplateSpec, Invalid> {
+    let wrong = |why| Invalid::Template { why };
+    let read: PodTemplateSpec =
+        serde_json::from_value(template.clone()).map_err(|error| wrong(error.to_string()))?;
+    let kept = serde_json::to_value(&read).map_err(|error| wrong(error.to_string()))?;
+    if !holds(&kept, template) {
+        return Err(wrong(
+            "it has a field that no Pod template has: look for a misspelt one".into(),
+        ));
+    }
+    Ok(read)
+}
+
+/// Our fields of the Service, if the spec asks for one. Its Pods are those of the Deployment.
+pub(super) fn service(set: &TDSet, deployment: &Deployment) -> Option<Service> {
+    let port = set.spec.service.as_ref()?.port?;
+    let pod = deployment.spec.template.spec.as_ref();
+    let mut ports =
+        pod.into_iter().flat_map(|pod| &pod.containers).flat_map(|one| one.ports.iter().flatten());
+    let target = ports.next().map_or(port, |first| first.container_port);
+    let port = ServicePort {
+        port,
+        protocol: Some("TCP".to_owned()),
+        target_port: Some(IntOrString::Int(target)),
+        ..ServicePort::default()
+    };
+    Some(Service {
+        metadata: child_metadata(set),
+        spec: Some(ServiceSpec {
+            selector: deployment.spec.selector.match_labels.clone(),
+            ports: Some(vec![port]),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    })
+}
+
+fn child_metadata(set: &TDSet) -> ObjectMeta {
+    ObjectMeta {
+        name: set.metadata.name.clone(),
+        namespace: set.metadata.namespace.clone(),
+        labels: Some(labels(set)),
+        owner_references: ownership(set),
+        ..ObjectMeta::default()
+    }
+}
+
+fn selector(set: &TDSet) -> BTreeMap<String, String> {
+    BTreeMap::from([(SET_LABEL.to_owned(), label_value(&set.name_any()))])
+}
+
+fn labels(set: &TDSet) -> BTreeMap<String, String> {
+    let mut labels = selector(set);
+    labels.insert("app.kubernetes.io/name".to_owned(), label_value(&set.name_any()));
+    labels.insert("app.kubernetes.io/managed-by".to_owned(), "leasehold".to_owned());
+    labels
+}

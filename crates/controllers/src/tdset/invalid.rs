@@ -1,0 +1,71 @@
+//! What is wrong with a spec that cannot be acted on. Pure.
+
+/// A spec that cannot be acted on. Nothing is changed until it changes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Invalid {
+    /// A time zone that the database does not know.
+    #[error("{name:?} is not an IANA time zone: write it like Europe/Berlin, or UTC")]
+    Zone {
+        /// The name given.
+        name: String,
+    },
+    /// An expression that is none of cron's.
+    #[error(
+        "cron expression {expression:?} cannot be used, {problem}: write minute, hour, day of month, month \
+         and day of week, as \"0 9 * * 1-5\""
+    )]
+    Cron {
+        /// The expression given.
+        expression: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A date that cannot be used.
+    #[error("the schedule has the date {text:?}: {why}")]
+    Date {
+        /// The date given.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Not exactly one workload.
+    #[error("spec has {count} of container, template and targetRef: give exactly one")]
+    Workloads {
+        /// How many it has.
+        count: usize,
+    },
+    /// A template that is none.
+    #[error("spec.template is not a Pod template: {why}")]
+    Template {
+        /// Why not.
+        why: String,
+    },
+    /// A Service for a workload whose Pods are not known.
+    #[error("spec.service is for the Pods that the TDSet makes: remove it, or spec.targetRef")]
+    Service,
+    /// A kind that the administrator does not list.
+    #[error(
+        "spec.targetRef may name {allowed}, not {kind} of {api_version}: name one of these, or ask the \
+         administrator of the manager to list the kind in controllers.tdset.targets"
+    )]
+    Kind {
+        /// The kind given.
+        kind: String,
+        /// Its group and version.
+        api_version: String,
+        /// What it may be.
+        allowed: String,
+    },
+}
+
+impl Invalid {
+    /// The reason of the condition.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Zone { .. } => "InvalidTimeZone",
+            Self::Cron { .. } | Self::Date { .. } => "InvalidSchedule",
+            Self::Kind { .. } => "NotPermitted",
+            Self::Workloads { .. } | Self::Template { .. } | Self::Service => "Invalid",
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Reads and writes the scale of workloads, and the floor of autoscalers. Shell.
+//!
+//! Each write carries the version that its plan was made from: what changed meanwhile is a conflict, and is
+//! planned anew.
+
+use k8s_openapi::api::autoscaling::v1::Scale;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use kube::core::DynamicObject;
+use sdk::Context;
+use sdk::refusal::is_gone;
+use serde_json::json;
+
+use super::api::TDSet;
+use super::target::Target;
+
+/// The scale of the target; `None` if it does not exist or has none.
+pub(super) async fn read_scale(
+    ctx: &Context,
+    set: &TDSet,
+    target: &Target,
+) -> Result<Option<Scale>, kube::Error> {
+    match api(ctx, set, target).get_scale(&target.name).await {
+        Err(error) if is_gone(&error) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// Gives the target this many replicas.
+pub(super) async fn write_scale(
+    ctx: &Context,
+    set: &TDSet,
+    target: &Target,
+    seen: &Scale,
+    replicas: i32,
+) -> Result<Scale, kube::Error> {
+    let version = &seen.metadata.resource_version;
+    let patch = json!({
+        "metadata": {"resourceVersion": version}, "spec": {"replicas": replicas},
+    });
+    api(ctx, set, target).patch_scale(&target.name, &params(ctx), &Patch::Merge(patch)).await
+}
+
+/// Gives the autoscaler this floor.
+pub(super) async fn raise_floor(
+    ctx: &Context,
+    autoscaler: &HorizontalPodAutoscaler,
+    floor: i32,
+) -> Result<(), kube::Error> {
+    let namespace = autoscaler.namespace().unwrap_or_default();
+    let autoscalers = Api::<HorizontalPodAutoscaler>::namespaced(ctx.client(), &namespace);
+    let version = &autoscaler.metadata.resource_version;
+    let patch = json!({
+        "metadata": {"resourceVersion": version}, "spec": {"minReplicas": floor},
+    });
+    let name = autoscaler.name_any();
+    autoscalers.patch(&name, &params(ctx), &Patch::Merge(patch)).await.map(drop)
+}
+
+fn api(ctx: &Context, set: &TDSet, target: &Target) -> Api<DynamicObject> {
+    let namespace = set.namespace().unwrap_or_default();
+    Api::namespaced_with(ctx.client(), &namespace, &target.kind.api_resource())
+}
+
+fn params(ctx: &Context) -> PatchParams {
+    PatchParams { field_manager: Some(ctx.field_manager().into()), ..PatchParams::default() }
+}

@@ -1,0 +1,474 @@
+//! Seeds of trouble: what goes wrong in the first week with workloads of others, autoscalers and schedules.
+//! Each row is a story of its own in a world of its own.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use apiserver::faults::{Fault, Request};
+use controllers::TDSet;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Resource, ResourceExt};
+use leasehold::testing::{ApiError, Reason, TestEnv};
+use serde_json::{Value, json};
+
+use super::super::crash::at_every_write;
+use super::super::{quiet, reasons};
+use super::{
+    NAME, NAMESPACE, condition, deployments, example, merge, replicas, sets, start, world,
+};
+
+type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
+
+const STORIES: &[(&str, Story)] = &[
+    ("a StatefulSet exists already", || Box::pin(target())),
+    ("a target comes late", || Box::pin(late_target())),
+    ("a kind is listed, another is not", || Box::pin(listed_kind())),
+    ("an autoscaler scales the Deployment too", || Box::pin(autoscaler())),
+    ("an autoscaler is at 0", || Box::pin(at_zero())),
+    ("the manager has the rights of an earlier version", || Box::pin(fewer_rights())),
+    ("two TDSets name one workload", || Box::pin(rivals())),
+    ("the users' example leaves an hour open", || Box::pin(gap())),
+    ("people take over for a while", || Box::pin(suspended())),
+    ("an earlier operator made the Deployment", || Box::pin(earlier_operator())),
+    ("an earlier operator left the Deployment alone", || Box::pin(left_alone())),
+    ("a holiday comes", || Box::pin(holiday())),
+    ("a spec cannot be used", || Box::pin(invalid())),
+    ("lists are too long", || Box::pin(too_long())),
+];
+
+const MORNING: &str = "2026-11-21T10:00:00Z";
+const LATE: &str = "2026-11-21T16:59:00Z";
+
+#[tokio::test(start_paused = true)]
+async fn seeds_of_trouble() {
+    for (name, story) in STORIES {
+        println!("{name}");
+        story().await;
+    }
+}
+
+/// The example's windows for another workload.
+fn spec(more: Value) -> Value {
+    let example: TDSet = serde_saphyr::from_str(example()).unwrap();
+    let mut spec = json!({
+        "schedulingConfig": example.spec.scheduling_config, "defaultReplica": 3,
+    });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec
+}
+
+async fn make(env: &TestEnv, name: &str, spec: Value) -> TDSet {
+    let set = TDSet::new(name, serde_json::from_value(spec).unwrap());
+    sets(env).create(&PostParams::default(), &set).await.unwrap()
+}
+
+fn to(kind: &str, name: &str) -> Value {
+    json!({"targetRef": {"apiVersion": "apps/v1", "kind": kind, "name": name}})
+}
+
+/// Waits until a condition of a TDSet has this status and reason, and returns its message.
+async fn says(env: &TestEnv, name: &str, type_: &str, status: &str, reason: &str) -> String {
+    let of = |set: &TDSet| {
+        let mut conditions = set.status.iter().flat_map(|status| status.conditions.clone());
+        conditions.find(|found| {
+            (&*found.type_, &*found.status, &*found.reason) == (type_, status, reason)
+        })
+    };
+    let set = env.until_object(&sets(env), name, |set| of(set).is_some()).await;
+    of(&set).unwrap().message
+}
+
+async fn stateful_set(env: &TestEnv) -> Api<StatefulSet> {
+    let api: Api<StatefulSet> = env.api(NAMESPACE);
+    let object = serde_json::from_value(json!({
+        "metadata": {"name": "db"},
+        "spec": {
+            "replicas": 1, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
+            "template": {
+                "metadata": {"labels": {"app": "db"}},
+                "spec": {"containers": [{"name": "db", "image": "db"}]},
+            },
+        },
+    }))
+    .unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+    api
+}
+
+async fn has(env: &TestEnv, api: &Api<StatefulSet>, expect: i32) {
+    env.until_object(api, "db", |found| found.spec.replicas == Some(expect)).await;
+}
+
+async fn scale<K>(api: &Api<K>, name: &str, replicas: i32)
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn scaler(env: &TestEnv, kind: &str, name: &str) -> Api<HorizontalPodAutoscaler> {
+    let api: Api<HorizontalPodAutoscaler> = env.api(NAMESPACE);
+    let object = serde_json::from_value(json!({
+        "metadata": {"name": "by-load"},
+        "spec": {
+            "minReplicas": 1, "maxReplicas": 8,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": kind, "name": name},
+        },
+    }))
+    .unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+    api
+}
+
+async fn floor(env: &TestEnv, api: &Api<HorizontalPodAutoscaler>, expect: i32) {
+    env.until_object(api, "by-load", |found| found.spec.min_replicas == Some(expect)).await;
+}
+
+async fn target() {
+    let env = world(LATE).await;
+    let api = stateful_set(&env).await;
+    make(&env, "hours", spec(to("StatefulSet", "db"))).await;
+    has(&env, &api, 5).await;
+    says(&env, "hours", "Ready", "True", "ReplicasAvailable").await;
+    let status = sets(&env).get("hours").await.unwrap().status.unwrap();
+    assert_eq!(status.target.as_deref(), Some("StatefulSet/db"));
+    assert_eq!((status.current_replicas, status.next_replicas), (5, Some(3)));
+    scale(&api, "db", 9).await;
+    has(&env, &api, 5).await;
+    has(&env, &api, 3).await;
+    assert_eq!(env.now().to_string()[..16], *"2026-11-21T17:00");
+    assert_eq!(reasons(&env, NAMESPACE).await, ["ScaleRestored", "Scaled", "Scaled"]);
+    says(&env, "hours", "Ready", "True", "ReplicasAvailable").await;
+    quiet(&env, Duration::from_secs(600)).await;
+    // It stays, as it is, and nothing else was made.
+    sets(&env).delete("hours", &DeleteParams::default()).await.unwrap();
+    env.until_gone(&sets(&env), "hours").await;
+    env.pass(Duration::from_secs(60)).await;
+    has(&env, &api, 3).await;
+    assert!(deployments(&env).list(&Default::default()).await.unwrap().items.is_empty());
+}
+
+async fn late_target() {
+    let env = world(MORNING).await;
+    make(&env, "hours", spec(to("StatefulSet", "db"))).await;
+    let told = says(&env, "hours", "Ready", "False", "TargetMissing").await;
+    assert!(told.contains("StatefulSet/db of spec.targetRef does not exist"), "{told}");
+    let since = env.now();
+    let api = stateful_set(&env).await;
+    has(&env, &api, 5).await;
+    assert!(env.now().duration_since(since).as_secs() < 10, "nothing polls");
+}
+
+fn widgets() -> CustomResourceDefinition {
+    let number = json!({"type": "integer"});
+    let part = |field: &str| json!({"type": "object", "properties": {field: number}});
+    serde_json::from_value(json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties":
+                    {"spec": part("size"), "status": part("size")}}},
+                "subresources": {"scale": {
+                    "specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size",
+                }},
+            }],
+        },
+    }))
+    .unwrap()
+}
+
+async fn listed_kind() {
+    let crds = controllers::crds().into_iter().chain([widgets()]);
+    let builder = TestEnv::builder().at(MORNING).crds(crds.collect::<Vec<_>>());
+    let mut env = builder.namespace(NAMESPACE).start().await;
+    let listed = json!({"targets": [
+        {"group": "example.com", "version": "v1", "kind": "Widget", "plural": "widgets"},
+    ]});
+    env.run((controllers::get("tdset").unwrap().build)(2, &listed));
+    let kind = ApiResource {
+        group: "example.com".into(),
+        version: "v1".into(),
+        api_version: "example.com/v1".into(),
+        kind: "Widget".into(),
+        plural: "widgets".into(),
+    };
+    let widgets = Api::<DynamicObject>::namespaced_with(env.client(), NAMESPACE, &kind);
+    let widget = DynamicObject::new("w", &kind).data(json!({"spec": {"size": 1}}));
+    widgets.create(&PostParams::default(), &widget).await.unwrap();
+    let to_widget =
+        json!({"targetRef": {"apiVersion": "example.com/v1", "kind": "Widget", "name": "w"}});
+    make(&env, "hours", spec(to_widget)).await;
+    env.until("the Widget to be scaled", async || {
+        (widgets.get("w").await.ok()?.data["spec"]["size"] == 5).then_some(())
+    })
+    .await;
+    make(&env, "others", spec(to("DaemonSet", "d"))).await;
+    let told = says(&env, "others", "Ready", "False", "NotPermitted").await;
+    assert!(told.contains("Widget of example.com, not DaemonSet of apps/v1"), "{told}");
+}
+
+async fn autoscaler() {
+    let env = world(LATE).await;
+    env.apply(example()).await;
+    replicas(&env, 5).await;
+    let api = scaler(&env, "Deployment", NAME).await;
+    floor(&env, &api, 5).await;
+    condition(&env, "True", "ReplicasAvailable").await;
+    let status = sets(&env).get(NAME).await.unwrap().status.unwrap();
+    assert_eq!(status.autoscaler.as_deref(), Some("by-load"));
+    // The load asks for more, and the schedule leaves it.
+    scale(&deployments(&env), NAME, 8).await;
+    floor(&env, &api, 3).await;
+    env.pass(Duration::from_secs(600)).await;
+    replicas(&env, 8).await;
+    condition(&env, "True", "ReplicasAvailable").await;
+    quiet(&env, Duration::from_secs(600)).await;
+    // Without it the schedule has its way again.
+    api.delete("by-load", &DeleteParams::default()).await.unwrap();
+    replicas(&env, 3).await;
+    assert_eq!(
+        reasons(&env, NAMESPACE).await,
+        ["Created", "FloorSet", "FloorSet", "ScaleRestored"]
+    );
+}
+
+async fn at_zero() {
+    let env = world("2026-11-21T10:59:00Z").await;
+    let api = stateful_set(&env).await;
+    let floors = scaler(&env, "StatefulSet", "db").await;
+    let mut night = spec(to("StatefulSet", "db"));
+    night["schedulingConfig"] = json!([{"startTime": 9, "endTime": 11, "replica": 0}]);
+    make(&env, "hours", night).await;
+    has(&env, &api, 0).await;
+    // More than the autoscaler allows is as much as it allows.
+    merge_named(&sets(&env), "hours", json!({"spec": {"defaultReplica": 12}})).await;
+    has(&env, &api, 8).await;
+    floor(&env, &floors, 8).await;
+    assert_eq!(env.now().to_string()[..16], *"2026-11-21T11:00");
+}
+
+async fn merge_named(api: &Api<TDSet>, name: &str, patch: Value) {
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+async fn fewer_rights() {
+    let env = TestEnv::builder().at(MORNING).crds(controllers::crds()).namespace(NAMESPACE);
+    let mut env = env.start().await;
+    env.set_faults(|request: &Request| match &*request.resource {
+        "horizontalpodautoscalers" | "statefulsets" => {
+            Fault::Error(ApiError::new(Reason::Forbidden, "not yours"))
+        }
+        _ => Fault::None,
+    });
+    start(&mut env);
+    env.apply(example()).await;
+    condition(&env, "True", "ReplicasAvailable").await;
+    make(&env, "hours", spec(to("StatefulSet", "db"))).await;
+    let told = says(&env, "hours", "Ready", "False", "Rejected").await;
+    assert!(told.contains("the server refused StatefulSet/db: not yours"), "{told}");
+}
+
+async fn rivals() {
+    let env = world(MORNING).await;
+    let api = stateful_set(&env).await;
+    make(&env, "first", spec(to("StatefulSet", "db"))).await;
+    has(&env, &api, 5).await;
+    let mut other = spec(to("StatefulSet", "db"));
+    other["schedulingConfig"] = json!([]);
+    env.pass(Duration::from_secs(2)).await;
+    make(&env, "second", other).await;
+    let told = says(&env, "second", "Ready", "False", "Conflict").await;
+    assert!(told.contains("TDSet first scales StatefulSet/db already"), "{told}");
+    quiet(&env, Duration::from_secs(600)).await;
+    sets(&env).delete("first", &DeleteParams::default()).await.unwrap();
+    has(&env, &api, 3).await;
+    // Whoever makes a workload scales it.
+    env.apply(example()).await;
+    condition(&env, "True", "ReplicasAvailable").await;
+    make(&env, "guest", spec(to("Deployment", NAME))).await;
+    says(&env, "guest", "Ready", "False", "Conflict").await;
+}
+
+async fn gap() {
+    let env = world(MORNING).await;
+    env.apply(example()).await;
+    let told = says(&env, NAME, "ScheduleComplete", "False", "Gaps").await;
+    assert_eq!(told, "no window holds 00:00-01:00: defaultReplica, 3, is for it");
+    condition(&env, "True", "ReplicasAvailable").await;
+    let set = sets(&env).get(NAME).await.unwrap();
+    let mut windows = set.spec.scheduling_config.clone();
+    windows[2].end_time = 2;
+    merge(&sets(&env), json!({"spec": {"schedulingConfig": windows}})).await;
+    let told = says(&env, NAME, "ScheduleComplete", "False", "Overlaps").await;
+    assert_eq!(told, "several windows hold 01:00-02:00: the first decides");
+    windows[2].end_time = 1;
+    merge(&sets(&env), json!({"spec": {"schedulingConfig": windows}})).await;
+    says(&env, NAME, "ScheduleComplete", "True", "Complete").await;
+}
+
+async fn suspended() {
+    let env = world(LATE).await;
+    env.apply(example()).await;
+    condition(&env, "True", "ReplicasAvailable").await;
+    merge(&sets(&env), json!({"spec": {"suspend": true}})).await;
+    env.until_object(&sets(&env), NAME, |set| {
+        let status = set.status.as_ref();
+        status.and_then(|status| status.active_window.as_deref()) == Some("suspended")
+    })
+    .await;
+    scale(&deployments(&env), NAME, 9).await;
+    env.pass(Duration::from_secs(600)).await;
+    replicas(&env, 9).await;
+    condition(&env, "True", "ReplicasAvailable").await;
+    merge(&sets(&env), json!({"spec": {"suspend": false}})).await;
+    replicas(&env, 3).await;
+}
+
+/// A Deployment with another selector and another name of the container.
+fn old(owner: Option<&TDSet>) -> Deployment {
+    let mut deployment: Deployment = serde_json::from_value(json!({
+        "metadata": {"name": NAME},
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"app": NAME}},
+            "template": {
+                "metadata": {"labels": {"app": NAME}},
+                "spec": {"containers": [{
+                    "name": NAME, "image": "crccheck/hello-world",
+                    "ports": [{"containerPort": 8000}],
+                }]},
+            },
+        },
+    }))
+    .unwrap();
+    let owner = owner.and_then(|set| set.controller_owner_ref(&()));
+    deployment.metadata.owner_references = owner.map(|owner| vec![owner]);
+    deployment
+}
+
+async fn taken_over(env: &TestEnv) {
+    condition(env, "True", "ReplicasAvailable").await;
+    let found = replicas(env, 5).await;
+    assert_eq!(found.spec.selector.match_labels.unwrap(), [("app".into(), NAME.into())].into());
+    let containers = found.spec.template.spec.unwrap().containers;
+    assert_eq!((containers.len(), &*containers[0].name), (1, NAME));
+    assert_eq!(found.metadata.owner_references.unwrap().len(), 1);
+    quiet(env, Duration::from_secs(600)).await;
+}
+
+async fn earlier_operator() {
+    let builder = TestEnv::builder().at(MORNING).crds(controllers::crds()).namespace(NAMESPACE);
+    let mut env = builder.start().await;
+    env.apply(example()).await;
+    let set = sets(&env).get(NAME).await.unwrap();
+    deployments(&env).create(&PostParams::default(), &old(Some(&set))).await.unwrap();
+    start(&mut env);
+    taken_over(&env).await;
+}
+
+async fn left_alone() {
+    let env = world(MORNING).await;
+    let made = deployments(&env).create(&PostParams::default(), &old(None)).await.unwrap();
+    env.apply(example()).await;
+    let set = condition(&env, "False", "Conflict").await;
+    let told = set.status.unwrap().conditions.into_iter().find(|found| found.type_ == "Ready");
+    assert!(told.unwrap().message.contains("set spec.adopt to take it over"));
+    merge(&sets(&env), json!({"spec": {"adopt": true}})).await;
+    taken_over(&env).await;
+    assert_eq!(deployments(&env).get(NAME).await.unwrap().uid(), made.uid());
+}
+
+async fn holiday() {
+    let env = world("2026-12-23T23:59:00Z").await;
+    env.apply(example()).await;
+    merge(&sets(&env), json!({"spec": {"exceptions": [{"from": "12-24", "replica": 0}]}})).await;
+    let set = env
+        .until_object(&sets(&env), NAME, |set| {
+            set.status.as_ref().is_some_and(|status| status.next_replicas == Some(0))
+        })
+        .await;
+    let next = set.status.unwrap().next_change().unwrap();
+    assert_eq!(next.to_string(), "2026-12-24T00:00:00Z");
+    replicas(&env, 0).await;
+    env.pass(Duration::from_secs(12 * 3_600)).await;
+    let status = sets(&env).get(NAME).await.unwrap().status.unwrap();
+    assert_eq!(status.active_window.as_deref(), Some("exception 12-24"));
+    replicas(&env, 0).await;
+}
+
+/// The embedded server has no CEL, so the plan refuses what a real server would refuse.
+async fn invalid() {
+    let env = world(MORNING).await;
+    let both = json!({"container": {"image": "i", "port": 80}, "targetRef": {"kind": "StatefulSet", "name": "db"}});
+    for (name, more, reason, words) in [
+        ("none", json!({}), "Invalid", "spec has 0 of container, template and targetRef"),
+        ("both", both, "Invalid", "spec has 2 of"),
+        (
+            "template",
+            json!({"template": {"spec": {"containres": [{"name": "web"}]}}}),
+            "Invalid",
+            "a field that no Pod template has",
+        ),
+        (
+            "cron",
+            json!({"container": {"image": "i", "port": 80},
+                "cron": [{"start": "0 25 * * *", "end": "0 9 * * *", "replica": 1}]}),
+            "InvalidSchedule",
+            "0 25 * * *",
+        ),
+    ] {
+        make(&env, name, spec(more)).await;
+        let told = says(&env, name, "Ready", "False", reason).await;
+        assert!(told.contains(words), "{told}");
+    }
+    quiet(&env, Duration::from_secs(600)).await;
+    assert!(deployments(&env).list(&Default::default()).await.unwrap().items.is_empty());
+}
+
+async fn too_long() {
+    let env = world(MORNING).await;
+    let cron = json!({"start": "0 8 * * *", "end": "0 9 * * *", "replica": 1});
+    for (list, item, most) in [
+        ("cron", cron, 16),
+        ("exceptions", json!({"from": "12-24"}), 200),
+        ("schedulingConfig", json!({"startTime": 1, "endTime": 2, "replica": 1}), 96),
+    ] {
+        for (length, accepted) in [(most, true), (most + 1, false)] {
+            let mut spec = json!({"container": {"image": "i", "port": 80}});
+            spec[list] = vec![item.clone(); length].into();
+            let name = format!("{}-{length}", list.to_lowercase());
+            let set = TDSet::new(&name, serde_json::from_value(spec).unwrap());
+            let made = sets(&env).create(&PostParams::default(), &set).await;
+            assert_eq!(made.is_ok(), accepted, "{length} of {list}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_to_a_workload_of_others_ends_alike() {
+    let writes = at_every_write(async |crash| {
+        let builder = TestEnv::builder().at(MORNING).crds(controllers::crds());
+        let mut env = builder.namespace(NAMESPACE).start().await;
+        let api = stateful_set(&env).await;
+        scale(&api, "db", 0).await;
+        let floors = scaler(&env, "StatefulSet", "db").await;
+        make(&env, "hours", spec(to("StatefulSet", "db"))).await;
+        crash.watch(&env);
+        let controllers = || controllers::build("tdset", 2);
+        crash
+            .survived(&mut env, controllers, async |env| {
+                says(env, "hours", "Ready", "True", "ReplicasAvailable").await;
+            })
+            .await;
+        has(&env, &api, 5).await;
+        floor(&env, &floors, 5).await;
+    })
+    .await;
+    assert!(writes >= 4, "the scale, the floor, an Event, the status: {writes}");
+}
