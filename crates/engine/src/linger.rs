@@ -22,9 +22,16 @@ const BACK: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(crate) struct Lingering {
     /// As the controllers had them, shard by shard.
-    kept: Vec<(Arc<[ScopeGuard]>, Vec<Arc<Informer>>)>,
+    kept: Vec<Kept>,
     /// Until when they are kept, and whether the member has shards again.
     until: Option<(Moment, bool)>,
+}
+
+/// What a controller had cached for a shard.
+#[derive(Debug)]
+struct Kept {
+    _scopes: Arc<[ScopeGuard]>,
+    informers: Vec<Arc<Informer>>,
 }
 
 impl Lingering {
@@ -32,8 +39,10 @@ impl Lingering {
     pub(crate) fn keep(&mut self, ended: Vec<Arc<Assignment>>, member: &MemberId, now: Moment) {
         let lost = ended.iter().filter(|ended| ended.member != *member);
         let before = self.kept.len();
-        self.kept
-            .extend(lost.map(|lost| (Arc::clone(&lost.scopes), lost.context.informers.clone())));
+        self.kept.extend(lost.map(|lost| Kept {
+            _scopes: Arc::clone(&lost.scopes),
+            informers: lost.context.informers.clone(),
+        }));
         if self.kept.len() > before {
             self.until = Some((now + OUTAGE, false));
         }
@@ -55,7 +64,8 @@ impl Lingering {
         if self.until.is_some_and(|(until, _)| until <= now) {
             *self = Self::default();
         }
-        self.kept.retain(|(_, informers)| informers.iter().all(|i| is_engaged(&i.state().target)));
+        let is_here = |informer: &Arc<Informer>| is_engaged(&informer.state().target);
+        self.kept.retain(|kept| kept.informers.iter().all(is_here));
     }
 
     /// Waits until its time is over.

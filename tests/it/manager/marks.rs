@@ -129,7 +129,7 @@ async fn a_second_fleet_refuses_a_cluster_and_takes_it_when_people_take_the_firs
     .await;
     let before = first.reconciles();
     // A member that loses a cluster does not know which others still work there: its fleet's mark stays.
-    assert_eq!(marks(&east).await.into_keys().collect::<Vec<_>>(), [one.clone()]);
+    assert_eq!(marks(&east).await.into_keys().collect::<Vec<_>>(), [one.as_str()]);
     assert_eq!(second.reconciles(), 0);
     // What the reason says to do.
     let leases: Api<Lease> = Api::namespaced(east.client(), "kube-public");
