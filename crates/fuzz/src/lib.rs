@@ -2,14 +2,16 @@
 //! them: [`fuzz!`]. Only tests use it.
 //!
 //! A property stands beside the code that it attacks, in a test named `fuzz::…`, and its seeds are in the folder
-//! `seeds` of that crate, one folder for each. bolero chooses the edits at random, and shortens an input
-//! that breaks a property. Such an input becomes a seed.
+//! `seeds` of that crate, one folder for each. An ordinary run tries the same edits each time. If
+//! `BOLERO_RANDOM_TEST_TIME_MS` says for how long, bolero chooses others at random, and shortens an input that breaks
+//! a property. Such an input becomes a seed.
 
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
 pub use bolero;
+use bolero::generator::bolero_generator::driver::{ByteSliceDriver, Options};
 use bolero::{Driver, ValueGenerator};
 
 /// The longest input, in bytes. Whatever reads more is bounded elsewhere.
@@ -18,6 +20,10 @@ const MAX_BYTES: usize = 64 << 10;
 const MAX_EDITS: usize = 6;
 /// How often a part may be repeated at once: enough to go deep.
 const MAX_REPEATS: usize = 300;
+/// The inputs that an ordinary run makes of the seeds.
+const ROUNDS: u64 = 2_000;
+/// How many random bytes choose the edits of one input.
+const CHOICES: usize = 256;
 /// Pieces with which texts often go wrong.
 const PIECES: [&[u8]; 24] = [
     b"\"",
@@ -62,6 +68,25 @@ impl AsRef<[u8]> for Input {
     }
 }
 
+/// An input that is printed if the property does not hold of it.
+#[derive(Debug)]
+pub struct Shown<'a>(pub &'a Input);
+
+impl Shown<'_> {
+    /// Tries a property.
+    pub fn judge(self, holds: fn(&[u8])) {
+        holds(&self.0.0);
+    }
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{:?}", self.0);
+        }
+    }
+}
+
 /// The seeds of one property, and what edits make of them.
 #[derive(Debug)]
 pub struct Mutants {
@@ -88,6 +113,16 @@ impl Mutants {
     /// The seeds as they are, with their files.
     pub fn seeds(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.seeds.iter().map(|(file, seed)| (file.as_str(), seed.as_slice()))
+    }
+
+    /// What the edits of an ordinary run make of them, the same each time.
+    pub fn edited(&self) -> impl Iterator<Item = Input> {
+        (0..ROUNDS).filter_map(|round| {
+            let mut choices = [0; CHOICES];
+            fastrand::Rng::with_seed(round).fill(&mut choices);
+            let mut driver = ByteSliceDriver::new(&choices, &Options::default());
+            self.generate(&mut driver)
+        })
     }
 
     fn seed<D: Driver>(&self, driver: &mut D) -> Option<&[u8]> {
@@ -146,8 +181,8 @@ fn below<D: Driver>(driver: &mut D, most: usize) -> Option<usize> {
 }
 
 /// Tries a property on the seeds in the folder `seeds/<name>` of the crate, and on what edits make of
-/// them: for a second, or for as long as `BOLERO_RANDOM_TEST_TIME_MS` says. The property takes bytes, and panics on those
-/// of which it does not hold. To be called in a test of that name.
+/// them: the same ones each time, or others for as long as `BOLERO_RANDOM_TEST_TIME_MS` says. The property takes
+/// bytes, and panics on those of which it does not hold. To be called in a test of that name.
 #[macro_export]
 macro_rules! fuzz {
     ($name:literal, $holds:expr) => {{
@@ -159,18 +194,22 @@ macro_rules! fuzz {
             println!("{file}");
             holds(seed);
         }
-        $crate::bolero::check!()
-            .with_generator(mutants)
-            .for_each(|input: &$crate::Input| holds(input.as_ref()));
+        if ::std::env::var_os("BOLERO_RANDOM_TEST_TIME_MS").is_some() {
+            $crate::bolero::check!()
+                .with_generator(mutants)
+                .for_each(|input: &$crate::Input| holds(input.as_ref()));
+        } else {
+            mutants.edited().for_each(|input| $crate::Shown(&input).judge(holds));
+        }
     }};
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    #[should_panic(expected = "test failed")]
+    #[should_panic(expected = "an edit")]
     fn a_property_that_edits_break_is_found() {
-        fuzz!("words", |input| assert!(!input.contains(&b'"')));
+        fuzz!("words", |input| assert!(!input.contains(&b'"'), "an edit"));
     }
 
     #[test]

@@ -105,6 +105,10 @@ fn checked(requirement: Expression) -> Result<Expression, &'static str> {
         Expression::Equal(key, value) | Expression::NotEqual(key, value) => (key, vec![value]),
         Expression::Exists(key) | Expression::DoesNotExist(key) => (key, Vec::new()),
     };
+    if matches!(&requirement, Expression::In(_, none) | Expression::NotIn(_, none) if none.is_empty())
+    {
+        return Err("In and NotIn have values");
+    }
     let is_written = label_key(key)? == *key;
     let all_written = values
         .into_iter()
