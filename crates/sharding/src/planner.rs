@@ -199,6 +199,21 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// The bounds in a fleet of so many shards and members: a two-hundredth of what a member has may be on the way
+    /// at once, and in the fleet four times as many. With the usual bounds alone, a member that joins a large fleet
+    /// would get its part in thousands of plans.
+    pub fn of_fleet(shards: usize, members: usize) -> Self {
+        let usual = Self::default();
+        let part = shards / members.max(1) / 200;
+        Self {
+            moves_per_member: usual.moves_per_member.max(part),
+            moves_in_fleet: usual.moves_in_fleet.max(4 * part),
+            ..usual
+        }
+    }
+}
+
 /// What to move now. Groups that are not in `groups` may be divided by object and share no kinds.
 pub fn plan(
     members: &BTreeMap<MemberId, PlanMember>,

@@ -205,10 +205,10 @@ impl Policies {
         terms
     }
 
-    /// The bounds of moves.
-    pub(crate) fn limits(&self) -> Limits {
+    /// The bounds of moves in a fleet of so many shards and members.
+    pub(crate) fn limits(&self, shards: usize, members: usize) -> Limits {
         let bound = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-        let mut limits = Limits::default();
+        let mut limits = Limits::of_fleet(shards, members);
         for moves in self.policies.iter().filter_map(|policy| policy.spec.moves.as_ref()) {
             limits.moves_per_member = moves.per_member.map_or(limits.moves_per_member, bound);
             limits.moves_in_fleet = moves.in_fleet.map_or(limits.moves_in_fleet, bound);

@@ -118,8 +118,15 @@ fn limits_of_moves_are_the_defaults_where_nothing_is_said() {
     };
     let policies = Policies::read(vec![record("a", moves(Some(1), None))]);
     let expect = Limits { moves_per_member: 1, ..Limits::default() };
-    assert_eq!(policies.limits(), expect);
-    assert_eq!(Policies::default().limits(), Limits::default());
+    assert_eq!(policies.limits(100, 3), expect);
+    assert_eq!(Policies::default().limits(100, 3), Limits::default());
+    // A large fleet may have more on the way, unless people say how many.
+    let of_large = |policies: &Policies| {
+        let Limits { moves_per_member, moves_in_fleet, .. } = policies.limits(200_000, 10);
+        (moves_per_member, moves_in_fleet)
+    };
+    assert_eq!(of_large(&Policies::default()), (100, 400));
+    assert_eq!(of_large(&policies), (1, 400));
 }
 
 #[test]

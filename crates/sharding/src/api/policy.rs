@@ -168,11 +168,11 @@ pub struct MemberRule {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MoveLimits {
-    /// From and to one member; 8 by default.
+    /// From and to one member; by default 8, or a two-hundredth of what a member has, if that is more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>", range(min = 0, max = 1000))]
     pub per_member: Option<u32>,
-    /// In the fleet; 64 by default.
+    /// In the fleet; by default 64, or four times a two-hundredth of what a member has, if that is more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>", range(min = 0, max = 10_000))]
     pub in_fleet: Option<u32>,

@@ -28,7 +28,7 @@ impl Coordinator {
         self.resting.prune(now);
         self.resting.follow(unserved(drafts, peers), now);
         let (shards, points) = self.weigh(view, drafts, peers, now);
-        let limits = view.policies.limits();
+        let limits = view.policies.limits(shards.len(), peers.roles.len());
         let proposal = planner::plan(&peers.roles, &peers.groups, &shards, &limits);
         for step in &proposal.moves {
             if waits_for_another(drafts, holders, step) {
