@@ -37,7 +37,7 @@ pub use clusters::ConfiguredClusters;
 pub(crate) use clusters::MAX_NAMED_BYTES;
 pub(crate) use clusters::{MAX_NAMED, that_fit};
 pub use container::MemberContainer;
-pub use loads::ClusterLoad;
+pub use loads::{ClusterLoad, RestLoad};
 pub use moved::{MoveCause, Moved, Moves};
 pub use path::{InvalidShardPath, ShardPath};
 pub use policy::{
@@ -239,6 +239,10 @@ pub struct MemberSpec {
     #[serde(default, skip_serializing_if = "Shared::is_empty")]
     #[schemars(with = "Vec<ClusterLoad>", length(max = 256))]
     pub cluster_loads: Shared<ClusterLoad>,
+    /// If `clusterLoads` has no room for all of them either: the sum of the others. Without it, a member with many
+    /// clusters would seem to be idle in most of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest_load: Option<RestLoad>,
     /// The clusters for which it has no client, those that do not answer it and those that lack a kind
     /// which one of its controllers needs, the first 64 of them.
     /// No decision depends on them: `leasehold status` shows what to repair.
@@ -410,9 +414,10 @@ impl MemberSpec {
 
     /// Whether they say the same but for the number of shards and the history of home.
     pub(crate) fn is_same_but_counts(&self, other: &Self) -> bool {
-        let Self { busy, loads, cluster_loads, down_clusters, .. } = self;
+        let Self { busy, loads, cluster_loads, rest_load, down_clusters, .. } = self;
         self.standing() == other.standing()
             && (*busy, loads, cluster_loads) == (other.busy, &other.loads, &other.cluster_loads)
+            && *rest_load == other.rest_load
             && *down_clusters == other.down_clusters
     }
 
@@ -424,7 +429,7 @@ impl MemberSpec {
             groups, group_details, acknowledged_drains, drain, named_clusters,
             clusters, container, succeeds,
             // The functions above say which of these they compare.
-            shards: _, busy: _, loads: _, cluster_loads: _, down_clusters: _, history: _,
+            shards: _, busy: _, loads: _, cluster_loads: _, rest_load: _, down_clusters: _, history: _,
         } = self;
         let process = (identity, state, capacity, protocol_version, oldest_protocol_version, zone);
         let work = (groups, group_details, acknowledged_drains, drain, named_clusters);
@@ -449,6 +454,7 @@ impl MemberSpec {
             busy: 0,
             loads: Shared::default(),
             cluster_loads: Shared::default(),
+            rest_load: None,
             down_clusters: Vec::new(),
             clusters: None,
             container: None,

@@ -13,7 +13,7 @@
 //!   minimum. A steady load is reported once, an idle fleet never.
 //! - A report has at most [`MAX_LOADS`] shards and [`MAX_LOAD_BYTES`], the highest loads first. A shard
 //!   in the report gives way only to one whose load is a fifth higher. If there are more, a part of these
-//!   bytes is for the sums of the others, by cluster.
+//!   bytes is for the sums of the others, by cluster, and what has no room there either is one sum.
 //! - A shard that is no longer measured is no longer reported.
 //! - A restart of the counters, a clock that jumps and a pause cost one sample and distort none.
 
@@ -24,7 +24,7 @@ use std::time::Duration;
 use model::{ClusterName, Moment, ShardId, Work};
 use serde::Serialize;
 
-use crate::api::{ClusterLoad, MAX_CLUSTER_LOADS, MAX_LOADS, ShardLoad, Shared};
+use crate::api::{ClusterLoad, MAX_CLUSTER_LOADS, MAX_LOADS, RestLoad, ShardLoad, Shared};
 
 /// The report changes at most once in this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -62,6 +62,8 @@ pub(crate) struct LoadReporter {
     reported: BTreeMap<ShardId, Rates>,
     /// The sums of the loads that are worth reporting and have no room, by cluster.
     sums: BTreeMap<ClusterName, Rates>,
+    /// The sum of those for which there is no room by cluster.
+    rest: Option<Rates>,
     /// What is reported, as it is written.
     written: (Shared<ShardLoad>, Shared<ClusterLoad>),
     reported_busy: u64,
@@ -78,6 +80,13 @@ struct Estimate {
     /// counts in full instead of rising from zero.
     sum: [f64; 4],
     weight: f64,
+}
+
+/// The loads worth reporting: by shard, by cluster, and all the others.
+struct Highest {
+    shards: BTreeMap<ShardId, Rates>,
+    sums: BTreeMap<ClusterName, Rates>,
+    rest: Option<Rates>,
 }
 
 impl LoadReporter {
@@ -118,6 +127,12 @@ impl LoadReporter {
         self.written.1.clone()
     }
 
+    /// The sum of what is in neither of them.
+    pub(crate) fn reported_rest(&self) -> Option<RestLoad> {
+        let [busy, events, cached, _] = self.rest?;
+        Some(RestLoad { busy: bounded(busy), events, cached })
+    }
+
     /// The work for all shards together to report, in milliseconds per second. Includes shards that
     /// are not reported by themselves.
     pub(crate) fn reported_busy(&self) -> u32 {
@@ -136,20 +151,18 @@ impl LoadReporter {
         let busy = rates.values().map(|[busy, ..]| busy).sum();
         let busy = reported_rates(Some([self.reported_busy, 0, 0, 0]), [busy, 0, 0, 0])
             .map_or(0, |[busy, ..]| busy);
-        let (next, sums) = self.highest(&rates);
-        if busy != self.reported_busy || next != self.reported || sums != self.sums {
+        let Highest { shards: next, sums, rest } = self.highest(&rates);
+        let is_same = next == self.reported && sums == self.sums && rest == self.rest;
+        if busy != self.reported_busy || !is_same {
             let loads = next.iter().map(|(shard, &rates)| load_of(shard, rates)).collect();
             self.written = (loads, sums.iter().map(|(name, &sum)| sum_of(name, sum)).collect());
-            (self.reported, self.sums) = (next, sums);
+            (self.reported, self.sums, self.rest) = (next, sums, rest);
             (self.reported_busy, self.reported_at) = (busy, Some(now));
         }
     }
 
     /// The loads worth reporting, and the sums of those that have no room.
-    fn highest(
-        &self,
-        rates: &BTreeMap<&ShardId, Rates>,
-    ) -> (BTreeMap<ShardId, Rates>, BTreeMap<ClusterName, Rates>) {
+    fn highest(&self, rates: &BTreeMap<&ShardId, Rates>) -> Highest {
         let mut worth: Vec<(&ShardId, Rates)> = rates
             .iter()
             .filter_map(|(&shard, &now)| {
@@ -166,17 +179,17 @@ impl LoadReporter {
         if fit < worth.len() {
             fit = that_fit(&sizes, MAX_LOADS, MAX_LOAD_BYTES - SUM_BYTES);
         }
-        let sums = self.sums(&worth[fit..]);
+        let (sums, rest) = self.sums(&worth[fit..]);
         worth.truncate(fit);
-        (worth.into_iter().map(|(shard, rates)| (shard.clone(), rates)).collect(), sums)
+        let shards = worth.into_iter().map(|(shard, rates)| (shard.clone(), rates)).collect();
+        Highest { shards, sums, rest }
     }
 
-    /// The sums of these loads by cluster, the highest first as far as there is room.
-    fn sums(&self, rest: &[(&ShardId, Rates)]) -> BTreeMap<ClusterName, Rates> {
+    /// The sums of these loads by cluster, the highest first as far as there is room, and the sum of the others.
+    fn sums(&self, loads: &[(&ShardId, Rates)]) -> (BTreeMap<ClusterName, Rates>, Option<Rates>) {
         let mut sums: BTreeMap<&ClusterName, Rates> = BTreeMap::new();
-        for (shard, rates) in rest {
-            let sum = sums.entry(&shard.cluster).or_default();
-            sum.iter_mut().zip(rates).for_each(|(sum, rate)| *sum = sum.saturating_add(*rate));
+        for (shard, rates) in loads {
+            add(sums.entry(&shard.cluster).or_default(), rates);
         }
         let mut sums: Vec<(&ClusterName, Rates)> = sums
             .into_iter()
@@ -186,8 +199,11 @@ impl LoadReporter {
             .collect();
         sums.sort_by_key(|&(name, rates)| (Reverse(cost(rates)), name));
         let sizes = sums.iter().map(|&(name, rates)| bytes_of(&sum_of(name, rates)));
-        sums.truncate(that_fit(&sizes.collect::<Vec<_>>(), MAX_CLUSTER_LOADS, SUM_BYTES));
-        sums.into_iter().map(|(name, rates)| (name.clone(), rates)).collect()
+        let fit = that_fit(&sizes.collect::<Vec<_>>(), MAX_CLUSTER_LOADS, SUM_BYTES);
+        let mut rest = Rates::default();
+        sums.drain(fit..).for_each(|(_, rates)| add(&mut rest, &rates));
+        let sums = sums.into_iter().map(|(name, rates)| (name.clone(), rates)).collect();
+        (sums, reported_rates(self.rest, rest))
     }
 }
 
@@ -238,6 +254,10 @@ fn rates_between(before: Work, after: Work, gap: Duration) -> [f64; 4] {
     let busy = after.busy.saturating_sub(before.busy).as_secs_f64();
     let heaviest = busy * f64::from(after.heaviest_permille.min(1_000));
     [busy * 1e3 / seconds, events * 1e3 / seconds, cached / 1024.0, heaviest / seconds]
+}
+
+fn add(sum: &mut Rates, rates: &Rates) {
+    sum.iter_mut().zip(rates).for_each(|(sum, rate)| *sum = sum.saturating_add(*rate));
 }
 
 fn load_of(shard: &ShardId, [busy, events, cached, heaviest]: Rates) -> ShardLoad {

@@ -165,6 +165,7 @@ impl Node {
             busy: self.load.reported_busy(),
             loads: self.load.reported(),
             cluster_loads: self.load.reported_sums(),
+            rest_load: self.load.reported_rest(),
             down_clusters: self.reported_down(),
             clusters: self.reach.said(),
             container: self.config.container.clone(),

@@ -6,18 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{ClusterName, MemberId, ShardId};
 
 use super::OwnedShard;
-use crate::api::{ClusterLoad, MemberSpec, ShardLoad};
+use crate::api::{ClusterLoad, MemberSpec, RestLoad, ShardLoad};
 
 /// What a member reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reported<'a> {
     shards: &'a [ShardLoad],
     clusters: &'a [ClusterLoad],
+    rest: Option<RestLoad>,
 }
 
 impl<'a> Reported<'a> {
     pub(crate) fn by(spec: &'a MemberSpec) -> Self {
-        Self { shards: &spec.loads, clusters: &spec.cluster_loads }
+        Self { shards: &spec.loads, clusters: &spec.cluster_loads, rest: spec.rest_load }
     }
 }
 
@@ -50,15 +51,25 @@ fn spread_of(by: &Reported<'_>, owned: &[&ShardId]) -> Vec<ShardLoad> {
     let mut loads = by.shards.to_vec();
     for sum in by.clusters {
         let shards = others.remove(&sum.cluster).unwrap_or_default();
-        let part = |of: u64| of / (shards.len() as u64).max(1);
-        let busy = u32::try_from(part(sum.busy.into())).unwrap_or(u32::MAX);
-        let (events, cached) = (part(sum.events), part(sum.cached));
-        loads.extend(shards.into_iter().map(|shard| {
-            let shard = shard.clone();
-            ShardLoad { shard, busy, heaviest: None, events, cached }
-        }));
+        let ClusterLoad { busy, events, cached, .. } = *sum;
+        loads.extend(parts(RestLoad { busy, events, cached }, &shards));
+    }
+    if let Some(rest) = by.rest {
+        let shards: Vec<&ShardId> = others.into_values().flatten().collect();
+        loads.extend(parts(rest, &shards));
     }
     loads
+}
+
+/// Equal parts of a sum.
+fn parts(sum: RestLoad, shards: &[&ShardId]) -> impl Iterator<Item = ShardLoad> {
+    let count = (shards.len() as u64).max(1);
+    let busy = u32::try_from(u64::from(sum.busy) / count).unwrap_or(u32::MAX);
+    let (events, cached) = (sum.events / count, sum.cached / count);
+    shards.iter().map(move |&shard| {
+        let shard = shard.clone();
+        ShardLoad { shard, busy, heaviest: None, events, cached }
+    })
 }
 
 #[cfg(test)]
@@ -66,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reported_in_sum_is_shared_by_the_other_shards_of_the_cluster() {
+    fn what_is_reported_in_sum_is_shared_by_the_other_shards() {
         let (a, b): (MemberId, MemberId) = ("a".parse().unwrap(), "b".parse().unwrap());
         let load = |shard: &str, busy| ShardLoad {
             shard: shard.parse().unwrap(),
@@ -86,17 +97,25 @@ mod tests {
             owner: Some(owner),
             can_report: true,
         };
-        let shards =
-            [own("c0/g/0/1", &a), own("c0/h/0/1", &a), own("c0/i/0/1", &a), own("c1/g/0/1", &b)];
+        let own_shards = ["c0/g/0/1", "c0/h/0/1", "c0/i/0/1", "c2/g/0/1", "c3/g/0/1"];
+        let mut shards = own_shards.map(|shard| own(shard, &a)).to_vec();
+        shards.push(own("c1/g/0/1", &b));
+        let rest = Some(RestLoad { busy: 14, events: 0, cached: 0 });
         let singles = [load("c0/g/0/1", 900)];
         // It holds no shard of the second cluster any more.
         let sums = [sum("c0", 60), sum("c1", 80)];
         let by = BTreeMap::from([
-            (&a, Reported { shards: &singles, clusters: &sums }),
-            (&b, Reported { shards: &[], clusters: &[] }),
+            (&a, Reported { shards: &singles, clusters: &sums, rest }),
+            (&b, Reported { shards: &[], clusters: &[], rest: None }),
         ]);
         let loads = spread(&by, &shards);
-        let expect = [load("c0/g/0/1", 900), load("c0/h/0/1", 30), load("c0/i/0/1", 30)];
+        let expect = [
+            load("c0/g/0/1", 900),
+            load("c0/h/0/1", 30),
+            load("c0/i/0/1", 30),
+            load("c2/g/0/1", 7),
+            load("c3/g/0/1", 7),
+        ];
         assert_eq!((&*loads[&a], &*loads[&b]), (&expect[..], &[][..]));
     }
 }
