@@ -1,5 +1,6 @@
 //! Integration tests, one binary. A module per subject:
 //!
+//! - `alerts`: each alert has a page and tests
 //! - `connections`: how many connections a cluster costs
 //! - `controllers`: the built-in controllers through the engine, over embedded API servers
 //! - `engine`: the engine against a server that misbehaves
@@ -12,6 +13,8 @@
 //! - `tidy`: the rules of the source tree
 //! - `writes`: the writes of a reconciler's context
 
+#[cfg(test)]
+mod alerts;
 #[cfg(test)]
 mod connections;
 #[cfg(test)]
