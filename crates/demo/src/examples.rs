@@ -148,12 +148,13 @@ pub(crate) const EXAMPLES: &[Example] = &[
             });
             vec![
                 json!({
-                    "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cloud"},
+                    "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cloud", "namespace": "kube-system"},
                     "stringData": {"token": TOKEN},
                 }),
                 json!({
                     "apiVersion": "v1", "kind": "ConfigMap",
-                    "metadata": {"name": "leasehold-tunnel"}, "data": defaults,
+                    "metadata": {"name": "leasehold-tunnel", "namespace": "kube-system"},
+                    "data": defaults,
                 }),
             ]
         },

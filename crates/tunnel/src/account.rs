@@ -37,17 +37,19 @@ pub(super) fn defaults_scope() -> Scope {
 pub(super) fn watching_defaults<K: Object>(controller: Controller<K>) -> Controller<K> {
     controller.watches_with::<ConfigMap>(defaults_scope(), |config_map, lookup| {
         let namespace = config_map.metadata.namespace.as_deref();
-        let everywhere = namespace.is_some_and(|name| SYSTEM_NAMESPACES.contains(&name));
-        let found = lookup.list::<K>(namespace.filter(|_| !everywhere), &Selector::all());
+        if !namespace.is_some_and(|name| SYSTEM_NAMESPACES.contains(&name)) {
+            return Vec::new();
+        }
+        let found = lookup.list::<K>(None, &Selector::all());
         let name = |found: &K| Some((found.meta().namespace.clone(), found.meta().name.clone()?));
         found.iter().filter_map(|found| name(found)).collect()
     })
 }
 
-/// The defaults that apply in a namespace.
-pub(super) fn defaults(ctx: &Context, namespace: &str) -> Result<Defaults, ReconcileError> {
+/// The administrator's defaults.
+pub(super) fn defaults(ctx: &Context) -> Result<Defaults, ReconcileError> {
     let config_maps = ctx.list::<ConfigMap>(None, &Selector::all())?;
-    Ok(Defaults::for_namespace(config_maps.iter().map(AsRef::as_ref), namespace))
+    Ok(Defaults::of_system(config_maps.iter().map(AsRef::as_ref)))
 }
 
 /// The account at a placement's provider, with the token that a Secret holds.
@@ -102,17 +104,19 @@ impl ProviderClient {
         Self { account, external }
     }
 
-    /// Every host with a tag, and the recorded one, which a list that lags may not show.
+    /// Every host with a tag, and the recorded one, which a list that lags may not show. What is recorded is
+    /// only an id, and may be that of a stranger's host: it counts if it has the Tunnel's tag.
     pub(super) async fn look(
         &self,
         tag: Tag,
         recorded: Option<&str>,
     ) -> Result<Vec<Host>, ExternalError<Failure>> {
-        let list = self.account.provider.list_by_tag(tag);
+        let list = self.account.provider.list_by_tag(tag.clone());
         let mut hosts = self.external.read("ListHosts", list).await?;
         if let Some(id) = recorded.filter(|id| hosts.iter().all(|host| host.id != **id)) {
             let get = self.account.provider.get(id.to_owned());
-            hosts.extend(self.external.read("GetHost", get).await?);
+            let found = self.external.read("GetHost", get).await?;
+            hosts.extend(found.filter(|host| host.tunnel.as_ref() == Some(&tag.value)));
         }
         Ok(hosts)
     }

@@ -54,7 +54,7 @@ pub struct TunnelSpec {
     /// The provider's name of the host's region, such as `fra1` or `fsn1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// The provider's name of the host's size, such as `s-1vcpu-512mb-10gb` or `cx22`.
+    /// The provider's name of the host's size, such as `s-1vcpu-512mb-10gb` or `cx23`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
     /// The Secret with the provider's token, in the Tunnel's namespace. Without it the token is the

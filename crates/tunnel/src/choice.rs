@@ -1,9 +1,9 @@
 //! Which provider creates a Service's host, and where: from the Service's annotations, then from the
-//! ConfigMap of defaults. Pure.
+//! administrator's ConfigMap of defaults. Pure.
 //!
-//! A token is never sent where its owner did not mean it to go. A token in the Tunnel's own namespace
-//! may be used with any provider. The token of the defaults, which may be in a namespace of the
-//! administrator, is used only with the provider and the endpoint that the same ConfigMap names.
+//! Who writes Services and Tunnels chooses only from what the administrator's ConfigMap, in a system namespace,
+//! allows: no other endpoint gets a token, no other Secret is read, and no other size is paid for. The token of
+//! the defaults is used only with the provider and the endpoint that the same ConfigMap names.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const ANNOTATION: &str = "leasehold.dev/tunnel-";
 const PROVIDERS: &[(&str, &str, &str)] = &[
     // The smallest, as of 2026: enough for a relay.
     ("digitalocean", "fra1", "s-1vcpu-512mb-10gb"),
-    ("hetzner", "fsn1", "cx22"),
+    ("hetzner", "fsn1", "cx23"),
     ("local", "here", "process"),
 ];
 
@@ -46,7 +46,7 @@ pub(super) enum InvalidTunnel {
     /// No provider is named.
     #[error(
         "no provider is named: set annotation leasehold.dev/tunnel-provider on Service \
-         {service}, or provider in ConfigMap leasehold-tunnel of this namespace, leasehold-system or \
+         {service}, or provider in ConfigMap leasehold-tunnel of namespace leasehold-system or \
          kube-system, to digitalocean or hetzner"
     )]
     NoProvider {
@@ -75,15 +75,27 @@ pub(super) enum InvalidTunnel {
     },
     /// No token for this provider.
     #[error(
-        "no token for provider {provider} at {endpoint}: name a Secret of this namespace in annotation \
-         leasehold.dev/tunnel-token-secret, or tokenSecret in a ConfigMap leasehold-tunnel that names \
-         the same provider and endpoint"
+        "no token for provider {provider} at {endpoint}: name tokenSecret in a ConfigMap leasehold-tunnel of \
+         namespace leasehold-system or kube-system that names the same provider and endpoint"
     )]
     NoToken {
         /// The provider.
         provider: String,
         /// Its address.
         endpoint: String,
+    },
+    /// The administrator does not allow it.
+    #[error(
+        "{what} {value:?} is not allowed: leave it out, or have it named as {key} in ConfigMap leasehold-tunnel \
+         of namespace leasehold-system or kube-system"
+    )]
+    NotPermitted {
+        /// The field.
+        what: &'static str,
+        /// What it asks for.
+        value: String,
+        /// The key of the ConfigMap that would allow it.
+        key: &'static str,
     },
 }
 
@@ -96,6 +108,7 @@ impl InvalidTunnel {
             Self::PortReserved { .. } => "PortReserved",
             Self::NoPorts { .. } => "NoPorts",
             Self::NoToken { .. } => "NoToken",
+            Self::NotPermitted { .. } => "NotPermitted",
         }
     }
 }
@@ -109,15 +122,12 @@ impl Defaults {
         }
     }
 
-    /// Of all ConfigMaps of defaults, the one that applies in a namespace.
-    pub(super) fn for_namespace<'a>(
-        config_maps: impl IntoIterator<Item = &'a ConfigMap>,
-        namespace: &str,
-    ) -> Self {
+    /// Of all ConfigMaps of defaults, the one that applies: the administrator's. Those of other namespaces do
+    /// not count, because their authors could have tokens sent anywhere.
+    pub(super) fn of_system<'a>(config_maps: impl IntoIterator<Item = &'a ConfigMap>) -> Self {
         let rank = |config_map: &ConfigMap| {
             let found = config_map.namespace()?;
-            let order = std::iter::once(namespace).chain(SYSTEM_NAMESPACES);
-            order.into_iter().position(|candidate| candidate == found)
+            SYSTEM_NAMESPACES.into_iter().position(|candidate| candidate == found)
         };
         let named = config_maps.into_iter().filter(|found| found.name_any() == CONFIG_MAP);
         let ranked = named.filter_map(|found| Some((rank(found)?, found)));
@@ -133,6 +143,11 @@ impl Defaults {
 
     fn get(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The values of a key that lists some, separated by commas.
+    fn list(&self, key: &str) -> impl Iterator<Item = &str> {
+        self.get(key).into_iter().flat_map(|list| list.split(',')).map(str::trim)
     }
 
     fn token(&self) -> Option<TokenRef> {
@@ -232,10 +247,28 @@ pub(super) fn check_ports(spec: &TunnelSpec) -> Result<(), InvalidTunnel> {
     }
 }
 
+/// Whether hosts of that size may be created: the provider's default, or one that the administrator names.
+///
+/// # Errors
+/// If not.
+pub(super) fn check_size(placement: &Placement, defaults: &Defaults) -> Result<(), InvalidTunnel> {
+    let usual = PROVIDERS.iter().find(|(name, ..)| *name == placement.provider);
+    let same = defaults.get("provider") == Some(&*placement.provider);
+    let named = defaults.get("size").filter(|_| same).into_iter().chain(defaults.list("sizes"));
+    match usual.map(|(.., size)| *size).into_iter().chain(named).any(|it| it == placement.size) {
+        true => Ok(()),
+        false => {
+            let value = placement.size.clone();
+            Err(InvalidTunnel::NotPermitted { what: "size", value, key: "size or sizes" })
+        }
+    }
+}
+
 /// Where the token for a host is: `None` for a provider that needs none.
 ///
 /// # Errors
-/// If no token is named that may be used with this provider at this address.
+/// If no token is named that may be used with this provider at this address, or the administrator allows the
+/// address or the Secret for nobody.
 pub(super) fn token(
     spec: &TunnelSpec,
     namespace: &str,
@@ -245,11 +278,19 @@ pub(super) fn token(
     if placement.provider == "local" {
         return Ok(None);
     }
+    let same = defaults.get("provider") == Some(&*placement.provider);
+    let known = defaults.get("endpoint").filter(|_| same);
+    if let Some(value) = placement.endpoint.clone().filter(|asked| known != Some(asked)) {
+        return Err(InvalidTunnel::NotPermitted { what: "endpoint", value, key: "endpoint" });
+    }
     if let Some(secret) = &spec.token_secret_ref {
+        if !defaults.list("tokenSecrets").any(|name| name == secret.name) {
+            let (what, value) = ("tokenSecretRef", secret.name.clone());
+            return Err(InvalidTunnel::NotPermitted { what, value, key: "tokenSecrets" });
+        }
         return Ok(Some(TokenRef { namespace: namespace.to_owned(), secret: secret.clone() }));
     }
-    let meant = defaults.get("provider") == Some(&*placement.provider)
-        && defaults.get("endpoint") == placement.endpoint.as_deref();
+    let meant = same && defaults.get("endpoint") == placement.endpoint.as_deref();
     let token = defaults.token().filter(|_| meant);
     token.map(Some).ok_or_else(|| InvalidTunnel::NoToken {
         provider: placement.provider.clone(),

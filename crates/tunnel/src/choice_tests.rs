@@ -21,24 +21,27 @@ fn service(annotations: serde_json::Value) -> Service {
 }
 
 #[test]
-fn the_nearest_defaults_apply_alone() {
+fn only_the_administrators_defaults_apply() {
     let maps = [
         defaults("kube-system", json!({"provider": "hetzner"})),
         defaults("leasehold-system", json!({"provider": "digitalocean", "region": "ams3"})),
         defaults("other", json!({"provider": "local"})),
     ];
-    let provider =
-        |namespace| spec(&service(json!({})), &Defaults::for_namespace(&maps, namespace));
-    assert_eq!(provider("shop").provider.as_deref(), Some("digitalocean"));
-    assert_eq!(provider("shop").region.as_deref(), Some("ams3"));
-    assert_eq!(provider("other").provider.as_deref(), Some("local"));
+    let of = |maps| spec(&service(json!({})), &Defaults::of_system(maps));
+    let found = of(&maps[..]);
+    assert_eq!(found.provider.as_deref(), Some("digitalocean"));
+    assert_eq!(found.region.as_deref(), Some("ams3"));
+    assert_eq!(of(&maps[2..]).provider, None, "another namespace's is not the administrator's");
     let none = spec(&service(json!({})), &Defaults::default());
     assert_eq!(placement(&none).unwrap_err().reason(), "NoProvider");
 }
 
 #[test]
 fn annotations_win_and_take_no_region_of_another_provider() {
-    let map = defaults("kube-system", json!({"provider": "digitalocean", "region": "ams3"}));
+    let map = defaults(
+        "kube-system",
+        json!({"provider": "digitalocean", "region": "ams3", "tokenSecrets": "other, mine"}),
+    );
     let defaults = Defaults::of(&map);
     let annotated = service(json!({
         "leasehold.dev/tunnel-provider": "hetzner", "leasehold.dev/tunnel-token-secret": "mine",
@@ -53,6 +56,46 @@ fn annotations_win_and_take_no_region_of_another_provider() {
     assert_eq!((&*found.namespace, &*found.secret.name), ("shop", "mine"));
 }
 
+/// Two annotations would send any value of the namespace to any address.
+#[test]
+fn a_service_names_no_endpoint_secret_or_size_that_the_administrator_does_not() {
+    let allowed = "https://cloud.example";
+    let map = defaults(
+        "kube-system",
+        json!({
+            "provider": "digitalocean", "endpoint": allowed, "tokenSecret": "t",
+            "tokenSecrets": "mine", "size": "small", "sizes": "middle, large",
+        }),
+    );
+    let defaults = Defaults::of(&map);
+    for (annotations, expect) in [
+        (json!({}), "kube-system/t"),
+        (json!({"endpoint": "https://evil.example", "token-secret": "database"}), "endpoint"),
+        (json!({"endpoint": "https://evil.example", "token-secret": "mine"}), "endpoint"),
+        // What one provider may be asked at, another may not.
+        (json!({"provider": "hetzner", "endpoint": allowed, "token-secret": "mine"}), "endpoint"),
+        (json!({"token-secret": "database"}), "tokenSecretRef"),
+        (json!({"token-secret": "mine"}), "shop/mine"),
+        (json!({"size": "large"}), "kube-system/t"),
+        (json!({"size": "s-1vcpu-512mb-10gb"}), "kube-system/t"),
+        (json!({"size": "huge"}), "size"),
+        (json!({"size": ""}), "size"),
+    ] {
+        let prefixed = annotations.as_object().unwrap().iter();
+        let prefixed = prefixed.map(|(key, value)| (format!("{ANNOTATION}{key}"), value.clone()));
+        let spec = spec(&service(prefixed.collect()), &defaults);
+        let placement = placement(&spec).unwrap();
+        let found = check_size(&placement, &defaults)
+            .and_then(|()| token(&spec, "shop", &defaults, &placement));
+        let found = match found {
+            Ok(token) => token.map(|of| format!("{}/{}", of.namespace, of.secret.name)).unwrap(),
+            Err(InvalidTunnel::NotPermitted { what, .. }) => what.to_owned(),
+            Err(other) => panic!("{other}"),
+        };
+        assert_eq!(found, expect, "{annotations}");
+    }
+}
+
 /// The administrator's token goes to the administrator's provider at the administrator's address.
 #[test]
 fn a_token_of_the_defaults_goes_nowhere_else() {
@@ -60,7 +103,7 @@ fn a_token_of_the_defaults_goes_nowhere_else() {
     let defaults = Defaults::of(&map);
     for (annotations, expect) in [
         (json!({}), "kube-system/t"),
-        (json!({"leasehold.dev/tunnel-endpoint": "https://evil.example"}), "NoToken"),
+        (json!({"leasehold.dev/tunnel-endpoint": "https://evil.example"}), "NotPermitted"),
         (json!({"leasehold.dev/tunnel-provider": "hetzner"}), "NoToken"),
         (json!({"leasehold.dev/tunnel-provider": "local"}), "none"),
     ] {

@@ -17,7 +17,7 @@ pub(crate) const FINALIZER: &str = "leasehold.dev/tunnel-host";
 pub(crate) const CONDITION: &str = "leasehold.dev/Tunnel";
 /// The ConfigMap of defaults.
 pub(crate) const CONFIG_MAP: &str = "leasehold-tunnel";
-/// Where it is looked for after the Service's own namespace, in this order.
+/// The namespaces in which it counts, the first of them first.
 pub(crate) const SYSTEM_NAMESPACES: [&str; 2] = ["leasehold-system", "kube-system"];
 
 /// The Tunnel of a Service.

@@ -18,7 +18,7 @@ use sdk::{
 
 use crate::account::{Blocked, ProviderClient, account, cluster_uid, defaults, watching_defaults};
 use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
-use crate::choice::{Defaults, check_ports, placement, token};
+use crate::choice::{Defaults, check_ports, check_size, placement, token};
 use crate::credentials::Credentials;
 use crate::exit::{self, Exit};
 use crate::inventory::Inventory;
@@ -57,7 +57,7 @@ impl Reconciler for TunnelReconciler {
         }
         let tunnels = Api::<Tunnel>::namespaced(ctx.client(), namespace);
         let Some(tunnel) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
-        let defaults = defaults(ctx, namespace)?;
+        let defaults = defaults(ctx)?;
         let Self { settings, inventory } = self;
         let run = |tunnel| TunnelRun { ctx, settings, inventory, defaults, tunnel };
         match ctx.finalizer(&tunnel, names::FINALIZER).await? {
@@ -118,6 +118,11 @@ impl TunnelRun<'_> {
 
     async fn live(self) -> Result<Action, ReconcileError> {
         let wanted = check_ports(&self.tunnel.spec).and_then(|()| placement(&self.tunnel.spec));
+        let wanted = wanted.and_then(|wanted| {
+            // A host that exists stays, whatever the administrator allows now.
+            let has = self.held().is_some_and(|held| held.size == wanted.size);
+            if has { Ok(wanted) } else { check_size(&wanted, &self.defaults).map(|()| wanted) }
+        });
         let wanted = match wanted {
             Ok(wanted) => wanted,
             Err(invalid) => {

@@ -104,17 +104,17 @@ pub(super) fn status(
     }
 }
 
-/// An address in the Service's status. The mode is the server's default: it is written, so that the
-/// stored entry compares equal.
+/// An address in the Service's status. Its mode is `Proxy`: packets must pass the host, and nodes must not answer
+/// for it themselves.
 fn entry(service: &Service, ip: String) -> LoadBalancerIngress {
     let balancer = service.status.iter().filter_map(|status| status.load_balancer.as_ref());
     let known = balancer.flat_map(|balancer| balancer.ingress.iter().flatten());
     let known = known.into_iter().find(|entry| entry.ip.as_ref() == Some(&ip)).cloned();
-    known.unwrap_or_else(|| LoadBalancerIngress {
+    LoadBalancerIngress {
         ip: Some(ip),
-        ip_mode: Some("VIP".to_owned()),
-        ..LoadBalancerIngress::default()
-    })
+        ip_mode: Some("Proxy".to_owned()),
+        ..known.unwrap_or_default()
+    }
 }
 
 /// The address of a Tunnel whose host runs.

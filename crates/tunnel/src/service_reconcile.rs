@@ -46,7 +46,7 @@ impl Reconciler for ServiceReconciler {
             return Ok(Action::Done);
         }
         let found = ctx.get::<Tunnel>(namespace, &names::tunnel(&key.name))?;
-        let defaults = defaults(ctx, namespace.unwrap_or_default())?;
+        let defaults = defaults(ctx)?;
         let step = plan(&service, &defaults, found.as_deref());
         match &step {
             Step::Ignore => return Ok(Action::Done),

@@ -21,6 +21,7 @@ use super::crash::{Crash, Fate, at_every_write};
 use super::reasons;
 
 mod many;
+mod rights;
 
 const NAMESPACE: &str = "default";
 const SERVICE: &str = "nginx-1";
