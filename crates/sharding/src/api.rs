@@ -38,6 +38,7 @@ pub(crate) use clusters::MAX_NAMED_BYTES;
 pub(crate) use clusters::{MAX_NAMED, that_fit};
 pub use container::MemberContainer;
 pub use loads::{ClusterLoad, RestLoad};
+pub(crate) use loads::{MAX_CLUSTER_LOADS, MAX_LOADS};
 pub use moved::{MoveCause, Moved, Moves};
 pub use path::{InvalidShardPath, ShardPath};
 pub use policy::{
@@ -59,10 +60,6 @@ pub(crate) const MAX_SHARDS: usize = 384;
 pub(crate) const MAX_DOWN_CLUSTERS: usize = 64;
 /// How much of a Member its down clusters take at most, in bytes.
 pub(crate) const MAX_DOWN_BYTES: usize = 6 * 1024;
-/// The most shards whose load a Member reports; [`crate::load::MAX_LOAD_BYTES`] bounds them too.
-pub(crate) const MAX_LOADS: usize = 1024;
-/// The most clusters for which a Member reports the sum of further loads.
-pub(crate) const MAX_CLUSTER_LOADS: usize = 256;
 /// The most earlier instances of its container of which a Member says that they have ended.
 pub(crate) const MAX_SUCCEEDED: usize = 16;
 /// The longest reason that a Member reports, in characters.
@@ -239,8 +236,7 @@ pub struct MemberSpec {
     #[serde(default, skip_serializing_if = "Shared::is_empty")]
     #[schemars(with = "Vec<ClusterLoad>", length(max = 256))]
     pub cluster_loads: Shared<ClusterLoad>,
-    /// If `clusterLoads` has no room for all of them either: the sum of the others. Without it, a member with many
-    /// clusters would seem to be idle in most of them.
+    /// If `clusterLoads` has no room for all of them either: the sum of the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest_load: Option<RestLoad>,
     /// The clusters for which it has no client, those that do not answer it and those that lack a kind

@@ -4,6 +4,11 @@ use model::ClusterName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The most shards whose load a Member reports; [`crate::load::MAX_LOAD_BYTES`] bounds them too.
+pub(crate) const MAX_LOADS: usize = 1024;
+/// The most clusters for which a Member reports the sum of further loads.
+pub(crate) const MAX_CLUSTER_LOADS: usize = 256;
+
 /// The sum of the loads of those shards of a cluster which a member holds and whose loads it does not report
 /// by themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
