@@ -295,8 +295,7 @@ fn monitor(number: usize) -> (Kind, Vec<DynamicObject>) {
         }),
         json!({
             "apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": metadata,
-            // Latencies are those of the manager, so nothing is awaited.
-            "spec": {"configMap": name, "podSelector": labels, "debounceSeconds": 0},
+            "spec": {"configMap": name, "podSelector": labels},
         }),
     ];
     (Kind::ConfigMonitor, parts.into_iter().map(manifest).collect())

@@ -31,11 +31,9 @@ pub(crate) const BUILTIN: Builtin = Builtin {
 fn rbac() -> Vec<PolicyRule> {
     vec![
         rule("", &["configmaps"], &["get", "list", "patch", "watch"]),
-        rule("", &["pods"], &["list"]),
-        rule("", &["pods/eviction"], &["create"]),
+        rule("", &["pods"], &["delete", "list"]),
         rule("apps", &["replicasets"], &["get"]),
-        rule("apps", &["daemonsets", "deployments", "statefulsets"], &["get", "patch"]),
-        rule("argoproj.io", &["rollouts"], &["get", "patch"]),
+        rule("apps", &["daemonsets", "deployments", "statefulsets"], &["patch"]),
         events(),
     ]
 }
