@@ -3,32 +3,33 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-const RULES: &str = "dashboards/rules/leasehold.yaml";
 const TESTS: &str = "dashboards/rules/leasehold_test.yaml";
-const RUNBOOK: &str = "deploy/charts/leasehold/RUNBOOK.md";
 
-/// What follows a prefix in the lines of a file that begin with it.
-fn after(file: &str, prefix: &str) -> BTreeSet<String> {
+/// The names that the lines of a file hold.
+fn names(file: &str, of: impl Fn(&str) -> Option<&str>) -> BTreeSet<String> {
     let text = fs::read_to_string(xtask::root().join(file)).unwrap();
-    let lines = text.lines().filter_map(|line| line.trim().strip_prefix(prefix));
-    lines.map(|rest| rest.trim_end_matches('}').to_owned()).collect()
+    text.lines().filter_map(|line| of(line.trim())).map(str::to_owned).collect()
+}
+
+fn alerts() -> BTreeSet<String> {
+    let alerts = names("dashboards/rules/leasehold.yaml", |line| line.strip_prefix("- alert: "));
+    assert!(alerts.len() > 10, "{alerts:?}");
+    alerts
 }
 
 #[test]
 fn each_alert_has_a_page_and_each_page_an_alert() {
-    let alerts = after(RULES, "- alert: ");
-    assert!(alerts.len() > 10, "{alerts:?}");
-    assert_eq!(after(RUNBOOK, "## "), alerts);
+    let pages = names("deploy/charts/leasehold/RUNBOOK.md", |line| line.strip_prefix("## "));
+    assert_eq!(pages, alerts());
 }
 
 #[test]
 fn each_alert_is_tested_firing_and_silent() {
-    let alerts = after(RULES, "- alert: ");
-    assert_eq!(after(TESTS, "alertname: "), alerts, "an `exp_alerts` for each");
-    let text = fs::read_to_string(xtask::root().join(TESTS)).unwrap();
-    let silent = text.lines().filter(|line| line.trim().starts_with("- {eval_time"));
-    let silent = silent.filter_map(|line| line.split_once("alertname: "));
-    let silent: BTreeSet<String> =
-        silent.map(|(_, name)| name.trim_end_matches('}').to_owned()).collect();
-    assert_eq!(silent, alerts, "a time without the alert for each");
+    let firing = names(TESTS, |line| line.strip_prefix("alertname: "));
+    assert_eq!(firing, alerts(), "an `exp_alerts` for each");
+    let silent = names(TESTS, |line| {
+        let (_, name) = line.strip_prefix("- {eval_time: ")?.split_once("alertname: ")?;
+        name.strip_suffix('}')
+    });
+    assert_eq!(silent, alerts(), "a time without the alert for each");
 }

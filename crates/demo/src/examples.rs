@@ -148,7 +148,8 @@ pub(crate) const EXAMPLES: &[Example] = &[
             });
             vec![
                 json!({
-                    "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cloud", "namespace": "kube-system"},
+                    "apiVersion": "v1", "kind": "Secret",
+                    "metadata": {"name": "cloud", "namespace": "kube-system"},
                     "stringData": {"token": TOKEN},
                 }),
                 json!({

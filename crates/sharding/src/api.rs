@@ -37,7 +37,7 @@ pub use clusters::ConfiguredClusters;
 pub(crate) use clusters::MAX_NAMED_BYTES;
 pub(crate) use clusters::{MAX_NAMED, that_fit};
 pub use container::MemberContainer;
-pub use loads::{ClusterLoad, RestLoad};
+pub use loads::{ClusterLoad, LoadSum};
 pub(crate) use loads::{MAX_CLUSTER_LOADS, MAX_LOADS};
 pub use moved::{MoveCause, Moved, Moves};
 pub use path::{InvalidShardPath, ShardPath};
@@ -238,7 +238,7 @@ pub struct MemberSpec {
     pub cluster_loads: Shared<ClusterLoad>,
     /// If `clusterLoads` has no room for all of them either: the sum of the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rest_load: Option<RestLoad>,
+    pub rest_load: Option<LoadSum>,
     /// The clusters for which it has no client, those that do not answer it and those that lack a kind
     /// which one of its controllers needs, the first 64 of them.
     /// No decision depends on them: `leasehold status` shows what to repair.

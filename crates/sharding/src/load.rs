@@ -24,7 +24,7 @@ use std::time::Duration;
 use model::{ClusterName, Moment, ShardId, Work};
 use serde::Serialize;
 
-use crate::api::{ClusterLoad, MAX_CLUSTER_LOADS, MAX_LOADS, RestLoad, ShardLoad, Shared};
+use crate::api::{ClusterLoad, LoadSum, MAX_CLUSTER_LOADS, MAX_LOADS, ShardLoad, Shared};
 
 /// The report changes at most once in this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -128,9 +128,8 @@ impl LoadReporter {
     }
 
     /// The sum of what is in neither of them.
-    pub(crate) fn reported_rest(&self) -> Option<RestLoad> {
-        let [busy, events, cached, _] = self.rest?;
-        Some(RestLoad { busy: bounded(busy), events, cached })
+    pub(crate) fn reported_rest(&self) -> Option<LoadSum> {
+        self.rest.map(sum_of)
     }
 
     /// The work for all shards together to report, in milliseconds per second. Includes shards that
@@ -155,7 +154,7 @@ impl LoadReporter {
         let is_same = next == self.reported && sums == self.sums && rest == self.rest;
         if busy != self.reported_busy || !is_same {
             let loads = next.iter().map(|(shard, &rates)| load_of(shard, rates)).collect();
-            self.written = (loads, sums.iter().map(|(name, &sum)| sum_of(name, sum)).collect());
+            self.written = (loads, sums.iter().map(|(name, &sum)| of_cluster(name, sum)).collect());
             (self.reported, self.sums, self.rest) = (next, sums, rest);
             (self.reported_busy, self.reported_at) = (busy, Some(now));
         }
@@ -198,7 +197,7 @@ impl LoadReporter {
             })
             .collect();
         sums.sort_by_key(|&(name, rates)| (Reverse(cost(rates)), name));
-        let sizes = sums.iter().map(|&(name, rates)| bytes_of(&sum_of(name, rates)));
+        let sizes = sums.iter().map(|&(name, rates)| bytes_of(&of_cluster(name, rates)));
         let fit = that_fit(&sizes.collect::<Vec<_>>(), MAX_CLUSTER_LOADS, SUM_BYTES);
         let mut rest = Rates::default();
         sums.drain(fit..).for_each(|(_, rates)| add(&mut rest, &rates));
@@ -265,8 +264,12 @@ fn load_of(shard: &ShardId, [busy, events, cached, heaviest]: Rates) -> ShardLoa
     ShardLoad { shard: shard.clone(), busy: bounded(busy), heaviest, events, cached }
 }
 
-fn sum_of(cluster: &ClusterName, [busy, events, cached, _]: Rates) -> ClusterLoad {
-    ClusterLoad { cluster: cluster.clone(), busy: bounded(busy), events, cached }
+fn of_cluster(cluster: &ClusterName, sum: Rates) -> ClusterLoad {
+    ClusterLoad { cluster: cluster.clone(), sum: sum_of(sum) }
+}
+
+fn sum_of([busy, events, cached, _]: Rates) -> LoadSum {
+    LoadSum { busy: bounded(busy), events, cached }
 }
 
 /// How many bytes it takes in the Member, with its comma.

@@ -171,7 +171,7 @@ fn what_has_no_room_is_reported_in_sum() {
     bench.run(60, &loads);
     let (single, sums) = (bench.load.reported(), bench.load.reported_sums());
     let told: u64 = single.iter().map(|load| u64::from(load.busy)).sum();
-    let rest: u64 = sums.iter().map(|sum| u64::from(sum.busy)).sum();
+    let rest: u64 = sums.iter().map(|load| u64::from(load.sum.busy)).sum();
     let all: u64 = loads.iter().map(|(busy, ..)| busy).sum();
     assert!(single.iter().any(|load| load.shard == shard(0)));
     assert!(sums.len() <= MAX_CLUSTER_LOADS, "{}", sums.len());

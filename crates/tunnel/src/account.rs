@@ -7,7 +7,7 @@ use sdk::{Context, Controller, External, ExternalError, Object, ReconcileError, 
 use crate::api::Placement;
 use crate::choice::{Defaults, TokenRef};
 use crate::exit::Exit;
-use crate::names::{CONFIG_MAP, SYSTEM_NAMESPACES, Tag};
+use crate::names::{CONFIG_MAP, Tag, is_system};
 use crate::provider::{self, Account, Failure, Host};
 use crate::settings::Settings;
 
@@ -36,8 +36,7 @@ pub(super) fn defaults_scope() -> Scope {
 /// Reconciles every object that defaults may apply to when these change.
 pub(super) fn watching_defaults<K: Object>(controller: Controller<K>) -> Controller<K> {
     controller.watches_with::<ConfigMap>(defaults_scope(), |config_map, lookup| {
-        let namespace = config_map.metadata.namespace.as_deref();
-        if !namespace.is_some_and(|name| SYSTEM_NAMESPACES.contains(&name)) {
+        if !is_system(config_map.metadata.namespace.as_deref()) {
             return Vec::new();
         }
         let found = lookup.list::<K>(None, &Selector::all());

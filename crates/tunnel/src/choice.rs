@@ -150,6 +150,11 @@ impl Defaults {
         self.get(key).into_iter().flat_map(|list| list.split(',')).map(str::trim)
     }
 
+    /// What a key says for a provider: the values belong to the provider beside them.
+    fn of_provider(&self, provider: &str, key: &str) -> Option<&str> {
+        self.get(key).filter(|_| self.get("provider") == Some(provider))
+    }
+
     fn token(&self) -> Option<TokenRef> {
         let name = self.get("tokenSecret")?.to_owned();
         let key = self.get("tokenSecretKey").unwrap_or("token").to_owned();
@@ -253,8 +258,8 @@ pub(super) fn check_ports(spec: &TunnelSpec) -> Result<(), InvalidTunnel> {
 /// If not.
 pub(super) fn check_size(placement: &Placement, defaults: &Defaults) -> Result<(), InvalidTunnel> {
     let usual = PROVIDERS.iter().find(|(name, ..)| *name == placement.provider);
-    let same = defaults.get("provider") == Some(&*placement.provider);
-    let named = defaults.get("size").filter(|_| same).into_iter().chain(defaults.list("sizes"));
+    let own = defaults.of_provider(&placement.provider, "size");
+    let named = own.into_iter().chain(defaults.list("sizes"));
     match usual.map(|(.., size)| *size).into_iter().chain(named).any(|it| it == placement.size) {
         true => Ok(()),
         false => {
@@ -278,8 +283,7 @@ pub(super) fn token(
     if placement.provider == "local" {
         return Ok(None);
     }
-    let same = defaults.get("provider") == Some(&*placement.provider);
-    let known = defaults.get("endpoint").filter(|_| same);
+    let known = defaults.of_provider(&placement.provider, "endpoint");
     if let Some(value) = placement.endpoint.clone().filter(|asked| known != Some(asked)) {
         return Err(InvalidTunnel::NotPermitted { what: "endpoint", value, key: "endpoint" });
     }
@@ -290,7 +294,8 @@ pub(super) fn token(
         }
         return Ok(Some(TokenRef { namespace: namespace.to_owned(), secret: secret.clone() }));
     }
-    let meant = same && defaults.get("endpoint") == placement.endpoint.as_deref();
+    let same = defaults.get("provider") == Some(&*placement.provider);
+    let meant = same && known == placement.endpoint.as_deref();
     let token = defaults.token().filter(|_| meant);
     token.map(Some).ok_or_else(|| InvalidTunnel::NoToken {
         provider: placement.provider.clone(),

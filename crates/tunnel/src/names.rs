@@ -20,6 +20,11 @@ pub(crate) const CONFIG_MAP: &str = "leasehold-tunnel";
 /// The namespaces in which it counts, the first of them first.
 pub(crate) const SYSTEM_NAMESPACES: [&str; 2] = ["leasehold-system", "kube-system"];
 
+/// Whether the ConfigMap of a namespace counts.
+pub(crate) fn is_system(namespace: Option<&str>) -> bool {
+    namespace.is_some_and(|name| SYSTEM_NAMESPACES.contains(&name))
+}
+
 /// The Tunnel of a Service.
 pub(crate) fn tunnel(service: &str) -> String {
     format!("{service}-tunnel")

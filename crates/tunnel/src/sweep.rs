@@ -18,7 +18,7 @@ use sdk::{ObjectKey, uid_hash};
 use crate::account::{ProviderClient, account, cluster_uid};
 use crate::api::Tunnel;
 use crate::choice::Defaults;
-use crate::names::{self, CONFIG_MAP, SYSTEM_NAMESPACES};
+use crate::names::{self, CONFIG_MAP};
 use crate::provider::{Host, State};
 use crate::settings::Settings;
 
@@ -69,7 +69,7 @@ impl Reconciler for SweepReconciler {
         let Some(config_map) = ctx.get::<ConfigMap>(namespace, &key.name)? else {
             return Ok(Action::Done);
         };
-        if !namespace.is_some_and(|name| SYSTEM_NAMESPACES.contains(&name)) {
+        if !names::is_system(namespace) {
             let note = "this ConfigMap does not count: move it to namespace leasehold-system or kube-system, \
                         and list Secrets that Services may name there as tokenSecrets";
             ctx.publish(Event::warning(&*config_map, "DefaultsIgnored", "Sweep", note)).await;

@@ -17,24 +17,15 @@ pub struct ClusterLoad {
     /// The cluster.
     #[schemars(with = "String", length(min = 1, max = 63))]
     pub cluster: ClusterName,
-    /// Milliseconds of work in each second.
-    #[serde(default)]
-    #[schemars(with = "i32", range(min = 0))]
-    pub busy: u32,
-    /// Watch events in each thousand seconds.
-    #[serde(default)]
-    #[schemars(with = "i64", range(min = 0))]
-    pub events: u64,
-    /// The size of the objects in the cache, in KiB.
-    #[serde(default)]
-    #[schemars(with = "i64", range(min = 0))]
-    pub cached: u64,
+    /// The sum.
+    #[serde(flatten)]
+    pub sum: LoadSum,
 }
 
-/// The sum of the loads that a Member reports neither by shard nor by cluster.
+/// A sum of loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RestLoad {
+pub struct LoadSum {
     /// Milliseconds of work in each second.
     #[serde(default)]
     #[schemars(with = "i32", range(min = 0))]

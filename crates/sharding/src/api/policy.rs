@@ -172,7 +172,7 @@ pub struct MoveLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>", range(min = 0, max = 1000))]
     pub per_member: Option<u32>,
-    /// In the fleet; by default 64, or four times a two-hundredth of what a member has, if that is more.
+    /// In the fleet; by default 64, or a fiftieth of what a member has, if that is more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>", range(min = 0, max = 10_000))]
     pub in_fleet: Option<u32>,

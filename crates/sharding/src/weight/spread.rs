@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{ClusterName, MemberId, ShardId};
 
 use super::OwnedShard;
-use crate::api::{ClusterLoad, MemberSpec, RestLoad, ShardLoad};
+use crate::api::{ClusterLoad, LoadSum, MemberSpec, ShardLoad};
 
 /// What a member reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reported<'a> {
     shards: &'a [ShardLoad],
     clusters: &'a [ClusterLoad],
-    rest: Option<RestLoad>,
+    rest: Option<LoadSum>,
 }
 
 impl<'a> Reported<'a> {
@@ -49,10 +49,9 @@ fn spread_of(by: &Reported<'_>, owned: &[&ShardId]) -> Vec<ShardLoad> {
         others.entry(&shard.cluster).or_default().push(shard);
     }
     let mut loads = by.shards.to_vec();
-    for sum in by.clusters {
-        let shards = others.remove(&sum.cluster).unwrap_or_default();
-        let ClusterLoad { busy, events, cached, .. } = *sum;
-        loads.extend(parts(RestLoad { busy, events, cached }, &shards));
+    for ClusterLoad { cluster, sum } in by.clusters {
+        let shards = others.remove(cluster).unwrap_or_default();
+        loads.extend(parts(*sum, &shards));
     }
     if let Some(rest) = by.rest {
         let shards: Vec<&ShardId> = others.into_values().flatten().collect();
@@ -62,7 +61,7 @@ fn spread_of(by: &Reported<'_>, owned: &[&ShardId]) -> Vec<ShardLoad> {
 }
 
 /// Equal parts of a sum.
-fn parts(sum: RestLoad, shards: &[&ShardId]) -> impl Iterator<Item = ShardLoad> {
+fn parts(sum: LoadSum, shards: &[&ShardId]) -> impl Iterator<Item = ShardLoad> {
     let count = (shards.len() as u64).max(1);
     let busy = u32::try_from(u64::from(sum.busy) / count).unwrap_or(u32::MAX);
     let (events, cached) = (sum.events / count, sum.cached / count);
@@ -88,9 +87,7 @@ mod tests {
         };
         let sum = |cluster: &str, busy| ClusterLoad {
             cluster: cluster.parse().unwrap(),
-            busy,
-            events: 0,
-            cached: 0,
+            sum: LoadSum { busy, events: 0, cached: 0 },
         };
         let own = |shard: &str, owner| OwnedShard {
             shard: shard.parse().unwrap(),
@@ -100,7 +97,7 @@ mod tests {
         let own_shards = ["c0/g/0/1", "c0/h/0/1", "c0/i/0/1", "c2/g/0/1", "c3/g/0/1"];
         let mut shards = own_shards.map(|shard| own(shard, &a)).to_vec();
         shards.push(own("c1/g/0/1", &b));
-        let rest = Some(RestLoad { busy: 14, events: 0, cached: 0 });
+        let rest = Some(LoadSum { busy: 14, events: 0, cached: 0 });
         let singles = [load("c0/g/0/1", 900)];
         // It holds no shard of the second cluster any more.
         let sums = [sum("c0", 60), sum("c1", 80)];
