@@ -53,7 +53,10 @@ async fn a_thousand_queues_are_created_within_the_budget_and_checked_evenly() {
     let later = &minutes[60..99];
     let mean = later.iter().sum::<usize>() as f64 / later.len() as f64;
     let most = later.iter().max().copied().unwrap_or_default() as f64;
-    assert!(most / mean < 2.0, "{most} in a minute, {mean} on average");
+    // Each queue's time in its interval is a hash of its uid, so a minute's checks, of two requests
+    // each, are Poisson distributed: six standard deviations above the mean are one run in 200,000.
+    let bound = mean + 6.0 * 2.0 * (mean / 2.0).sqrt();
+    assert!(most < bound, "{most} in a minute, {mean} on average, allowed are {bound}");
 
     // For a new manager no drift check is due: it keeps the times of the manager before it.
     env.stop().await;
