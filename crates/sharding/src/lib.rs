@@ -39,7 +39,7 @@
 //! | [`planner`] | who should own what |
 //! | [`ranges`] | which shards are split and merged |
 //! | [`coordinator`] | what the coordinator writes |
-//! | `weight::spread` | the loads of shards that are reported only in sum |
+//! | `weight::reports` | what members report of shards, one by one or in sum, within bounds |
 //! | `outbox` | which writes are under way, and which pause |
 //! | [`node`] | all of it together: inputs in, writes out |
 //! | `node::plan` | when the coordinator plans, and what becomes of a plan that is made apart |

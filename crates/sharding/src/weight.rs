@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   reports ─▶ bounded ─▶ the peak of the last ten minutes ─▶ points ─▶ above the noise ─▶ weights
-//!              (Bounded)  (LoadHistory)                       (weigh)   (weights)
+//!              (Reports)  (LoadHistory)                       (weigh)   (weights)
 //! ```
 //!
 //! Every shard weighs [`BASE`], so that an idle fleet is balanced by count. Its load comes on top.
@@ -22,20 +22,19 @@
 //!   reported may be of one object, and each half of a shard may have the heaviest object of the whole.
 //! - Points are rounded to four binary digits: the result does not follow noise.
 //! - Of a member with more loads than it can report, the other shards share the sums that it reports by
-//!   cluster, in equal parts (`weight::spread`).
+//!   cluster, in equal parts.
 //! - If neither the mean load of the members nor the heaviest shard reaches `NOISE`, loads weigh
 //!   nothing: no shard moves for so little. From twice that on, loads count in full.
 
-mod spread;
+mod reports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use model::{MemberId, Moment, Range, ShardId};
 
-use crate::api::ShardLoad;
-
-pub(crate) use spread::{Reported, spread};
+pub(crate) use reports::Reported;
+use reports::Reports;
 
 /// What a shard weighs without load: as much as ten milliseconds of work per second.
 pub const BASE: u32 = 100;
@@ -107,36 +106,81 @@ struct Told {
 }
 
 impl LoadHistory {
-    /// The load of each shard, in the given order, from what the members report. In points, for
-    /// [`weights`].
+    /// The load of each shard, from what the members report. In points, for [`weights`]. The shards are in
+    /// the order of their ids.
     pub(crate) fn weigh(
         &mut self,
         shards: &[OwnedShard<'_>],
-        reported: &BTreeMap<&MemberId, &[ShardLoad]>,
+        reported: &BTreeMap<&MemberId, Reported<'_>>,
         now: Moment,
     ) -> Vec<Points> {
-        if self.known.is_empty() && reported.values().all(|loads| loads.is_empty()) {
-            return vec![Points::default(); shards.len()];
+        debug_assert!(shards.is_sorted_by_key(|owned| &owned.shard));
+        let mut points = vec![Points::default(); shards.len()];
+        if self.known.is_empty() && reported.values().all(Reported::is_empty) {
+            return points;
         }
-        let median = median_load(shards, reported);
-        let bounded = Bounded::collect(shards, reported, median);
-        let unable: BTreeSet<&ShardId> =
-            shards.iter().filter(|owned| !owned.can_report).map(|owned| &owned.shard).collect();
-        for (shard, known) in &mut self.known {
-            known.silent = if unable.contains(shard) { None } else { known.silent.or(Some(now)) };
-        }
-        self.known.retain(|_, known| known.silent.is_none_or(|since| now < since + MEMORY));
+        let reports = Reports::of(shards, reported);
         // Before the reports: a shard that appears with a report replaces others too.
-        self.estimate(shards, now);
-        for (shard, told) in bounded.owners {
-            let known = self.known.entry(shard.clone());
-            known.or_insert_with(|| Known::new(told, now)).report(told, now);
-        }
-        let points = shards.iter().map(|OwnedShard { shard, .. }| {
-            let told = self.known.get(shard).map(Known::told);
-            told.or_else(|| bounded.others.get(shard).copied()).unwrap_or_default().points()
+        let unknown = self.forget(shards, now);
+        self.estimate(shards, &unknown, now);
+        let mut new = Vec::new();
+        self.each(shards, |shard, known| {
+            let Some(shard) = shard else { return };
+            let told = match (known, reports.by_owner(shard)) {
+                (Some(known), told) => {
+                    if let Some(told) = told {
+                        known.report(told, now);
+                    }
+                    known.told()
+                }
+                (None, Some(told)) => {
+                    new.push((shards[shard].shard.clone(), Known::new(told, now)));
+                    told
+                }
+                (None, None) => reports.by_others(shard).unwrap_or_default(),
+            };
+            points[shard] = told.points();
         });
-        points.collect()
+        self.known.extend(new);
+        points
+    }
+
+    /// Visits all shards, by their index, with what is known of them, and what is known of others.
+    fn each(
+        &mut self,
+        shards: &[OwnedShard<'_>],
+        mut visit: impl FnMut(Option<usize>, Option<&mut Known>),
+    ) {
+        let mut known = self.known.iter_mut().peekable();
+        for (i, OwnedShard { shard, .. }) in shards.iter().enumerate() {
+            // Equality first: two that are equal mostly share their names.
+            while let Some((_, other)) = known.next_if(|(id, _)| *id != shard && *id < shard) {
+                visit(None, Some(other));
+            }
+            visit(Some(i), known.next_if(|(id, _)| *id == shard).map(|(_, known)| known));
+        }
+        known.for_each(|(_, other)| visit(None, Some(other)));
+    }
+
+    /// Forgets the loads that nobody has reported for too long, and returns which shards have none.
+    fn forget(&mut self, shards: &[OwnedShard<'_>], now: Moment) -> Vec<usize> {
+        let (mut unknown, mut is_over) = (Vec::new(), false);
+        let stays = |known: &Known| known.silent.is_none_or(|since| now < since + MEMORY);
+        self.each(shards, |shard, known| {
+            let can_report = shard.is_none_or(|shard| shards[shard].can_report);
+            let is_known = known.is_some_and(|known| {
+                known.silent = known.silent.or(Some(now)).filter(|_| can_report);
+                is_over |= !stays(known);
+                stays(known)
+            });
+            if !is_known {
+                unknown.extend(shard);
+            }
+        });
+        if is_over {
+            self.known.retain(|_, known| stays(known));
+        }
+        unknown
     }
 
     /// When it forgets the first of the loads or peaks that it knows.
@@ -146,11 +190,10 @@ impl LoadHistory {
 
     /// Estimates the loads of shards that were part of another or were merged from others, and forgets
     /// those.
-    fn estimate(&mut self, shards: &[OwnedShard<'_>], now: Moment) {
-        let unknown = shards.iter().filter(|owned| !self.known.contains_key(&owned.shard));
+    fn estimate(&mut self, shards: &[OwnedShard<'_>], unknown: &[usize], now: Moment) {
         let mut estimates = Vec::new();
         let mut used = BTreeSet::new();
-        for OwnedShard { shard, can_report, .. } in unknown {
+        for OwnedShard { shard, can_report, .. } in unknown.iter().map(|&shard| &shards[shard]) {
             let Some((told, from)) = self.inherited(shard) else { continue };
             let silent = can_report.then_some(now);
             let estimate = Known { is_estimate: true, silent, ..Known::new(told, now) };
@@ -245,13 +288,6 @@ impl Peak {
 }
 
 impl Told {
-    /// What a member reports. A load of which it does not know the heaviest object may be of one.
-    fn of(load: &ShardLoad) -> Self {
-        let all = points(load);
-        let heaviest = load.heaviest.map_or(all, |heaviest| u64::from(heaviest) * 10);
-        Self { load: all, heaviest: heaviest.min(all) }
-    }
-
     /// The rounded points. The divisible part is rounded by itself: it may be much smaller than the
     /// error of the whole.
     fn points(self) -> Points {
@@ -281,76 +317,6 @@ pub(crate) fn weights(points: &[Points], members: usize) -> Vec<Points> {
         divisible: scaled(points.divisible),
     };
     points.iter().map(weigh).collect()
-}
-
-/// Reported loads within their bounds.
-struct Bounded<'a> {
-    /// Those reported by the owners of the shards.
-    owners: BTreeMap<&'a ShardId, Told>,
-    /// Those reported by others: the highest of each shard.
-    others: BTreeMap<&'a ShardId, Told>,
-}
-
-impl<'a> Bounded<'a> {
-    fn collect(
-        shards: &'a [OwnedShard<'a>],
-        reported: &BTreeMap<&MemberId, &'a [ShardLoad]>,
-        median: u64,
-    ) -> Self {
-        let owner_of: BTreeMap<&ShardId, Option<&MemberId>> =
-            shards.iter().map(|owned| (&owned.shard, owned.owner)).collect();
-        let mut bounded = Self { owners: BTreeMap::new(), others: BTreeMap::new() };
-        for (member, loads) in reported {
-            let own = |load: &&ShardLoad| owner_of.get(&load.shard) == Some(&Some(*member));
-            let all: u64 = loads.iter().map(points).sum();
-            let its: u64 = loads.iter().filter(own).map(points).sum();
-            let most = median.saturating_mul(MAX_OVER_MEDIAN).max(u64::from(BASE));
-            let bound = |load: u64, total: u64| load * most.min(total) / total.max(1);
-            for load in *loads {
-                let is_own = own(&load);
-                let total = if is_own { its } else { all - its };
-                let Told { load: points, heaviest } = Told::of(load);
-                let told = Told { load: bound(points, total), heaviest: bound(heaviest, total) };
-                if is_own {
-                    bounded.owners.insert(&load.shard, told);
-                    continue;
-                }
-                let known = bounded.others.entry(&load.shard).or_default();
-                if known.load < told.load {
-                    *known = told;
-                }
-            }
-        }
-        bounded
-    }
-}
-
-/// The load of the median member among those that have shards, by their own reports.
-fn median_load(shards: &[OwnedShard<'_>], reported: &BTreeMap<&MemberId, &[ShardLoad]>) -> u64 {
-    let mut loads: BTreeMap<&MemberId, u64> = BTreeMap::new();
-    let mut owners: BTreeMap<&ShardId, &MemberId> = BTreeMap::new();
-    for OwnedShard { shard, owner, .. } in shards {
-        if let Some(owner) = owner {
-            *loads.entry(owner).or_default() += u64::from(BASE);
-            owners.insert(shard, owner);
-        }
-    }
-    for (member, reported) in reported {
-        let own = reported.iter().filter(|load| owners.get(&load.shard) == Some(member));
-        if let Some(load) = loads.get_mut(member) {
-            *load += own.map(points).sum::<u64>();
-        }
-    }
-    let mut loads: Vec<u64> = loads.into_values().collect();
-    loads.sort_unstable();
-    loads.get(loads.len().saturating_sub(1) / 2).copied().unwrap_or_default()
-}
-
-/// The load of a shard as one number: a point is a tenth of a millisecond of work per second, or one
-/// event per second, or a cached mebibyte.
-fn points(load: &ShardLoad) -> u64 {
-    let busy = u64::from(load.busy).saturating_mul(POINTS_PER_MS);
-    busy.saturating_add(load.events / 1000).saturating_add(load.cached / 1024).min(MAX_POINTS)
 }
 
 /// The number with its first binary digits only.

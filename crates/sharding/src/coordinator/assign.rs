@@ -117,9 +117,7 @@ impl Coordinator {
                 owned.push(OwnedShard { shard, owner, can_report });
             }
         }
-        let reported = weight::spread(&peers.reported, &owned);
-        let reported = reported.iter().map(|(member, loads)| (*member, loads.as_ref())).collect();
-        let mut points = self.loads.weigh(&owned, &reported, now);
+        let mut points = self.loads.weigh(&owned, &peers.reported, now);
         for (points, shard) in points.iter_mut().zip(&owned) {
             if let Some(busy) = view.policies.busy_of(&shard.shard) {
                 *points = points.set(busy);

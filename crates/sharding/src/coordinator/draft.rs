@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{ClusterName, Epoch, GroupName, MemberId, ShardId, single};
+use model::{ClusterName, Epoch, GroupName, GroupScope, MemberId, ShardId, single};
 
 use super::View;
 use super::base::Base;
@@ -78,9 +78,11 @@ pub(super) fn all<'a>(
         .filter_map(|cluster| {
             let base = Base::of(cluster, view);
             let desired = base.start(cluster, world, spoken)?;
-            let is_durable = world.durable_floor() >= Some(desired.highest_epoch());
-            let removed = unwanted.contains(cluster);
-            let goal = if removed { Goal::Remove { is_durable } } else { Goal::Keep };
+            let is_durable = || world.durable_floor() >= Some(desired.highest_epoch());
+            let goal = match unwanted.contains(cluster) {
+                true => Goal::Remove { is_durable: is_durable() },
+                false => Goal::Keep,
+            };
             Some((cluster, Draft { base, desired, goal, waits: false, paused: BTreeSet::new() }))
         })
         .collect()
@@ -103,6 +105,9 @@ pub(super) fn is_under_way(drafts: &Drafts<'_>, change: &RangeChange) -> bool {
 /// Who may still act for shards of groups of scope `Fleet`.
 pub(super) fn fleet_holders(drafts: &Drafts<'_>, peers: &Peers<'_>) -> FleetHolders {
     let mut holders = FleetHolders::new();
+    if !peers.groups.values().any(|traits| traits.scope == GroupScope::Fleet) {
+        return holders;
+    }
     for (cluster, draft) in drafts {
         for (path, entry) in draft.desired.entries.iter() {
             let Some(owner) = entry.owner().filter(|_| peers.is_fleet_wide(&path.group)) else {
@@ -119,6 +124,11 @@ pub(super) fn fleet_holders(drafts: &Drafts<'_>, peers: &Peers<'_>) -> FleetHold
 impl Draft<'_> {
     fn is_kept(&self) -> bool {
         self.goal == Goal::Keep
+    }
+
+    /// Whether it is the map as it is, as most are.
+    fn is_untouched(&self) -> bool {
+        self.base.map().is_some_and(|map| std::ptr::eq(map, &*self.desired))
     }
 
     /// Applies everything that is final, whatever the plan.
@@ -141,7 +151,7 @@ impl Draft<'_> {
             self.remove_lost_groups(peers);
             self.add_missing(peers);
         } else {
-            self.change_all(|_, entry| entry.drain(None));
+            self.change_all(|_, entry| Some(entry.drain(None)));
         }
     }
 
@@ -153,10 +163,7 @@ impl Draft<'_> {
         let is_paused = |shard: &ShardId| policies.pause_of(shard).is_some();
         let paused: BTreeSet<ShardPath> =
             self.shards().filter(is_paused).map(|shard| ShardPath::from(&shard)).collect();
-        self.change_all(|path, entry| match paused.contains(path) {
-            true => entry.drain(None),
-            false => entry.clone(),
-        });
+        self.change_all(|path, entry| paused.contains(path).then(|| entry.drain(None)));
         self.paused = paused;
     }
 
@@ -173,6 +180,9 @@ impl Draft<'_> {
         };
         self.change_all(|path, entry| {
             let facts = peers.facts(&cluster, path, entry);
+            if !facts.owner_is_done() {
+                return None;
+            }
             let waits = match entry.target().filter(|_| facts.target_eligible) {
                 // Its other half is not free yet, or another shard of its group is not.
                 Some(target) => {
@@ -180,7 +190,7 @@ impl Draft<'_> {
                 }
                 None => false,
             };
-            if waits { entry.clone() } else { entry.settle(facts) }
+            (!waits).then(|| entry.settle(facts))
         });
     }
 
@@ -234,12 +244,14 @@ impl Draft<'_> {
     }
 
     fn add_missing(&mut self, peers: &Peers<'_>) {
-        let known: BTreeSet<&GroupName> =
-            self.desired.entries.keys().map(|path| &path.group).collect();
         let cluster = &self.desired.cluster;
-        let wanted = peers.groups.keys().filter(|group| single::lies_in(group, cluster));
-        let missing: Vec<GroupName> =
-            wanted.filter(|group| !known.contains(group)).cloned().collect();
+        // Both are in the order of the groups.
+        let mut known = self.desired.entries.keys().map(|path| &path.group).peekable();
+        let is_missing = |group: &&GroupName| {
+            while known.next_if(|known| known < group).is_some() {}
+            single::lies_in(group, cluster) && known.peek() != Some(group)
+        };
+        let missing: Vec<GroupName> = peers.groups.keys().filter(is_missing).cloned().collect();
         for group in missing {
             if self.desired.entries.len() < MAX_SHARDS {
                 let epoch = self.desired.epoch_floor;
@@ -249,14 +261,14 @@ impl Draft<'_> {
         }
     }
 
-    /// Replaces the entries that change.
-    fn change_all(&mut self, change: impl Fn(&ShardPath, &Entry) -> Entry) {
+    /// Replaces the entries that change, for which `change` gives something.
+    fn change_all(&mut self, change: impl Fn(&ShardPath, &Entry) -> Option<Entry>) {
         let changed: Vec<(ShardPath, Entry)> = self
             .desired
             .entries
             .iter()
             .filter_map(|(path, entry)| {
-                let next = change(path, entry);
+                let next = change(path, entry)?;
                 (next != *entry).then(|| (path.clone(), next))
             })
             .collect();
@@ -276,6 +288,9 @@ impl Draft<'_> {
 
     /// Raises the epochs of the owners that this draft names above the floor.
     pub(super) fn raise_epochs(&mut self, world: &World) {
+        if self.is_untouched() {
+            return;
+        }
         let floor = world.highest_floor();
         let deleted = world.deleted_map(&self.desired.cluster).map(|deleted| &deleted.map);
         let before = self.base.map().or(deleted);
@@ -361,8 +376,8 @@ impl Draft<'_> {
 
     /// The epoch that must be durable before the map can be deleted; the lowest if it stays.
     pub(super) fn floor(&self) -> Epoch {
-        let is_free = self.base.map().is_some_and(MapRecord::is_unowned);
-        if is_free && !self.is_kept() { self.desired.highest_epoch() } else { Epoch::default() }
+        let is_free = || self.base.map().is_some_and(MapRecord::is_unowned);
+        if !self.is_kept() && is_free() { self.desired.highest_epoch() } else { Epoch::default() }
     }
 
     /// The write that makes the desired map from the base, if they differ. None while another write is
@@ -374,7 +389,7 @@ impl Draft<'_> {
                 let target = Target { kind: Kind::Map, name: map.cluster.as_str().to_owned() };
                 Some(Write::Delete(target, map.version.clone()))
             }
-            Base::Observed(map) if *map == *self.desired => None,
+            Base::Observed(map) if self.is_untouched() || *map == *self.desired => None,
             Base::Observed(_) => Some(Write::Replace(Object::Map(self.desired.into_owned()))),
             Base::Absent if self.desired.entries.is_empty() => None,
             Base::Absent => Some(Write::Create(Object::Map(self.desired.into_owned()))),

@@ -1,12 +1,12 @@
 //! The members as the coordinator judges them: by their Leases and their Members.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use model::{ClusterName, Epoch, GroupName, GroupScope, GroupTraits, MemberId, Moment, ShardId};
+use model::{ClusterName, GroupName, GroupScope, GroupTraits, MemberId, Moment};
 
 use super::View;
 use super::reach::Reports;
-use crate::api::{MemberSpec, MemberState, ShardPath};
+use crate::api::{AcknowledgedDrain, MemberSpec, MemberState, ShardPath};
 use crate::handover::{Entry, Facts};
 use crate::lease::LeaseState;
 use crate::member;
@@ -23,7 +23,8 @@ pub(super) struct Peers<'a> {
     pub(super) roles: BTreeMap<MemberId, PlanMember>,
     /// Members that a Member or a map names, but whose Lease is not seen.
     pub(super) missing: BTreeSet<MemberId>,
-    acknowledged: BTreeSet<(&'a MemberId, &'a ShardId, Epoch)>,
+    /// The acknowledged drains, with their members.
+    acknowledged: HashMap<&'a ClusterName, Vec<(&'a MemberId, &'a AcknowledgedDrain)>>,
     /// All groups that some member can run which is not gone, with their details.
     pub(super) groups: BTreeMap<GroupName, GroupTraits>,
     /// The open members, by the identities of their processes.
@@ -66,7 +67,7 @@ impl<'a> Peers<'a> {
             roles: BTreeMap::new(),
             identities: BTreeMap::new(),
             missing,
-            acknowledged: BTreeSet::new(),
+            acknowledged: HashMap::new(),
             groups: BTreeMap::new(),
             reported: BTreeMap::new(),
             spoken: Spoken { mine, in_use: protocol::in_use(world, view.me, mine) },
@@ -95,7 +96,7 @@ impl<'a> Peers<'a> {
     ) {
         self.reported.insert(id, Reported::by(spec));
         for drain in &spec.acknowledged_drains {
-            self.acknowledged.insert((id, &drain.shard, drain.epoch));
+            self.acknowledged.entry(&drain.shard.cluster).or_default().push((id, drain));
         }
         let state = self.states.get(id).copied();
         if state.is_some_and(LeaseState::is_gone) {
@@ -174,12 +175,15 @@ impl<'a> Peers<'a> {
                 member.role == Role::Open && (stays || member.reach.of(cluster) != Fit::Lacks)
             })
         };
+        let is_this = |(member, drain): &(&MemberId, &AcknowledgedDrain)| {
+            let AcknowledgedDrain { shard, epoch } = drain;
+            *member == owner
+                && *epoch == entry.epoch()
+                && (&shard.group, shard.range) == (&path.group, path.range)
+        };
         Facts {
             owner_gone: self.is_over(owner),
-            acknowledged: {
-                let shard = path.in_cluster(cluster);
-                self.acknowledged.contains(&(owner, &shard, entry.epoch()))
-            },
+            acknowledged: self.acknowledged.get(cluster).into_iter().flatten().any(is_this),
             target_eligible: entry.target().is_some_and(open),
         }
     }

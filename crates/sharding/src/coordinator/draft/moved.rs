@@ -17,6 +17,9 @@ pub(in super::super) type Causes = BTreeMap<ShardId, MoveCause>;
 impl Draft<'_> {
     /// Says for each shard that changes hands or phase why it does.
     pub(in super::super) fn explain(&mut self, causes: &Causes, world: &World) {
+        if self.is_untouched() {
+            return;
+        }
         let desired = &*self.desired;
         let before = self.base.map();
         let old = |path: &ShardPath| before.and_then(|map| map.entries.get(path));

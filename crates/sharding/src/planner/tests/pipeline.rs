@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::api::ShardLoad;
 use crate::ranges::{self, RangeChange, Situation};
-use crate::weight::{LoadHistory, OwnedShard, PEAK_WINDOW, weights};
+use crate::weight::{LoadHistory, OwnedShard, PEAK_WINDOW, Reported, weights};
 
 /// How often members report.
 const ROUND: Duration = Duration::from_secs(10);
@@ -54,7 +54,8 @@ impl Fleet {
                 reported.entry(owner).or_default().extend(busy(owner, shard).into());
             }
         }
-        let reported = reported.iter().map(|(&member, loads)| (member, loads.as_slice())).collect();
+        let told = |shards| Reported { shards, ..Reported::default() };
+        let reported = reported.iter().map(|(&member, loads)| (member, told(loads))).collect();
         let owned: Vec<OwnedShard<'_>> = self
             .shards
             .iter()
