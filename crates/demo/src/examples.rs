@@ -145,6 +145,9 @@ pub(crate) const EXAMPLES: &[Example] = &[
         besides: |standins| {
             let defaults = json!({
                 "provider": "digitalocean", "endpoint": standins.cloud(), "tokenSecret": "cloud",
+                "claimServicesWithoutClass": "true",
+                // The stand-in's machines exist in name only: no connection comes through.
+                "probe": "false",
             });
             vec![
                 json!({

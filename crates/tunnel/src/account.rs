@@ -5,7 +5,7 @@ use kube::api::Api;
 use sdk::{Context, Controller, External, ExternalError, Object, ReconcileError, Scope, Selector};
 
 use crate::api::Placement;
-use crate::choice::{Defaults, TokenRef};
+use crate::choice::{Defaults, InvalidTunnel, TokenRef};
 use crate::exit::Exit;
 use crate::names::{CONFIG_MAP, Tag, is_system};
 use crate::provider::{self, Account, Failure, Host};
@@ -25,6 +25,12 @@ impl Blocked {
     pub(super) fn by(failure: &Failure) -> Option<Self> {
         let (reason, remedy) = failure.obstacle()?;
         Some(Self { reason, message: format!("{failure}: {remedy}") })
+    }
+}
+
+impl From<InvalidTunnel> for Blocked {
+    fn from(invalid: InvalidTunnel) -> Self {
+        Self { reason: invalid.reason(), message: invalid.to_string() }
     }
 }
 

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 
-use crate::api::{Placement, Protocol, SecretKey, TunnelPort, TunnelSpec};
-use crate::exit::RESERVED_PORTS;
+use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec};
+use crate::exit::{self, RESERVED_PORTS};
 use crate::names::{CONFIG_MAP, SYSTEM_NAMESPACES};
 
 const ANNOTATION: &str = "leasehold.dev/tunnel-";
@@ -21,6 +21,9 @@ const PROVIDERS: &[(&str, &str, &str)] = &[
     ("hetzner", "fsn1", "cx23"),
     ("local", "here", "process"),
 ];
+
+/// How many hosts the Tunnels of a cluster may have unless the administrator says otherwise.
+const MAX_HOSTS: usize = 100;
 
 /// The defaults of a ConfigMap, for the Services that it applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,6 +87,25 @@ pub(super) enum InvalidTunnel {
         /// Its address.
         endpoint: String,
     },
+    /// The administrator's ConfigMap says what it cannot.
+    #[error("{key} is {value:?} in ConfigMap leasehold-tunnel: write {wanted}")]
+    InvalidDefault {
+        /// The key.
+        key: &'static str,
+        /// What it says.
+        value: String,
+        /// What it could say.
+        wanted: &'static str,
+    },
+    /// The Tunnels of this cluster have as many hosts as they may.
+    #[error(
+        "{max} Tunnels of this cluster have hosts, and no more may: delete one, or raise maxHosts in ConfigMap \
+         leasehold-tunnel of namespace leasehold-system or kube-system"
+    )]
+    TooManyHosts {
+        /// How many may.
+        max: usize,
+    },
     /// The administrator does not allow it.
     #[error(
         "{what} {value:?} is not allowed: leave it out, or have it named as {key} in ConfigMap leasehold-tunnel \
@@ -109,6 +131,8 @@ impl InvalidTunnel {
             Self::NoPorts { .. } => "NoPorts",
             Self::NoToken { .. } => "NoToken",
             Self::NotPermitted { .. } => "NotPermitted",
+            Self::InvalidDefault { .. } => "InvalidDefaults",
+            Self::TooManyHosts { .. } => "TooManyHosts",
         }
     }
 }
@@ -136,9 +160,43 @@ impl Defaults {
             .map_or_else(Self::default, |(_, found)| Self::of(found))
     }
 
-    /// Whether Services that name no class are served.
-    pub(super) fn serves_classless(&self) -> bool {
-        self.get("claimServicesWithoutClass").is_none_or(|value| value != "false")
+    /// Whether Services that name no class are served: another controller may serve them too. `None` if it is
+    /// not said.
+    pub(super) fn serves_classless(&self) -> Option<bool> {
+        self.get("claimServicesWithoutClass").map(|value| value == "true")
+    }
+
+    /// How many hosts the Tunnels of the cluster may have.
+    ///
+    /// # Errors
+    /// If that is no number.
+    pub(super) fn max_hosts(&self) -> Result<usize, InvalidTunnel> {
+        let Some(value) = self.get("maxHosts") else { return Ok(MAX_HOSTS) };
+        value.parse().map_err(|_| InvalidTunnel::InvalidDefault {
+            key: "maxHosts",
+            value: value.into(),
+            wanted: "a whole number",
+        })
+    }
+
+    /// Whether an address is published only once connections come through.
+    pub(super) fn probes(&self) -> bool {
+        self.get("probe") != Some("false")
+    }
+
+    /// The SHA-256 of the archive that hosts download.
+    ///
+    /// # Errors
+    /// If it cannot be one.
+    pub(super) fn archive(&self) -> Result<Option<String>, InvalidTunnel> {
+        let key = "ratholeSha256";
+        let Some(value) = self.get(key).map(str::to_owned) else { return Ok(None) };
+        match value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            true => Ok(Some(value)),
+            false => {
+                Err(InvalidTunnel::InvalidDefault { key, value, wanted: "64 hexadecimal digits" })
+            }
+        }
     }
 
     fn get(&self, key: &str) -> Option<&str> {
@@ -267,6 +325,49 @@ pub(super) fn check_size(placement: &Placement, defaults: &Defaults) -> Result<(
             Err(InvalidTunnel::NotPermitted { what: "size", value, key: "size or sizes" })
         }
     }
+}
+
+/// Whether the client may run that image: the default, or one that the administrator names. Who may create Tunnels
+/// need not be allowed to run anything else.
+///
+/// # Errors
+/// If not.
+pub(super) fn check_image(spec: &TunnelSpec, defaults: &Defaults) -> Result<(), InvalidTunnel> {
+    let usual = exit::client_image();
+    let mut allowed = [usual.as_str()]
+        .into_iter()
+        .chain(defaults.get("clientImage"))
+        .chain(defaults.list("clientImages"));
+    match &spec.client_image {
+        Some(value) if !allowed.any(|image| image == value) => Err(InvalidTunnel::NotPermitted {
+            what: "clientImage",
+            value: value.clone(),
+            key: "clientImage or clientImages",
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a Tunnel may have a host, given all Tunnels of the cluster. Those that have one come first, then the
+/// oldest.
+///
+/// # Errors
+/// If as many others have one, or come first, as may have one.
+pub(super) fn check_number<'a>(
+    tunnel: &Tunnel,
+    all: impl Iterator<Item = &'a Tunnel>,
+    defaults: &Defaults,
+) -> Result<(), InvalidTunnel> {
+    let max = defaults.max_hosts()?;
+    let rank = |tunnel: &Tunnel| {
+        let status = tunnel.status.as_ref();
+        let holds = status
+            .is_some_and(|status| status.host_id.is_some() || status.creating_since.is_some());
+        (!holds, tunnel.metadata.creation_timestamp.clone(), tunnel.metadata.uid.clone())
+    };
+    let own = rank(tunnel);
+    let first = all.filter(|other| other.metadata.uid != tunnel.metadata.uid && rank(other) < own);
+    if first.count() < max { Ok(()) } else { Err(InvalidTunnel::TooManyHosts { max }) }
 }
 
 /// Where the token for a host is: `None` for a provider that needs none.

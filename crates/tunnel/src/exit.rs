@@ -48,6 +48,8 @@ pub struct Exit {
     pub credentials: Credentials,
     /// What it opens.
     pub ports: Vec<TunnelPort>,
+    /// The SHA-256 of the archive with rathole that it downloads, in hexadecimal digits; unchecked without.
+    pub archive: Option<String>,
 }
 
 impl Exit {
@@ -99,10 +101,18 @@ impl Exit {
         };
         let mut files = vec![
             file("/etc/leasehold/server.toml", "0600", &self.config("0.0.0.0")),
-            file("/usr/local/sbin/leasehold-exit", "0755", &install()),
+            file("/usr/local/sbin/leasehold-exit", "0755", &self.install()),
             file("/etc/systemd/system/leasehold-exit.service", "0644", &unit),
         ];
-        let mut commands = Vec::new();
+        // Nobody has a reason to log in.
+        let mut commands = vec![json!([
+            "systemctl",
+            "mask",
+            "--now",
+            "ssh.service",
+            "ssh.socket",
+            "sshd.service"
+        ])];
         if self.ports.iter().any(|port| port.port == DNS) {
             // The machine's own resolver listens there
             // (<https://www.freedesktop.org/software/systemd/man/latest/resolved.conf.html>).
@@ -114,23 +124,33 @@ impl Exit {
         }
         commands.push(json!(["systemctl", "daemon-reload"]));
         commands.push(json!(["systemctl", "enable", "--now", "leasehold-exit.service"]));
-        let config = json!({"write_files": files, "runcmd": commands});
+        let config = json!({
+            "ssh_pwauth": false, "disable_root": true, "write_files": files, "runcmd": commands,
+        });
         format!("#cloud-config\n{config}\n")
     }
-}
 
-/// Fetches rathole's release once. The project publishes no checksums for it
-/// (<https://github.com/rapiz1/rathole/releases/tag/v0.5.0>), so the connection by HTTPS vouches for it.
-/// Python unpacks it: cloud-init is Python, and unzip may be missing.
-fn install() -> String {
-    format!(
-        "#!/bin/sh\nset -eu\n[ -x /usr/local/bin/rathole ] && exit 0\n\
+    /// Fetches rathole's release once. The project publishes no checksums for it
+    /// (<https://github.com/rapiz1/rathole/releases/tag/v0.5.0>), so the connection by HTTPS vouches for it unless
+    /// the administrator names one. Python unpacks it: cloud-init is Python, and unzip may be missing.
+    fn install(&self) -> String {
+        let check = self.archive.as_ref();
+        let check = check.map(|sum| format!("echo '{sum}  rathole.zip' | sha256sum -c -\n"));
+        let check = check.unwrap_or_default();
+        format!(
+            "#!/bin/sh\nset -eu\n[ -x /usr/local/bin/rathole ] && exit 0\n\
          case $(uname -m) in aarch64) target=aarch64-unknown-linux-musl ;;\n\
          *) target=x86_64-unknown-linux-gnu ;; esac\ncd \"$(mktemp -d)\"\n\
          curl -fsSL --proto '=https' --retry 5 -o rathole.zip \\\n  \
          \"https://github.com/rapiz1/rathole/releases/download/v{VERSION}/rathole-$target.zip\"\n\
-         python3 -m zipfile -e rathole.zip .\ninstall -m 0755 rathole /usr/local/bin/rathole\n"
-    )
+         {check}python3 -m zipfile -e rathole.zip .\ninstall -m 0755 rathole /usr/local/bin/rathole\n"
+        )
+    }
+}
+
+/// The client's image unless another is named.
+pub(crate) fn client_image() -> String {
+    format!("rapiz1/rathole:v{VERSION}")
 }
 
 /// The settings of each port at one end, under the name that both ends use.
@@ -228,7 +248,7 @@ fn container(tunnel: &Tunnel) -> Value {
     let image = tunnel.spec.client_image.clone();
     json!({
         "name": "client",
-        "image": image.unwrap_or_else(|| format!("rapiz1/rathole:v{VERSION}")),
+        "image": image.unwrap_or_else(client_image),
         "args": ["--client", format!("{CLIENT_FOLDER}/{CLIENT_FILE}")],
         "volumeMounts": [{"name": "config", "mountPath": CLIENT_FOLDER, "readOnly": true}],
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},

@@ -10,7 +10,7 @@ fn exit(ports: &[(i32, Protocol)]) -> Exit {
         token: "token".to_owned(),
     };
     let ports = ports.iter().map(|&(port, protocol)| TunnelPort { port, protocol }).collect();
-    Exit { credentials, ports }
+    Exit { credentials, ports, archive: None }
 }
 
 #[test]
@@ -44,6 +44,14 @@ fn a_machine_is_told_its_configuration_and_how_to_run_it() {
     assert_eq!(files[0]["permissions"], "0600");
     let told = files[1..].iter().map(|file| content(file)).collect::<Vec<_>>().join("----\n");
     insta::assert_snapshot!("machine", told);
+    assert_eq!(config["disable_root"], true);
+    let closes =
+        |command: &Value| command[1] == "mask" && command.to_string().contains("ssh.service");
+    assert!(config["runcmd"].as_array().unwrap().iter().any(closes));
+
+    let checked = Exit { archive: Some("0a".repeat(32)), ..exit };
+    let check = format!("echo '{}  rathole.zip' | sha256sum -c -\npython3", "0a".repeat(32));
+    assert!(checked.install().contains(&check));
 }
 
 #[test]

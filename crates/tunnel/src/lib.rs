@@ -11,7 +11,7 @@
 //! In data order: [`api`] is the Tunnel; [`names`] says what belongs together; `choice` selects
 //! provider, region and size; `service` decides what a Service gets. `plan` decides the next step of a
 //! Tunnel and `reconcile` takes it, through `account`, at a [`provider`]. [`exit`] is the tunnel itself
-//! and [`credentials`] authenticates its ends. `inventory` lists all hosts at once, so that a thousand
+//! and [`credentials`] authenticates its ends. `probe` tries whether connections come through; `inventory` lists all hosts at once, so that a thousand
 //! Tunnels cost no more requests than ten; `sweep` removes hosts whose Tunnel is gone.
 
 #![deny(unreachable_pub)]
@@ -28,6 +28,7 @@ pub mod exit;
 mod inventory;
 pub mod names;
 mod plan;
+mod probe;
 pub mod provider;
 mod reconcile;
 mod service;
@@ -36,6 +37,7 @@ mod settings;
 mod sweep;
 
 pub use api::Tunnel;
+pub use probe::Probe;
 pub use provider::http::Http;
 pub use provider::local::Local;
 pub use settings::Settings;

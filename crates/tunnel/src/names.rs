@@ -15,6 +15,8 @@ pub(crate) const ABANDON: &str = "leasehold.dev/abandon";
 pub(crate) const FINALIZER: &str = "leasehold.dev/tunnel-host";
 /// Our condition of a Service.
 pub(crate) const CONDITION: &str = "leasehold.dev/Tunnel";
+/// The condition of a Tunnel: connections come through it.
+pub(crate) const READY: &str = "Ready";
 /// The ConfigMap of defaults.
 pub(crate) const CONFIG_MAP: &str = "leasehold-tunnel";
 /// The namespaces in which it counts, the first of them first.

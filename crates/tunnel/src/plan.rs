@@ -13,6 +13,7 @@
 //! Tunnel carry its uid, so a host whose creation was not answered is found in a list. If more than
 //! one is found, one is kept.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -21,7 +22,7 @@ use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
 use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
-use crate::names::client;
+use crate::names::{READY, client};
 use crate::provider::{Host, State};
 
 /// How long a requested host may stay unseen: the request may be delayed, and lists lag.
@@ -99,12 +100,30 @@ pub(super) fn next(
     if outdated(kept) {
         return Step::Outdated(kept.clone());
     }
+    let is_reachable = |address: &str| wanted.provider == "local" || is_public(address);
     match &kept.address {
-        Some(address) if kept.state == State::Running => {
+        Some(address) if kept.state == State::Running && is_reachable(address) => {
             Step::Connect { host: kept.clone(), address: address.clone() }
         }
         _ => Step::Follow(kept.clone()),
     }
+}
+
+/// Whether others can reach an address over the internet: it is of no special range of IPv4
+/// (<https://www.iana.org/assignments/iana-ipv4-special-registry>).
+fn is_public(address: &str) -> bool {
+    address.parse::<Ipv4Addr>().is_ok_and(|ip| {
+        let [first, second, ..] = ip.octets();
+        let shared = first == 100 && (64..128).contains(&second);
+        !(ip.is_private()
+            || ip.is_loopback()
+            || ip.is_link_local()
+            || ip.is_unspecified()
+            || ip.is_multicast()
+            || shared
+            || first == 0
+            || first >= 240)
+    })
 }
 
 /// Which of several hosts is kept: the recorded one, else the oldest.
@@ -180,6 +199,8 @@ pub(super) enum Outcome {
         host: Host,
         /// Its address.
         address: String,
+        /// Why no connection comes through, if none does.
+        closed: Option<String>,
     },
     /// The host is gone, or was discarded.
     Gone {
@@ -270,7 +291,7 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
 }
 
 fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> Finding {
-    let ready = |holds, reason, message| Finding { type_: "Ready", holds, reason, message };
+    let ready = |holds, reason, message| Finding { type_: READY, holds, reason, message };
     match outcome {
         Outcome::Blocked { reason, message } | Outcome::Gone { reason, message } => {
             ready(false, reason, message.clone())
@@ -289,7 +310,17 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> F
             "the provider is overloaded: the request is repeated".to_owned(),
         ),
         Outcome::Provisioning(host) => {
-            ready(false, "Provisioning", format!("host {} is being created", host.id))
+            let address = host.address.as_deref().filter(|_| host.state == State::Running);
+            let message = match address {
+                Some(address) => {
+                    format!("host {} has address {address}, which others cannot reach", host.id)
+                }
+                None => format!("host {} is being created", host.id),
+            };
+            ready(false, "Provisioning", message)
+        }
+        Outcome::Active { closed: Some(why), .. } if serves(client) => {
+            ready(false, "Unreachable", format!("no connection comes through at {why}"))
         }
         Outcome::Active { address, .. } if serves(client) => {
             ready(true, "Connected", format!("{} is served at {address}", tunnel.spec.service_name))
@@ -306,7 +337,7 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> F
     }
 }
 
-fn serves(client: Option<&Deployment>) -> bool {
+pub(super) fn serves(client: Option<&Deployment>) -> bool {
     let status = client.and_then(|client| client.status.as_ref());
     status.is_some_and(|status| status.available_replicas.unwrap_or(0) > 0)
 }

@@ -187,7 +187,7 @@ fn what_the_status_tells() {
     let running = host("7", State::Running, Some("1.2.3.4"));
     let client: Deployment =
         serde_json::from_value(json!({"status": {"availableReplicas": 1}})).unwrap();
-    let active = Outcome::Active { host: running, address: "1.2.3.4".to_owned() };
+    let active = Outcome::Active { host: running, address: "1.2.3.4".to_owned(), closed: None };
     let told = |outcome: &Outcome, client| status(&tunnel(marked(5)), outcome, client, now());
     insta::assert_yaml_snapshot!(
         "statuses",
@@ -213,11 +213,32 @@ fn a_status_is_stable() {
     for outcome in [
         Outcome::Blocked { reason: "TokenMissing", message: "put it there".to_owned() },
         Outcome::Provisioning(host("7", State::Starting, None)),
-        Outcome::Active { host: running, address: "1.2.3.4".to_owned() },
+        Outcome::Active { host: running, address: "1.2.3.4".to_owned(), closed: None },
         Outcome::Deleting { message: "waiting".to_owned() },
     ] {
         tunnel.status = Some(status(&tunnel, &outcome, None, now()));
         let later = now() + jiff::SignedDuration::from_secs(600);
         assert_eq!(tunnel.status, Some(status(&tunnel, &outcome, None, later)), "{outcome:?}");
+    }
+}
+
+#[test]
+fn only_public_addresses_are_published() {
+    for (address, public) in [
+        ("10.0.0.2", false),
+        ("172.16.3.4", false),
+        ("192.168.1.1", false),
+        ("100.64.0.1", false),
+        ("169.254.169.254", false),
+        ("127.0.0.1", false),
+        ("0.0.0.0", false),
+        ("224.0.0.1", false),
+        ("255.255.255.255", false),
+        ("fe80::1", false),
+        ("metadata.internal", false),
+        ("100.63.0.1", true),
+        ("68.183.4.5", true),
+    ] {
+        assert_eq!(is_public(address), public, "{address}");
     }
 }

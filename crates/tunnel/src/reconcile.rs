@@ -13,17 +13,20 @@ use kube::api::{Api, PostParams};
 use sdk::ObjectKey;
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, ExternalError, Lifecycle, ReconcileError,
-    Reconciler, spread,
+    Reconciler, Selector, controlled_by, spread,
 };
 
 use crate::account::{Blocked, ProviderClient, account, cluster_uid, defaults, watching_defaults};
 use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
-use crate::choice::{Defaults, check_ports, check_size, placement, token};
+use crate::choice::{
+    Defaults, check_image, check_number, check_ports, check_size, placement, token,
+};
 use crate::credentials::Credentials;
 use crate::exit::{self, Exit};
 use crate::inventory::Inventory;
 use crate::names;
-use crate::plan::{CHECK, Cleanup, Outcome, POLL, RECHECK, Step, cleanup, next, status};
+use crate::plan::{CHECK, Cleanup, Outcome, POLL, RECHECK, Step, cleanup, next, serves, status};
+use crate::probe::{AGAIN, EVERY, Schedule};
 use crate::provider::{Failure, Host, HostRequest, Kind};
 use crate::settings::Settings;
 
@@ -35,6 +38,7 @@ const SOON: Duration = Duration::from_secs(1);
 pub(super) struct TunnelReconciler {
     settings: Settings,
     inventory: Inventory,
+    schedule: Schedule,
 }
 
 /// The controller of Tunnels.
@@ -44,7 +48,7 @@ pub(super) fn controller(workers: usize, settings: Settings) -> ControllerSpec {
         .group(crate::GROUP)
         .field_manager(crate::FIELD_MANAGER)
         .workers(workers)
-        .reconciler(TunnelReconciler { settings, inventory: Inventory::default() })
+        .reconciler(TunnelReconciler { settings, ..TunnelReconciler::default() })
 }
 
 impl Reconciler for TunnelReconciler {
@@ -52,18 +56,45 @@ impl Reconciler for TunnelReconciler {
 
     async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let namespace = key.namespace.as_deref().unwrap_or_default();
-        if ctx.get::<Tunnel>(Some(namespace), &key.name)?.is_none() {
+        let Some(cached) = ctx.get::<Tunnel>(Some(namespace), &key.name)? else {
             return Ok(Action::Done);
+        };
+        if let Some(then) = self.probe(ctx, &cached).await {
+            return Ok(then);
         }
         let tunnels = Api::<Tunnel>::namespaced(ctx.client(), namespace);
         let Some(tunnel) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
         let defaults = defaults(ctx)?;
-        let Self { settings, inventory } = self;
-        let run = |tunnel| TunnelRun { ctx, settings, inventory, defaults, tunnel };
+        let Self { settings, inventory, schedule } = self;
+        let run = |tunnel| TunnelRun { ctx, settings, inventory, schedule, defaults, tunnel };
         match ctx.finalizer(&tunnel, names::FINALIZER).await? {
             Lifecycle::Over => Ok(Action::Done),
             Lifecycle::Ending => run(tunnel.clone()).end().await,
             Lifecycle::Live(tunnel) => run(tunnel.into_owned()).live().await,
+        }
+    }
+}
+
+impl TunnelReconciler {
+    /// Tries only whether connections still come through a Tunnel, if that is all that is due. `None` if there is
+    /// more to do.
+    async fn probe(&self, ctx: &Context, tunnel: &Tunnel) -> Option<Action> {
+        let (uid, status) = (tunnel.uid()?, tunnel.status.as_ref()?);
+        let as_told = status.observed_generation == tunnel.metadata.generation
+            && tunnel.metadata.deletion_timestamp.is_none();
+        if !as_told || !self.schedule.is_due(&uid, ctx.now()) {
+            return None;
+        }
+        match self.settings.probe.run(status.host_ip.as_deref()?, &tunnel.spec.ports).await? {
+            Ok(()) => {
+                self.schedule.passed(&uid, ctx.now(), None);
+                Some(Action::RequeueAfter(EVERY))
+            }
+            // One connection may be lost. The next one is tried with a look at everything.
+            Err(_) => {
+                self.schedule.forget(&uid);
+                Some(Action::RequeueAfter(AGAIN))
+            }
         }
     }
 }
@@ -73,6 +104,7 @@ struct TunnelRun<'a> {
     ctx: &'a Context,
     settings: &'a Settings,
     inventory: &'a Inventory,
+    schedule: &'a Schedule,
     defaults: Defaults,
     tunnel: Tunnel,
 }
@@ -104,9 +136,7 @@ impl TunnelRun<'_> {
         let token = token(&self.tunnel.spec, &self.namespace(), &self.defaults, placement);
         let token = match token {
             Ok(token) => token,
-            Err(invalid) => {
-                return Ok(Err(Blocked { reason: invalid.reason(), message: invalid.to_string() }));
-            }
+            Err(invalid) => return Ok(Err(invalid.into())),
         };
         let account = account(self.ctx, self.settings, placement, token.as_ref()).await?;
         Ok(account.map(|account| ProviderClient::new(self.ctx, account)))
@@ -117,19 +147,24 @@ impl TunnelRun<'_> {
     }
 
     async fn live(self) -> Result<Action, ReconcileError> {
-        let wanted = check_ports(&self.tunnel.spec).and_then(|()| placement(&self.tunnel.spec));
+        let spec = &self.tunnel.spec;
+        let wanted = check_ports(spec)
+            .and_then(|()| check_image(spec, &self.defaults))
+            .and_then(|()| placement(spec));
         let wanted = wanted.and_then(|wanted| {
             // A host that exists stays, whatever the administrator allows now.
             let has = self.held().is_some_and(|held| held.size == wanted.size);
             if has { Ok(wanted) } else { check_size(&wanted, &self.defaults).map(|()| wanted) }
         });
-        let wanted = match wanted {
-            Ok(wanted) => wanted,
-            Err(invalid) => {
-                let blocked = Blocked { reason: invalid.reason(), message: invalid.to_string() };
-                return self.blocked(blocked, Action::Done).await;
-            }
-        };
+        let (wanted, archive) =
+            match wanted.and_then(|wanted| Ok((wanted, self.defaults.archive()?))) {
+                Ok(found) => found,
+                Err(invalid) => return self.blocked(invalid.into(), Action::Done).await,
+            };
+        if let Some(taken) = self.foreign_child().await? {
+            let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
+            return self.blocked(taken, recheck).await;
+        }
         let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
         // The client is updated even if the provider does not answer.
         let client = self.connected().await?;
@@ -137,8 +172,8 @@ impl TunnelRun<'_> {
             Ok(provider) => provider,
             Err(blocked) => return self.blocked(blocked, recheck).await,
         };
-        let exit =
-            Exit { credentials: self.credentials().await?, ports: self.tunnel.spec.ports.clone() };
+        let (credentials, ports) = (self.credentials().await?, self.tunnel.spec.ports.clone());
+        let exit = Exit { credentials, ports, archive };
         let (now, told) = (self.ctx.now(), exit.digest());
         if let Some(hosts) = self.listed(&provider).await?
             && let Step::Connect { host, address } = next(&self.tunnel, &wanted, &told, &hosts, now)
@@ -187,7 +222,17 @@ impl TunnelRun<'_> {
                 self.record(&Outcome::NotCreated { obstacle: None }, None).await?;
                 Ok(Action::RequeueAfter(SOON))
             }
-            Step::Create => self.create(provider, wanted, exit).await,
+            Step::Create => {
+                let all = self.ctx.list::<Tunnel>(None, &Selector::all())?;
+                let all = all.iter().map(AsRef::as_ref);
+                match check_number(&self.tunnel, all, &self.defaults) {
+                    Ok(()) => self.create(provider, wanted, exit).await,
+                    Err(invalid) => {
+                        let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
+                        self.blocked(invalid.into(), recheck).await
+                    }
+                }
+            }
             Step::Await(wait) => Ok(Action::RequeueAfter(wait)),
             Step::Follow(host) => {
                 self.record(&Outcome::Provisioning(host), None).await?;
@@ -234,12 +279,65 @@ impl TunnelRun<'_> {
             Some(client) => client,
             None => self.apply_client(&address).await?,
         };
+        let tried = match self.defaults.probes() && serves(Some(&client)) {
+            true => self.settings.probe.run(&address, &self.tunnel.spec.ports).await,
+            false => None,
+        };
         let note = format!("host {} runs at {address}", host.id);
-        self.record(&Outcome::Active { host, address }, Some(&client)).await?;
+        let closed = tried.clone().and_then(Result::err);
+        let is_new = closed.is_some() && !self.is_told("Unreachable");
+        let outcome = Outcome::Active { host, address, closed: closed.clone() };
+        self.record(&outcome, Some(&client)).await?;
         if !known {
             self.ctx.publish(Event::normal(&self.tunnel, "HostActive", "Connect", note)).await;
         }
-        Ok(Action::RequeueAfter(spread(CHECK, &self.tunnel)))
+        if let Some(why) = closed.filter(|_| is_new) {
+            let note = format!("no connection comes through at {why}");
+            self.ctx.publish(Event::warning(&self.tunnel, "Unreachable", "Probe", note)).await;
+        }
+        let (uid, check) = (self.uid(), spread(CHECK, &self.tunnel));
+        Ok(Action::RequeueAfter(match tried {
+            None => check,
+            Some(Ok(())) => {
+                let now = self.ctx.now();
+                self.schedule.passed(&uid, now, Some(now + check));
+                EVERY
+            }
+            Some(Err(_)) => {
+                self.schedule.forget(&uid);
+                AGAIN
+            }
+        }))
+    }
+
+    /// Whether the status names that reason already.
+    fn is_told(&self, reason: &str) -> bool {
+        self.status().conditions.iter().any(|condition| condition.reason == reason)
+    }
+
+    /// An object of others that has the name of one of the Tunnel's own.
+    async fn foreign_child(&self) -> Result<Option<Blocked>, ReconcileError> {
+        let (namespace, name) = (self.namespace(), self.tunnel.name_any());
+        let client = names::client(&name);
+        let deployment = self.ctx.get::<Deployment>(Some(&namespace), &client)?;
+        let is_foreign = deployment.is_some_and(|found| !controlled_by(&*found, &self.tunnel));
+        let mut taken = is_foreign.then_some(("Deployment", client.clone()));
+        let secrets = Api::<Secret>::namespaced(self.ctx.client(), &namespace);
+        for secret in [client, names::credentials(&name)] {
+            if taken.is_none()
+                && let Some(found) = secrets.get_metadata_opt(&secret).await?
+                && !controlled_by(&found, &self.tunnel)
+            {
+                taken = Some(("Secret", secret));
+            }
+        }
+        Ok(taken.map(|(kind, name)| Blocked {
+            reason: "NameTaken",
+            message: format!(
+                "{kind} {name} is not this Tunnel's: delete it, or rename the Service and with it \
+                 the Tunnel"
+            ),
+        }))
     }
 
     /// Requests a host. The mark of the request is written first. It uses the client of the look, which
@@ -345,7 +443,7 @@ impl TunnelRun<'_> {
     /// Records what blocks the Tunnel, with an Event if it is new.
     async fn blocked(self, blocked: Blocked, then: Action) -> Result<Action, ReconcileError> {
         let Blocked { reason, message } = blocked;
-        let known = self.status().conditions.iter().any(|condition| condition.reason == reason);
+        let known = self.is_told(reason);
         self.record(&Outcome::Blocked { reason, message: message.clone() }, None).await?;
         if !known {
             self.ctx.publish(Event::warning(&self.tunnel, reason, "Provision", message)).await;

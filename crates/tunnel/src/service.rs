@@ -9,7 +9,13 @@ use sdk::controlled_by;
 
 use crate::api::{HostStatus, Tunnel};
 use crate::choice::{self, Defaults};
-use crate::names::{CLASS, CONDITION, OPT, tunnel};
+use crate::names::{CLASS, CONDITION, OPT, READY, tunnel};
+
+/// The annotation for what is `loadBalancerSourceRanges` today
+/// (<https://kubernetes.io/docs/reference/labels-annotations-taints/>).
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+/// Why a Service is refused that is only for some addresses.
+pub(super) const RESTRICTED: &str = "SourceRangesUnsupported";
 
 /// What to do about a Service's Tunnel.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +28,8 @@ pub(super) enum Step {
     Await,
     /// It is ours, and another object has the Tunnel's name.
     Taken,
+    /// It is ours, and asks for what no Tunnel can give: remove the Tunnel, if there is one, and the address.
+    Refuse,
     /// It is no longer ours: remove the Tunnel, if there is one, and the address.
     Withdraw,
 }
@@ -37,8 +45,19 @@ pub(super) fn asks(service: &Service, defaults: &Defaults) -> bool {
     }
     match &spec.load_balancer_class {
         Some(class) => class == CLASS,
-        None => defaults.serves_classless() && (is_served(service) || !has_address(service)),
+        None => match defaults.serves_classless() {
+            Some(serves) => serves && (is_served(service) || !has_address(service)),
+            // What has an address of ours keeps it.
+            None => is_served(service),
+        },
     }
+}
+
+/// Whether only some addresses may connect to the Service. A host opens its ports to all.
+fn is_restricted(service: &Service) -> bool {
+    let ranges = service.spec.as_ref().and_then(|spec| spec.load_balancer_source_ranges.as_ref());
+    ranges.is_some_and(|ranges| !ranges.is_empty())
+        || service.annotations().get(SOURCE_RANGES).is_some_and(|ranges| !ranges.trim().is_empty())
 }
 
 /// Our condition of the Service, if it has one.
@@ -63,6 +82,9 @@ pub(super) fn plan(service: &Service, defaults: &Defaults, found: Option<&Tunnel
     if !asks(service, defaults) {
         let ours = ours.is_some_and(|ours| ours.metadata.deletion_timestamp.is_none());
         return if ours || told(service).is_some() { Step::Withdraw } else { Step::Ignore };
+    }
+    if is_restricted(service) {
+        return Step::Refuse;
     }
     match (found, ours) {
         (Some(found), _) if found.metadata.deletion_timestamp.is_some() => Step::Await,
@@ -117,12 +139,21 @@ fn entry(service: &Service, ip: String) -> LoadBalancerIngress {
     }
 }
 
-/// The address of a Tunnel whose host runs.
+/// The address of a Tunnel through which connections come.
 fn address(tunnel: &Tunnel) -> Option<String> {
     let status = tunnel.status.as_ref()?;
     let lives = tunnel.metadata.deletion_timestamp.is_none();
     let active = lives && status.host_status == Some(HostStatus::Active);
-    status.host_ip.clone().filter(|_| active)
+    let ready = status.conditions.iter().find(|condition| condition.type_ == READY);
+    let passes = ready.is_some_and(|condition| condition.status == "True");
+    status.host_ip.clone().filter(|_| active && passes)
+}
+
+/// What a person can do about it.
+pub(super) fn restricted() -> String {
+    "a Tunnel's host is open to every address: remove loadBalancerSourceRanges, or give the Service another \
+     loadBalancerClass"
+        .to_owned()
 }
 
 fn finding(service: &Service, step: &Step, address: Option<&str>) -> Option<Finding> {
@@ -134,6 +165,7 @@ fn finding(service: &Service, step: &Step, address: Option<&str>) -> Option<Find
             "NameTaken",
             format!("Tunnel {name} is not this Service's: delete it, or rename the Service"),
         ),
+        (Step::Refuse, _) => (false, RESTRICTED, restricted()),
         (Step::Await, _) => (false, "Replacing", format!("Tunnel {name} is being deleted")),
         (Step::Apply(_), Some(address)) => {
             (true, "Active", format!("Tunnel {name} serves it at {address}"))

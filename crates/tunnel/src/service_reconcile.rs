@@ -2,13 +2,13 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use sdk::ObjectKey;
 use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
+use sdk::{ObjectKey, controlled_by};
 
 use crate::account::{defaults, watching_defaults};
 use crate::api::Tunnel;
 use crate::names;
-use crate::service::{Step, plan, status};
+use crate::service::{RESTRICTED, Step, plan, restricted, status};
 
 /// The name of this part of the controller.
 pub(super) const NAME: &str = "tunnel-service";
@@ -53,9 +53,10 @@ impl Reconciler for ServiceReconciler {
             Step::Apply(tunnel) => {
                 ctx.apply_child(&*service, (**tunnel).clone()).await?;
             }
-            Step::Withdraw => {
-                if let Some(found) = &found {
-                    ctx.delete(&**found).await?;
+            Step::Withdraw | Step::Refuse => {
+                let ours = found.as_deref().filter(|found| controlled_by(*found, &*service));
+                if let Some(found) = ours {
+                    ctx.delete(found).await?;
                 }
             }
             Step::Await | Step::Taken => {}
@@ -80,13 +81,20 @@ async fn record(
     if before.conditions == status.conditions && ingress(&before) == ingress(&status) {
         return Ok(());
     }
-    let taken = *step == Step::Taken;
     let updated = Service { status: Some(status), ..service.clone() };
     ctx.update_status(&updated).await?;
-    if taken {
-        let name = names::tunnel(&service.name_any());
-        let note = format!("Tunnel {name} is not this Service's: delete it, or rename the Service");
-        ctx.publish(Event::warning(service, "NameTaken", "Provision", note)).await;
+    let told = match step {
+        Step::Taken => {
+            let name = names::tunnel(&service.name_any());
+            let note =
+                format!("Tunnel {name} is not this Service's: delete it, or rename the Service");
+            Some(("NameTaken", note))
+        }
+        Step::Refuse => Some((RESTRICTED, restricted())),
+        _ => None,
+    };
+    if let Some((reason, note)) = told {
+        ctx.publish(Event::warning(service, reason, "Provision", note)).await;
     }
     Ok(())
 }

@@ -33,7 +33,12 @@ fn tunnel_of(owner: &str, ip: Option<&str>) -> Tunnel {
         "apiVersion": "v1", "kind": "Service", "name": "web", "uid": owner, "controller": true,
     }]}))
     .unwrap();
+    let conditions = json!([{
+        "type": READY, "status": "True", "reason": "Connected", "message": "",
+        "lastTransitionTime": "2026-11-22T12:00:00Z",
+    }]);
     found.status = Some(TunnelStatus {
+        conditions: serde_json::from_value(conditions).unwrap(),
         host_status: ip.map(|_| HostStatus::Active),
         host_ip: ip.map(str::to_owned),
         ..TunnelStatus::default()
@@ -41,15 +46,22 @@ fn tunnel_of(owner: &str, ip: Option<&str>) -> Tunnel {
     found
 }
 
+/// Defaults that claim Services without a class.
+fn claiming() -> Defaults {
+    let map = json!({"metadata": {}, "data": {"claimServicesWithoutClass": "true"}});
+    Defaults::of(&serde_json::from_value(map).unwrap())
+}
+
 /// The step in a word, and the addresses after it.
 fn check(service: &Service, found: Option<&Tunnel>, expect: &str) {
-    let step = plan(service, &Defaults::default(), found);
+    let step = plan(service, &claiming(), found);
     let word = match &step {
         Step::Ignore => "ignore",
         Step::Apply(_) => "apply",
         Step::Await => "await",
         Step::Taken => "taken",
         Step::Withdraw => "withdraw",
+        Step::Refuse => "refuse",
     };
     let now = "2026-11-22T12:00:00Z".parse().unwrap();
     let ingress = status(service, &step, found, now).load_balancer.and_then(|found| found.ingress);
@@ -79,6 +91,8 @@ fn who_asks_and_whose_address_it_is() {
     check(&service(json!({}), theirs), None, "ignore 9.9.9.9");
     check(&service(json!({}), late), Some(&pending), "withdraw 9.9.9.9");
     check(&service(json!({"type": "ClusterIP"}), ours), Some(&active), "withdraw");
+    let ranges = json!({"loadBalancerSourceRanges": ["203.0.113.0/24"]});
+    check(&service(ranges, json!({})), Some(&active), "refuse");
     let another = tunnel_of("another-uid", None);
     check(&service(json!({}), json!({})), Some(&another), "taken");
 }

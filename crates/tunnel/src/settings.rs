@@ -3,6 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
+use crate::probe::Probe;
 use crate::provider::http::Http;
 use crate::provider::local::Local;
 
@@ -20,6 +21,8 @@ pub struct Settings {
     pub http: Http,
     /// Whether hosts may be processes of this machine.
     pub local: Local,
+    /// How connections through Tunnels are tried.
+    pub probe: Probe,
 }
 
 impl Settings {
@@ -27,7 +30,7 @@ impl Settings {
     pub fn from_environment() -> Self {
         let allowed = env::var_os(LOCAL).is_some_and(|value| value == "1");
         let local = if allowed { local() } else { Local::Forbidden };
-        Self { http: Http::new(), local }
+        Self { http: Http::new(), local, probe: Probe::new() }
     }
 }
 

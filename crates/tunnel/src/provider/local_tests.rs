@@ -10,7 +10,7 @@ use crate::names::{tags, tunnel_tag};
 
 fn wanted() -> HostRequest {
     let ports = vec![TunnelPort { port: 80, protocol: Protocol::Tcp }];
-    let exit = Exit { credentials: Credentials::draw().unwrap(), ports };
+    let exit = Exit { credentials: Credentials::draw().unwrap(), ports, archive: None };
     let mut tags = tags("cluster", "uid", "ns", "web-tunnel");
     tags.push(exit_tag(exit.digest()));
     let placement = Placement {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use controllers::Tunnel;
 use demo::cloud::{Cloud, Machines, Trouble};
+use futures::FutureExt;
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
@@ -15,12 +16,13 @@ use serde_json::{Value, json};
 use tunnel::api::HostStatus;
 use tunnel::exit::CONTROL_PORT;
 use tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
-use tunnel::{Http, Settings, controllers as parts};
+use tunnel::{Http, Probe, Settings, controllers as parts};
 
 use super::crash::{Crash, Fate, at_every_write};
 use super::reasons;
 
 mod many;
+mod reach;
 mod rights;
 
 const NAMESPACE: &str = "default";
@@ -46,7 +48,8 @@ async fn world(provider: &str, endpoint: &str, machines: Machines) -> World {
     env.apply(&format!(
         "{{apiVersion: v1, kind: ConfigMap, \
           metadata: {{name: leasehold-tunnel, namespace: leasehold-system}}, \
-          data: {{provider: {provider}, endpoint: '{endpoint}', tokenSecret: cloud}}}}\n---\n\
+          data: {{provider: {provider}, endpoint: '{endpoint}', tokenSecret: cloud, \
+          claimServicesWithoutClass: 'true', maxHosts: '1000'}}}}\n---\n\
          {{apiVersion: v1, kind: Secret, metadata: {{name: cloud, namespace: leasehold-system}}, \
           stringData: {{token: secret}}}}"
     ))
@@ -57,7 +60,12 @@ async fn world(provider: &str, endpoint: &str, machines: Machines) -> World {
 /// Settings whose way to the providers is the cloud in this process.
 fn settings(cloud: &Cloud) -> Settings {
     let cloud = cloud.clone();
-    Settings { http: Http::through(move |request| cloud.send(request)), ..Settings::default() }
+    Settings {
+        http: Http::through(move |request| cloud.send(request)),
+        // There are machines in name only.
+        probe: Probe::through(|_| async { Ok(()) }.boxed()),
+        ..Settings::default()
+    }
 }
 
 impl World {
@@ -446,7 +454,7 @@ async fn the_providers_are_asked_over_http() {
         };
         let settings = Settings::default();
         let account = |token: &str| {
-            let Settings { http, local } = &settings;
+            let Settings { http, local, .. } = &settings;
             tunnel::provider::account(&placement, token, http, local).unwrap()
         };
         let tags = tunnel::names::tags("cluster", provider, "ns", "name");
@@ -455,7 +463,7 @@ async fn the_providers_are_asked_over_http() {
             name: "host".to_owned(),
             tags,
             placement: placement.clone(),
-            exit: tunnel::exit::Exit { credentials, ports: Vec::new() },
+            exit: tunnel::exit::Exit { credentials, ports: Vec::new(), archive: None },
             now: env.now(),
         };
         let hosts = account("secret").provider;

@@ -14,7 +14,7 @@ async fn watched_world() -> (World, Arc<Mutex<BTreeSet<String>>>) {
         hosts.lock().unwrap().insert(request.uri().host().unwrap_or_default().to_owned());
         cloud.send(request)
     });
-    let settings = Settings { http: through, ..Settings::default() };
+    let settings = Settings { http: through, ..settings(&world.cloud) };
     world.env.run(parts(2, &settings));
     (world, asked)
 }
@@ -82,4 +82,97 @@ async fn a_host_that_is_not_the_tunnels_own_outlives_it() {
     world.env.until_gone(&tunnels, thief).await;
     assert_ne!(own, stranger.to_string());
     assert_eq!(world.hosts(), [stranger]);
+}
+
+/// Who may create Services and Tunnels need not be allowed to run any image, nor to take over what others made.
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_runs_no_image_of_its_choice_and_takes_no_object_of_others() {
+    let world = World::running().await;
+    let own = json!({
+        "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {
+            "serviceName": SERVICE, "ports": [{"port": 80}], "provider": "digitalocean",
+            "endpoint": DIGITALOCEAN, "clientImage": "evil.test/miner",
+        },
+    });
+    world.env.apply(&own.to_string()).await;
+    let refused = reason(&world.env, "NotPermitted").await;
+    assert!(refused.status.unwrap().conditions[0].message.starts_with("clientImage"));
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    let images = json!({"data": {"clientImages": "other.test/rathole, evil.test/miner"}});
+    merge(&defaults, "leasehold-tunnel", images).await;
+    reason(&world.env, "Connected").await;
+    world.tunnels().delete(NAME, &DeleteParams::default()).await.unwrap();
+    world.gone().await;
+
+    let labels = json!({"app": "theirs"});
+    let theirs = [
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": CLIENT, "namespace": NAMESPACE},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "theirs", "image": "theirs"}]},
+                },
+            },
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": {"token": "theirs"},
+            "metadata": {"name": "nginx-1-tunnel-credentials", "namespace": NAMESPACE},
+        }),
+    ];
+    for object in &theirs {
+        world.env.apply(&object.to_string()).await;
+    }
+    world.env.apply(controllers::get("tunnel").unwrap().example).await;
+    for kind in ["Deployment", "Secret"] {
+        let tunnels = world.tunnels();
+        let told = world.env.until_object(&tunnels, NAME, |tunnel| {
+            let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
+            conditions
+                .into_iter()
+                .any(|found| found.reason == "NameTaken" && found.message.starts_with(kind))
+        });
+        told.await;
+        world.rests().await;
+        assert_eq!(world.hosts(), [0; 0], "{kind}");
+        let clients: Api<Deployment> = world.env.api(NAMESPACE);
+        if let Some(client) = clients.get_opt(CLIENT).await.unwrap() {
+            assert_eq!(client.metadata.owner_references, None);
+            clients.delete(CLIENT, &DeleteParams::default()).await.unwrap();
+        }
+    }
+    let secrets: Api<Secret> = world.env.api(NAMESPACE);
+    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+    world.served().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_hosts_are_made_than_the_administrator_pays_for() {
+    let world = World::running().await;
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "two"}})).await;
+    let example = controllers::get("tunnel").unwrap().example;
+    world.env.apply(example).await;
+    let told = reason(&world.env, "InvalidDefaults").await.status.unwrap().conditions.remove(0);
+    assert!(told.message.contains("maxHosts is \"two\""), "{}", told.message);
+    merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "1"}})).await;
+    world.served().await;
+    world.env.apply(&example.replace("nginx-1", "second")).await;
+    let second = "second-tunnel";
+    let is = |reason: &'static str| {
+        move |tunnel: &Tunnel| {
+            let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
+            conditions.into_iter().any(|found| found.reason == reason)
+        }
+    };
+    world.env.until_object(&world.tunnels(), second, is("TooManyHosts")).await;
+    world.rests().await;
+    assert_eq!(world.hosts().len(), 1);
+    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+    world.env.until_object(&world.tunnels(), second, is("Connected")).await;
+    assert_eq!(world.hosts().len(), 1);
 }

@@ -1,10 +1,10 @@
 //! Bytes through a Tunnel with the real rathole at both ends: from a port of the exit to the
-//! backend of the Service. Only the Tunnel's own client can connect, the ports follow those of the
-//! Service, and the exit is deleted with the Service.
+//! backend of the Service. Only the Tunnel's own client can connect, the Service has its address while
+//! connections come through, the ports follow those of the Service, and the exit is deleted with it.
 //!
 //! The exit is a process of this machine. The check starts its client as the Deployment would, with
-//! that command line and that Secret. Only the Service's address is replaced, since no Pod runs
-//! here.
+//! that command line and that Secret. Only the Service's address is replaced, since Pods become ready here
+//! and run no process.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -44,18 +44,22 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let mut plane = ControlPlane::local(scene, "east").await?;
     // The garbage collector deletes what belongs to a deleted Service.
     plane.add_controllers()?;
+    plane.add_hollow_node("node-0").await?;
     let mut manager = start(scene, &plane, &exits).await?;
     plane.kubectl.apply_path(&xtask::root().join("examples/tunnel.yaml")).await?;
-    let address = address(&plane, &mut manager).await?;
-    println!("the Service has address {address}");
-
+    let address = host(&plane, &mut manager).await?;
+    println!("the host has address {address}");
     let backend = Backend::start().await?;
     let client = client(&plane).await?;
     refusals(scene, &client, &address, &backend).await?;
     let first = client.start(scene, "client", &backend, |config| config)?;
     fetched(&format!("{address}:80"), &backend).await?;
     println!("{} bytes came from {address}:80", backend.body().len());
+    addressed(&plane, Some(&address)).await?;
+    println!("and the Service has that address");
     drop(first);
+    addressed(&plane, None).await?;
+    println!("without its client it has none");
 
     other_ports(scene, &plane, &address, &backend).await?;
     plane.kubectl.run(&["delete", "service", "nginx-1"]).await?;
@@ -85,7 +89,7 @@ async fn start(scene: &Scene, plane: &ControlPlane, exits: &Exits) -> Result<Man
     let defaults = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "leasehold-tunnel", "namespace": home::NAMESPACE},
-        "data": {"provider": "local"},
+        "data": {"provider": "local", "claimServicesWithoutClass": "true"},
     });
     plane.kubectl.apply(&defaults.to_string()).await?;
     let controllers = json!({"controllers": {"tunnel": {"workers": 2}}});
@@ -98,13 +102,24 @@ async fn start(scene: &Scene, plane: &ControlPlane, exits: &Exits) -> Result<Man
     Manager::start_with(scene, "replica-0", plane, &[plane], &controllers, &environment)
 }
 
-/// Waits until the Service has an address.
-async fn address(plane: &ControlPlane, manager: &mut Manager) -> Result<String> {
-    wait::until(DEADLINE, "the Service to have an address", async || {
+/// Waits until the Tunnel's host runs and its client has Pods, through which no connection comes.
+async fn host(plane: &ControlPlane, manager: &mut Manager) -> Result<String> {
+    wait::until(DEADLINE, "the Tunnel's host to run, and to be unreachable", async || {
         manager.check_alive()?;
+        let tunnel = kubectl::get(&plane.client, TUNNEL).await?.unwrap_or_default();
+        let status = &tunnel["status"];
+        let is_unreachable = status["conditions"][0]["reason"] == "Unreachable";
+        Ok(status["hostIP"].as_str().filter(|_| is_unreachable).map(str::to_owned))
+    })
+    .await
+}
+
+/// Waits until the Service has this address, or none.
+async fn addressed(plane: &ControlPlane, address: Option<&str>) -> Result<()> {
+    wait::until(DEADLINE, &format!("the Service to have address {address:?}"), async || {
         let service = kubectl::get(&plane.client, SERVICE).await?.unwrap_or_default();
         let ingress = &service["status"]["loadBalancer"]["ingress"][0]["ip"];
-        Ok(ingress.as_str().map(str::to_owned))
+        Ok((ingress.as_str() == address).then_some(()))
     })
     .await
 }

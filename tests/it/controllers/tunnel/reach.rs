@@ -1,0 +1,110 @@
+//! Which Services are taken on, and when their address is published: while connections come through, and only if
+//! a Tunnel can give what they ask for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+async fn addressless(world: &World) {
+    world.env.until_object(&world.services(), SERVICE, |service| ingress(service).is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_is_published_while_connections_come_through() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let passes = Arc::new(AtomicBool::new(false));
+    let shown = Arc::clone(&passes);
+    let probe = Probe::through(move |to| {
+        let passes = shown.load(Ordering::SeqCst) && to.port() == 80;
+        async move { if passes { Ok(()) } else { Err("refused".to_owned()) } }.boxed()
+    });
+    world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
+    world.env.apply(controllers::get("tunnel").unwrap().example).await;
+    let tunnel = reason(&world.env, "Unreachable").await;
+    assert!(tunnel.status.unwrap().conditions[0].message.ends_with(":80: refused"));
+    world.rests().await;
+    assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), None);
+    for _ in 0..2 {
+        passes.store(true, Ordering::SeqCst);
+        world.served().await;
+        world.rests().await;
+        // It is noticed within a minute, and one lost connection is not enough.
+        passes.store(false, Ordering::SeqCst);
+        world.env.pass(Duration::from_secs(60)).await;
+        addressless(&world).await;
+        reason(&world.env, "Unreachable").await;
+    }
+    let told = reasons(&world.env, NAMESPACE).await;
+    assert!(told.contains(&"Unreachable".to_owned()), "{told:?}");
+    assert_eq!(world.hosts().len(), 1, "the host is kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_connection_that_is_lost_takes_no_address_away() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let probe = Probe::through(move |_| {
+        let lost = counted.fetch_add(1, Ordering::SeqCst) % 3 == 2;
+        async move { if lost { Err("reset".to_owned()) } else { Ok(()) } }.boxed()
+    });
+    world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
+    world.example().await;
+    world.rests().await;
+    assert!(count.load(Ordering::SeqCst) > 15);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_for_some_addresses_only_is_refused() {
+    let world = World::running().await;
+    let ranges = json!({"spec": {"loadBalancerSourceRanges": ["203.0.113.0/24"]}});
+    let annotated = json!({"metadata": {"annotations": {
+        "service.beta.kubernetes.io/load-balancer-source-ranges": "203.0.113.0/24",
+    }}});
+    let none = [
+        json!({"spec": {"loadBalancerSourceRanges": null}}),
+        json!({"metadata": {"annotations": null}}),
+    ];
+    for (ranges, none) in [ranges, annotated].into_iter().zip(none) {
+        world.example().await;
+        merge(&world.services(), SERVICE, ranges).await;
+        world
+            .env
+            .until_object(&world.services(), SERVICE, |service| {
+                let conditions =
+                    service.status.iter().flat_map(|status| status.conditions.iter().flatten());
+                let refused =
+                    |found: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
+                        found.reason == "SourceRangesUnsupported" && found.status == "False"
+                    };
+                conditions.into_iter().any(refused) && ingress(service).is_none()
+            })
+            .await;
+        world.gone().await;
+        assert_eq!(world.hosts(), [0; 0], "what is open to all is gone");
+        world.rests().await;
+        merge(&world.services(), SERVICE, none).await;
+    }
+    world.served().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_without_a_class_is_left_to_others_unless_the_administrator_says_so() {
+    let world = World::running().await;
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    let claims = |value: Value| json!({"data": {"claimServicesWithoutClass": value}});
+    merge(&defaults, "leasehold-tunnel", claims(json!(null))).await;
+    world.env.apply(controllers::get("tunnel").unwrap().example).await;
+    world.rests().await;
+    assert_eq!(world.hosts(), [0; 0]);
+    merge(&defaults, "leasehold-tunnel", claims(json!("true"))).await;
+    world.served().await;
+    // One that is served already goes on.
+    merge(&defaults, "leasehold-tunnel", claims(json!(null))).await;
+    world.rests().await;
+    world.served().await;
+    merge(&defaults, "leasehold-tunnel", claims(json!("false"))).await;
+    world.gone().await;
+    addressless(&world).await;
+}
