@@ -1,5 +1,5 @@
-//! Generates the chart's CRDs and the rights of each controller from Rust types; copies rules and dashboards
-//! into the chart; and makes the table of its values.
+//! Generates the chart's CRDs and the rights of each controller from Rust types, and the dashboards from tables
+//! of panels; copies the rules into the chart; and makes the table of its values.
 //!
 //! `files` only reads; [`drift`] compares it with the tree; [`run`] writes. A file of an earlier run
 //! that is no longer generated is drift too. Files written by hand may be in the same folders.
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::values;
+use crate::{dashboards, values};
 
 /// The folders of the chart whose CRDs its templates install: those of the home cluster, one file for each
 /// plural, and those of the controllers, one for each controller and plural.
@@ -20,14 +20,11 @@ const HOME_CRDS: &str = "deploy/charts/leasehold/files/crds/home";
 const CONTROLLER_CRDS: &str = "deploy/charts/leasehold/files/crds/controllers";
 /// The folder of the chart that its RBAC template reads, one file per controller.
 const RBAC: &str = "deploy/charts/leasehold/files/rbac";
-/// Files that Helm can read only inside of the chart, each with its original.
-const COPIES: [(&str, &str); 2] = [
-    ("deploy/charts/leasehold/files/prometheus/leasehold.yaml", "dashboards/rules/leasehold.yaml"),
-    (
-        "deploy/charts/leasehold/files/grafana/leasehold-fleet.json",
-        "dashboards/leasehold-fleet.json",
-    ),
-];
+/// The folders of the dashboards: Helm can read them only inside of the chart.
+const DASHBOARDS: [&str; 2] = ["dashboards", "deploy/charts/leasehold/files/grafana"];
+/// The rules, of which the same holds: the copy and the original.
+const RULES: [&str; 2] =
+    ["deploy/charts/leasehold/files/prometheus/leasehold.yaml", "dashboards/rules/leasehold.yaml"];
 /// The chart's page, with a table of its values between two marks.
 const PAGE: &str = "deploy/charts/leasehold/README.md";
 const VALUES: &str = "deploy/charts/leasehold/values.yaml";
@@ -138,8 +135,11 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     }
     let read =
         |path: &str| fs::read_to_string(root.join(path)).with_context(|| format!("read {path}"));
-    for (copy, original) in COPIES {
-        files.insert(copy.into(), read(original)?);
+    files.insert(RULES[0].into(), read(RULES[1])?);
+    for (name, text) in dashboards::files() {
+        for folder in DASHBOARDS {
+            files.insert(Path::new(folder).join(&name), text.clone());
+        }
     }
     let table = values::table(&read(VALUES)?)?;
     files.insert(PAGE.into(), with_table(&read(PAGE)?, &table)?);
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn drift_names_what_is_missing_changed_and_left_over() {
         let root = tempfile::tempdir().unwrap();
-        for original in COPIES.map(|(_, original)| original).into_iter().chain([VALUES, PAGE]) {
+        for original in [RULES[1], VALUES, PAGE] {
             let copy = root.path().join(original);
             fs::create_dir_all(copy.parent().unwrap()).unwrap();
             fs::copy(crate::root().join(original), copy).unwrap();

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub mod codegen;
+mod dashboards;
 mod values;
 
 /// The root of the workspace.

@@ -5,14 +5,15 @@
 //! leasehold demo --kill ◀─ scrapes ─ prometheus ◀─ asks each query until it answers ─ this
 //! ```
 //!
-//! Each query of the dashboard must return a number at some time while the demo runs; the duration
-//! of a crash's handover, for example, only after the kill. A rule may return nothing, but must be
-//! valid. The rules' unit tests run first.
+//! Each query of a dashboard must return a number at some time while the demo runs; the duration
+//! of a crash's handover, for example, only after the kill. A rule or an annotation may return nothing, but
+//! must be valid. The rules' unit tests run first.
 //!
 //! Needs `prometheus` and `promtool` (the Debian package `prometheus`).
 
 mod queries;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,9 +25,9 @@ use serde_json::{Value, json};
 use crate::harness::packages::{self, Package};
 use crate::harness::process::{ChildProcess, free_port, run as run_command};
 use crate::harness::{scene, tools, wait};
-use queries::{Query, holds_a_number, of_dashboard, of_rules};
+use queries::{Query, holds_a_number, of_annotations, of_dashboard, of_rules};
 
-const DASHBOARD: &str = "dashboards/leasehold-fleet.json";
+const DASHBOARDS: &str = "dashboards";
 const RULES: &str = "dashboards/rules/leasehold.yaml";
 const RULE_TESTS: &str = "dashboards/rules/leasehold_test.yaml";
 
@@ -39,7 +40,7 @@ const START_DEADLINE: Duration = Duration::from_secs(30);
 const MARGIN: Duration = Duration::from_secs(30);
 const SCRAPE_INTERVAL: &str = "1s";
 
-/// Runs every query of the dashboard and the rules against a real Prometheus and a live demo.
+/// Runs every query of the dashboards and the rules against a real Prometheus and a live demo.
 #[derive(Debug, clap::Args)]
 pub struct DashboardArgs {
     /// How long the demo runs; at least 36, because one of its replicas is killed and comes back.
@@ -53,7 +54,7 @@ pub struct DashboardArgs {
 /// Runs the queries.
 ///
 /// # Errors
-/// If a tool is missing, a rule is not valid, or a query of the dashboard never returns a number.
+/// If a tool is missing, a rule is not valid, or a query of a dashboard never returns a number.
 pub fn run(args: &DashboardArgs) -> Result<()> {
     let root = xtask::root();
     packages::install("a real Prometheus", PACKAGES)?;
@@ -61,11 +62,20 @@ pub fn run(args: &DashboardArgs) -> Result<()> {
     promtool(&["test", "rules", &path(&root, RULE_TESTS)])?;
     println!("rules: valid, and their unit tests pass");
 
-    let dashboard = of_dashboard(&fs::read_to_string(root.join(DASHBOARD))?)?;
-    let rules = of_rules(&fs::read_to_string(root.join(RULES))?)?;
+    let mut rules = of_rules(&fs::read_to_string(root.join(RULES))?)?;
+    let mut shown = BTreeSet::new();
+    for file in fs::read_dir(root.join(DASHBOARDS))? {
+        let file = file?.path();
+        if file.extension().is_some_and(|kind| kind == "json") {
+            let text = fs::read_to_string(&file)?;
+            shown.extend(of_dashboard(&text).with_context(|| file.display().to_string())?);
+            rules.extend(of_annotations(&text)?);
+        }
+    }
+    let shown: Vec<Query> = shown.into_iter().collect();
     let given = args.binary.as_ref().map(|given| Ok(fs::canonicalize(given)?));
     let binary = given.unwrap_or_else(tools::build_debug)?;
-    scene::one_thread()?.block_on(ask_all(&binary, args.seconds, &dashboard, &rules))
+    scene::one_thread()?.block_on(ask_all(&binary, args.seconds, &shown, &rules))
 }
 
 async fn ask_all(binary: &Path, seconds: u64, dashboard: &[Query], rules: &[Query]) -> Result<()> {
@@ -107,11 +117,11 @@ async fn ask_all(binary: &Path, seconds: u64, dashboard: &[Query], rules: &[Quer
         bail!("{} queries returned nothing:\n  {}", silent.len(), list.join("\n  "));
     }
     answered?;
-    println!("dashboard: each of {} queries returned a number", dashboard.len());
+    println!("dashboards: each of {} queries returned a number", dashboard.len());
     for rule in rules {
         ask(&url, &rule.expr).with_context(|| rule.title.clone())?;
     }
-    println!("rules: each of {} expressions is valid", rules.len());
+    println!("rules and annotations: each of {} expressions is valid", rules.len());
     demo.terminate(MARGIN).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The queries of the dashboard and the rules. Pure: text in, queries out.
+//! The queries of the dashboards and the rules. Pure: text in, queries out.
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
@@ -39,6 +39,20 @@ pub fn of_dashboard(text: &str) -> Result<Vec<Query>> {
     }
     panels(&dashboard, &mut queries)?;
     Ok(queries)
+}
+
+/// Every expression of a dashboard's annotations. Most of the time they mark nothing.
+///
+/// # Errors
+/// As [`of_dashboard`].
+pub fn of_annotations(text: &str) -> Result<Vec<Query>> {
+    let dashboard: Value = serde_json::from_str(text).context("the dashboard is not JSON")?;
+    let marks = list(&dashboard["annotations"]["list"]).filter(|mark| mark["expr"].is_string());
+    let query = |mark: &Value| {
+        let title = format!("annotation {}", word(&mark["name"]));
+        Ok(Query { title, expr: substitute(word(&mark["expr"]))? })
+    };
+    marks.map(query).collect()
 }
 
 /// Every expression of a file of rules.

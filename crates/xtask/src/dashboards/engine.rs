@@ -1,0 +1,124 @@
+//! The dashboard of the engine.
+
+use super::Kind::{Lines, Stack};
+use super::{Board, JOB, job, panel, quantile, rate, row, sum};
+
+pub(super) fn board() -> Board {
+    let p99 = |by, series| quantile("0.99", by, series, JOB);
+    let external = "leasehold_external_request_duration_seconds";
+    Board {
+        uid: "leasehold-engine",
+        title: "Leasehold engine",
+        about: "Requests, watches, caches and the processes themselves",
+        variables: vec![job()],
+        rows: vec![
+            row(
+                "Requests to API servers",
+                vec![
+                    panel(
+                        Lines,
+                        ("Requests by answer", "reqps"),
+                        "Requests to API servers, by code.",
+                        [(rate("code", "rest_client_requests_total", JOB), "{{code}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Request latency, p99", "s"),
+                        "Time until the API server begins its answer. Watches begin theirs at once.",
+                        [(p99("verb", "rest_client_request_duration_seconds"), "{{verb}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Wait for a turn, p99", "s"),
+                        "How long requests wait before they are sent: for the budget, for the concurrency limit, or because the server asked for a pause.",
+                        [(p99("verb", "rest_client_rate_limiter_duration_seconds"), "{{verb}}")],
+                    ),
+                ],
+            ),
+            row(
+                "Watches and caches",
+                vec![
+                    panel(
+                        Lines,
+                        ("Event processing, p99", "s"),
+                        "From the arrival of a watch event until its keys are queued.",
+                        [(p99("resource", "informer_processing_latency_seconds"), "{{resource}}")],
+                    ),
+                    panel(
+                        Stack,
+                        ("Cached objects", "short"),
+                        "Objects in all caches, by kind.",
+                        [(sum("kind", "leasehold_cache_objects", JOB), "{{kind}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Cached bytes", "bytes"),
+                        "What these objects take: packed, and those that are kept decoded besides.",
+                        [
+                            (format!("sum(leasehold_cache_bytes{JOB})"), "packed"),
+                            (format!("sum(leasehold_cache_decoded_bytes{JOB})"), "decoded"),
+                        ],
+                    ),
+                ],
+            ),
+            row(
+                "Services outside of Kubernetes",
+                vec![
+                    panel(
+                        Lines,
+                        ("Requests by result", "reqps"),
+                        "Calls to services such as SQS or a cloud, by how they ended.",
+                        [(
+                            rate("service, result", "leasehold_external_requests_total", JOB),
+                            "{{service}} {{result}}",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Service latency", "s"),
+                        "How long calls to services outside take.",
+                        [
+                            (quantile("0.5", "service", external, JOB), "{{service}} p50"),
+                            (p99("service", external), "{{service}} p99"),
+                        ],
+                    ),
+                    panel(
+                        Lines,
+                        ("Reconciles put off", "cps"),
+                        "Reconciles that wait for their turn because the budget of a service is spent.",
+                        [(
+                            rate("service", "leasehold_external_held_back_total", JOB),
+                            "{{service}}",
+                        )],
+                    ),
+                ],
+            ),
+            row(
+                "Processes",
+                vec![
+                    panel(
+                        Lines,
+                        ("CPU", "short"),
+                        "Cores that each replica uses.",
+                        [(
+                            format!("rate(process_cpu_seconds_total{JOB}[$__rate_interval])"),
+                            "{{instance}}",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Resident memory", "bytes"),
+                        "What each replica has in memory.",
+                        [(format!("process_resident_memory_bytes{JOB}"), "{{instance}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Open files", "short"),
+                        "File descriptors of each replica: mostly connections.",
+                        [(format!("process_open_fds{JOB}"), "{{instance}}")],
+                    ),
+                ],
+            ),
+        ],
+    }
+}

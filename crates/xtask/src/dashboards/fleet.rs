@@ -1,0 +1,186 @@
+//! The dashboard of the fleet.
+
+use super::Kind::{Lines, Stack};
+use super::{
+    Board, FIRST, JOB, Panel, first, job, max, number, panel, quantile, rate, row, sum, table,
+};
+
+pub(super) fn board() -> Board {
+    let up = r#"max by (cluster) (leasehold_cluster_up{job=~"$job"})"#;
+    Board {
+        uid: "leasehold-fleet",
+        title: "Leasehold fleet",
+        about: "Members and shards, and which clusters need a look",
+        variables: vec![job()],
+        rows: vec![
+            row(
+                "Fleet",
+                vec![
+                    number(
+                        "Members",
+                        (1, None),
+                        "Replicas that report.",
+                        &format!("count(leasehold_shards_unowned{JOB})"),
+                    ),
+                    number(
+                        "Coordinators",
+                        (1, Some(2)),
+                        "Members that hold the coordinator Lease. One, but for moments of change.",
+                        &format!("sum(leasehold_coordinator_is_leader{JOB})"),
+                    ),
+                    number(
+                        "Shards owned",
+                        (1, None),
+                        "Shards that some member holds.",
+                        &format!("sum(leasehold_shards_owned{JOB})"),
+                    ),
+                    number(
+                        "Shards unowned",
+                        (0, Some(1)),
+                        "Shards that nobody holds: their objects are not reconciled.",
+                        &format!("max(leasehold_shards_unowned{JOB})"),
+                    ),
+                    number(
+                        "Clusters up",
+                        (1, None),
+                        "Clusters that somebody works on and that answer.",
+                        &format!("sum({up})"),
+                    ),
+                    number(
+                        "Clusters down",
+                        (0, Some(1)),
+                        "Configured clusters that no member can use.",
+                        &format!("count({up}) - sum({up})"),
+                    ),
+                ],
+            ),
+            row("Clusters", clusters_first(up)),
+            row(
+                "Shards",
+                vec![
+                    panel(
+                        Stack,
+                        ("Shards per member", "short"),
+                        "How evenly the work is split.",
+                        [(sum("member", "leasehold_shards_owned", JOB), "{{member}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Lease age", "s"),
+                        "Time since each member last renewed its Lease. At the Lease's duration less its margin the member fences itself.",
+                        [(
+                            max("instance", "leasehold_member_lease_age_seconds", JOB),
+                            "{{instance}}",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Shards unowned", "short"),
+                        "Should be a spike after a crash and nothing else.",
+                        [(format!("max(leasehold_shards_unowned{JOB})"), "unowned")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Handover time, p99", "s"),
+                        "From the beginning of a drain, or a dead owner's last sign of life, to the next owner.",
+                        [(
+                            quantile("0.99", "reason", "leasehold_handover_seconds", JOB),
+                            "{{reason}}",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Moves", "ops"),
+                        "Shards that changed their owner.",
+                        [(
+                            format!("sum(rate(leasehold_moves_total{JOB}[$__rate_interval]))"),
+                            "moves per second",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Writes refused by the fence", "ops"),
+                        "Writes not sent because the shard was no longer held. A few around a lost Lease show the fence at work.",
+                        [(
+                            rate("instance", "leasehold_fence_rejected_writes_total", JOB),
+                            "{{instance}}",
+                        )],
+                    ),
+                ],
+            ),
+            row(
+                "Work",
+                vec![
+                    panel(
+                        Lines,
+                        ("Keys that wait", "short"),
+                        "Keys ready to be reconciled, by controller.",
+                        [(sum("controller", "workqueue_depth", JOB), "{{controller}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Reconcile latency, p99", "s"),
+                        "How long reconciles take, by controller.",
+                        [(
+                            quantile(
+                                "0.99",
+                                "controller",
+                                "controller_runtime_reconcile_time_seconds",
+                                JOB,
+                            ),
+                            "{{controller}}",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Failed reconciles", "ops"),
+                        "Reconciles that ended with an error, by controller.",
+                        [(
+                            rate("controller", "controller_runtime_reconcile_errors_total", JOB),
+                            "{{controller}}",
+                        )],
+                    ),
+                ],
+            ),
+        ],
+    }
+}
+
+/// The first clusters by each measure.
+fn clusters_first(up: &str) -> Vec<Panel> {
+    let latency = quantile("0.99", "cluster", "leasehold_cluster_reconcile_seconds", JOB);
+    let answers = quantile("0.99", "cluster", "leasehold_cluster_request_seconds", JOB);
+    let cluster = "cluster";
+    vec![
+        table(
+            ("Clusters, those that are down first", "none"),
+            "1 if some member works on the cluster and it answers, else 0. Click a cluster for its own dashboard.",
+            format!("bottomk({FIRST}, {up})"),
+        ),
+        table(
+            ("Most keys that wait", "short"),
+            "Ready keys, by cluster.",
+            first(&sum(cluster, "leasehold_cluster_queue_depth", JOB)),
+        ),
+        table(
+            ("Slowest reconciles, p99", "s"),
+            "How long reconciles take, by cluster.",
+            first(&latency),
+        ),
+        table(
+            ("Slowest answers, p99", "s"),
+            "Time until a cluster's API server begins its answer.",
+            first(&answers),
+        ),
+        table(
+            ("Most requests", "reqps"),
+            "Requests to a cluster's API server.",
+            first(&rate(cluster, "leasehold_cluster_requests_total", JOB)),
+        ),
+        table(
+            ("Most memory", "bytes"),
+            "Cached objects, packed, by cluster.",
+            first(&sum(cluster, "leasehold_cache_bytes", JOB)),
+        ),
+    ]
+}

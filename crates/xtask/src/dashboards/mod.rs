@@ -1,0 +1,118 @@
+//! The dashboards for Grafana, from tables of panels: the fleet, one cluster, one controller, the engine.
+//!
+//! The fleet's has no panel for each cluster: it names the first twenty by each measure, and these lead to the
+//! dashboard of one cluster. So it shows 10,000 clusters as fast as ten.
+
+mod engine;
+mod fleet;
+mod grafana;
+mod one;
+
+use grafana::{Board, Kind, Panel, Row, Variable};
+
+/// How many clusters a table names.
+const FIRST: u32 = 20;
+
+/// The files of all dashboards, by their names.
+pub(crate) fn files() -> impl Iterator<Item = (String, String)> {
+    boards().into_iter().map(|board| (format!("{}.json", board.uid), grafana::file(&board)))
+}
+
+fn boards() -> [Board; 4] {
+    [fleet::board(), one::cluster(), one::controller(), engine::board()]
+}
+
+/// The label matchers of a series: of the job, and of what is chosen besides.
+const JOB: &str = r#"{job=~"$job"}"#;
+const CONTROLLER: &str = r#"{job=~"$job", controller=~"$controller"}"#;
+const CLUSTER: &str = r#"{job=~"$job", cluster=~"$cluster"}"#;
+const BOTH: &str = r#"{job=~"$job", cluster=~"$cluster", controller=~"$controller"}"#;
+
+fn job() -> Variable {
+    Variable { name: "job", label: "Job", series: "leasehold_shards_unowned", is_one: false }
+}
+
+fn sum(by: &str, series: &str, of: &str) -> String {
+    format!("sum by ({by}) ({series}{of})")
+}
+
+fn max(by: &str, series: &str, of: &str) -> String {
+    format!("max by ({by}) ({series}{of})")
+}
+
+fn rate(by: &str, series: &str, of: &str) -> String {
+    format!("sum by ({by}) (rate({series}{of}[$__rate_interval]))")
+}
+
+fn quantile(part: &str, by: &str, series: &str, of: &str) -> String {
+    let by = if by.is_empty() { "le".to_owned() } else { format!("le, {by}") };
+    format!("histogram_quantile({part}, {})", rate(&by, &format!("{series}_bucket"), of))
+}
+
+fn first(of: &str) -> String {
+    format!("topk({FIRST}, {of})")
+}
+
+fn row(title: &'static str, panels: Vec<Panel>) -> Row {
+    Row { title, panels }
+}
+
+fn panel<const N: usize>(
+    kind: Kind,
+    (title, unit): (&'static str, &'static str),
+    about: &'static str,
+    queries: [(String, &'static str); N],
+) -> Panel {
+    Panel { title, about, unit, kind, queries: queries.into() }
+}
+
+fn number(
+    title: &'static str,
+    (least, bad_from): (u32, Option<u32>),
+    about: &'static str,
+    query: &str,
+) -> Panel {
+    panel(Kind::Number { least, bad_from }, (title, "none"), about, [(query.to_owned(), "")])
+}
+
+fn table(head: (&'static str, &'static str), about: &'static str, query: String) -> Panel {
+    panel(Kind::Table, head, about, [(query, "")])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_panel_says_what_it_shows_and_none_is_repeated_for_each_cluster() {
+        let boards = boards();
+        let uids: BTreeSet<&str> = boards.iter().map(|board| board.uid).collect();
+        assert_eq!(uids.len(), boards.len());
+        for board in &boards {
+            let file = grafana::file(board);
+            assert!(!file.contains("\"repeat\""), "{}", board.uid);
+            for (_, rest) in file.match_indices("/d/").map(|(at, _)| file.split_at(at + 3)) {
+                let uid = rest.split(['?', '"']).next().unwrap();
+                assert!(uids.contains(uid), "{} leads to {uid}", board.uid);
+            }
+            let panels: Vec<&Panel> = board.rows.iter().flat_map(|row| &row.panels).collect();
+            let titles: BTreeSet<&str> = panels.iter().map(|panel| panel.title).collect();
+            assert_eq!(titles.len() + usize::from(board.uid == "leasehold-fleet"), panels.len());
+            for panel in panels {
+                assert!(panel.about.ends_with('.'), "{}: {}", board.uid, panel.title);
+                for (query, _) in &panel.queries {
+                    assert_eq!(query.matches('(').count(), query.matches(')').count(), "{query}");
+                    // A series for each cluster only where a bound says for how many.
+                    let is_bounded = ["topk(20,", "bottomk(20,", "sum(", "count("]
+                        .iter()
+                        .any(|bound| query.starts_with(bound));
+                    let is_by_cluster =
+                        query.contains("by (cluster)") || query.contains("le, cluster)");
+                    assert!(is_bounded || !is_by_cluster, "{query}");
+                }
+            }
+        }
+    }
+}

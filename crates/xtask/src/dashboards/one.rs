@@ -1,0 +1,265 @@
+//! The dashboards of one cluster and of one controller.
+
+use super::Kind::{Lines, Stack};
+use super::{
+    BOTH, Board, CLUSTER, CONTROLLER, Variable, first, job, max, panel, quantile, rate, row, sum,
+    table,
+};
+
+pub(super) fn cluster() -> Board {
+    let up = "leasehold_cluster_up{job=~\"$job\"}";
+    Board {
+        uid: "leasehold-cluster",
+        title: "Leasehold cluster",
+        about: "One cluster: who works on it, how it answers, what waits",
+        variables: vec![
+            job(),
+            Variable { name: "cluster", label: "Cluster", series: up, is_one: true },
+        ],
+        rows: vec![
+            row(
+                "Cluster $cluster",
+                vec![
+                    panel(
+                        Lines,
+                        ("Reachable", "short"),
+                        "1 if the cluster is engaged and answers, by member: those that work on it, and those that cannot use it.",
+                        [(max("instance", "leasehold_cluster_up", CLUSTER), "{{instance}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Owner", "short"),
+                        "The member that holds each shard of this cluster.",
+                        [(
+                            max("group, range, member", "leasehold_shard_owner", CLUSTER),
+                            "{{group}} {{range}}: {{member}}",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Circuit breaker", "short"),
+                        "By member: 0 closed, requests pass; 1 half-open, one does, to see whether the cluster answers; 2 open, none does until a pause is over.",
+                        [(
+                            max("instance", "leasehold_cluster_breaker_state", CLUSTER),
+                            "{{instance}}",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Requests by answer", "reqps"),
+                        "Requests to the cluster's API server, by the class of the answer.",
+                        [(rate("code", "leasehold_cluster_requests_total", CLUSTER), "{{code}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Request latency, p99", "s"),
+                        "Time until the API server begins its answer. Watches begin theirs at once.",
+                        [(
+                            quantile("0.99", "", "leasehold_cluster_request_seconds", CLUSTER),
+                            "p99",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Concurrency limit", "short"),
+                        "By member: requests that may be under way at once. Fewer when the server is overloaded or has become slow.",
+                        [(
+                            max("instance", "leasehold_cluster_concurrency_limit", CLUSTER),
+                            "{{instance}}",
+                        )],
+                    ),
+                ],
+            ),
+            row(
+                "Work",
+                vec![
+                    panel(
+                        Lines,
+                        ("Keys that wait", "short"),
+                        "Ready keys of this cluster, by controller.",
+                        [(
+                            sum("controller", "leasehold_cluster_queue_depth", CLUSTER),
+                            "{{controller}}",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Time in queue, p99", "s"),
+                        "How long a ready key of this cluster waits.",
+                        [(quantile("0.99", "", "leasehold_cluster_queue_seconds", CLUSTER), "p99")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Reconcile latency, p99", "s"),
+                        "How long reconciles of this cluster take, by controller.",
+                        [(
+                            quantile(
+                                "0.99",
+                                "controller",
+                                "leasehold_cluster_reconcile_seconds",
+                                CLUSTER,
+                            ),
+                            "{{controller}}",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Reconciles", "ops"),
+                        "Reconciles of this cluster, by controller.",
+                        [(
+                            rate(
+                                "controller",
+                                "leasehold_cluster_reconcile_seconds_count",
+                                CLUSTER,
+                            ),
+                            "{{controller}}",
+                        )],
+                    ),
+                    panel(
+                        Stack,
+                        ("Cached objects", "short"),
+                        "Objects in the caches of this cluster, by kind.",
+                        [(sum("kind", "leasehold_cache_objects", CLUSTER), "{{kind}}")],
+                    ),
+                    panel(
+                        Stack,
+                        ("Cached bytes", "bytes"),
+                        "What these objects take, packed, by kind.",
+                        [(sum("kind", "leasehold_cache_bytes", CLUSTER), "{{kind}}")],
+                    ),
+                ],
+            ),
+        ],
+    }
+}
+
+pub(super) fn controller() -> Board {
+    let series = "controller_runtime_reconcile_total{job=~\"$job\"}";
+    let queue = |part| quantile(part, "", "workqueue_queue_duration_seconds", CONTROLLER);
+    let time = |part| quantile(part, "", "controller_runtime_reconcile_time_seconds", CONTROLLER);
+    let total = |series: &str| format!("sum(rate({series}{CONTROLLER}[$__rate_interval]))");
+    let all = |series: &str| format!("sum({series}{CONTROLLER})");
+    let everywhere = BOTH.replace("cluster=~\"$cluster\", ", "");
+    let latency = quantile("0.99", "cluster", "leasehold_cluster_reconcile_seconds", &everywhere);
+    Board {
+        uid: "leasehold-controller",
+        title: "Leasehold controller",
+        about: "One controller over all clusters: its queue, its reconciles, its slowest clusters",
+        variables: vec![
+            job(),
+            Variable { name: "controller", label: "Controller", series, is_one: true },
+        ],
+        rows: vec![
+            row(
+                "Queue of $controller",
+                vec![
+                    panel(
+                        Lines,
+                        ("Keys that wait", "short"),
+                        "Keys ready to be reconciled, by member.",
+                        [(sum("instance", "workqueue_depth", CONTROLLER), "{{instance}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Time in queue", "s"),
+                        "How long a ready key waits. The objective is 1 s at p99.",
+                        [(queue("0.99"), "p99"), (queue("0.5"), "p50")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Oldest item", "s"),
+                        "How long the oldest ready key has been waiting, by member.",
+                        [(
+                            max("instance", "leasehold_queue_oldest_item_seconds", CONTROLLER),
+                            "{{instance}}",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Adds and retries", "ops"),
+                        "Keys that became ready, and delayed adds.",
+                        [
+                            (total("workqueue_adds_total"), "adds"),
+                            (total("workqueue_retries_total"), "retries"),
+                        ],
+                    ),
+                    panel(
+                        Lines,
+                        ("Work duration, p99", "s"),
+                        "How long a key is processed once taken.",
+                        [(
+                            quantile("0.99", "", "workqueue_work_duration_seconds", CONTROLLER),
+                            "p99",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Longest running", "s"),
+                        "How long the reconcile that runs longest has run, by member.",
+                        [(
+                            max(
+                                "instance",
+                                "workqueue_longest_running_processor_seconds",
+                                CONTROLLER,
+                            ),
+                            "{{instance}}",
+                        )],
+                    ),
+                ],
+            ),
+            row(
+                "Reconciles of $controller",
+                vec![
+                    panel(
+                        Stack,
+                        ("Reconciles by result", "ops"),
+                        "How reconciles ended.",
+                        [(
+                            rate("result", "controller_runtime_reconcile_total", CONTROLLER),
+                            "{{result}}",
+                        )],
+                    ),
+                    panel(
+                        Lines,
+                        ("Reconcile latency", "s"),
+                        "How long reconciles take.",
+                        [(time("0.99"), "p99"), (time("0.5"), "p50")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Errors", "ops"),
+                        "Failed reconciles, those given up, panics and timeouts.",
+                        [
+                            (total("controller_runtime_reconcile_errors_total"), "errors"),
+                            (
+                                total("controller_runtime_terminal_reconcile_errors_total"),
+                                "terminal",
+                            ),
+                            (total("controller_runtime_reconcile_panics_total"), "panics"),
+                            (total("controller_runtime_reconcile_timeouts_total"), "timeouts"),
+                        ],
+                    ),
+                    panel(
+                        Lines,
+                        ("Workers", "short"),
+                        "Reconciles that run, and how many may.",
+                        [
+                            (all("controller_runtime_active_workers"), "active"),
+                            (all("controller_runtime_max_concurrent_reconciles"), "at most"),
+                        ],
+                    ),
+                    table(
+                        ("Most keys that wait", "short"),
+                        "Ready keys of this controller, by cluster.",
+                        first(&sum("cluster", "leasehold_cluster_queue_depth", &everywhere)),
+                    ),
+                    table(
+                        ("Slowest reconciles, p99", "s"),
+                        "How long reconciles of this controller take, by cluster.",
+                        first(&latency),
+                    ),
+                ],
+            ),
+        ],
+    }
+}
