@@ -13,13 +13,15 @@ use http_body_util::BodyExt;
 use kube::client::{ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use model::{Clock, Wire};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tower::{ServiceBuilder, ServiceExt};
 use tower_http::decompression::DecompressionLayer;
 
 use crate::address::Reach;
 use crate::bounds::Bounds;
-use crate::credentials::{Authenticated, CredentialSource, Keeper};
+use crate::credentials::{
+    Authenticated, Calls, CredentialLife, CredentialSource, Keeper, Renewals,
+};
 use crate::error::Unusable;
 use crate::http::{Connections, Protocol};
 use crate::provider::Access;
@@ -41,6 +43,9 @@ pub(crate) struct Link {
     pub(crate) wire: Wire,
 }
 
+/// The life of the credential that a link uses now.
+pub(crate) type Life = watch::Receiver<Option<CredentialLife>>;
+
 /// A client to come. It is in a box so that connections are compiled here, and not in each crate that
 /// awaits one.
 pub(crate) type Connecting<'a> = BoxFuture<'a, Result<kube::Client, Arc<Unusable>>>;
@@ -48,7 +53,7 @@ pub(crate) type Connecting<'a> = BoxFuture<'a, Result<kube::Client, Arc<Unusable
 /// Makes clients.
 #[derive(Clone, Debug)]
 pub struct Connector {
-    renewals: Arc<Semaphore>,
+    renewals: Renewals,
     role: Role,
     clock: Arc<dyn Clock>,
 }
@@ -65,7 +70,14 @@ pub enum Role {
 impl Connector {
     /// Makes clients for clusters with this role.
     pub fn new(role: Role, clock: Arc<dyn Clock>) -> Self {
-        Self { renewals: Arc::new(Semaphore::new(MAX_RENEWALS)), role, clock }
+        let renewals =
+            Renewals { places: Arc::new(Semaphore::new(MAX_RENEWALS)), calls: Calls::new() };
+        Self { renewals, role, clock }
+    }
+
+    /// Registers what it counts.
+    pub(crate) fn register(&self, registry: &prometheus::Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.renewals.calls.0.clone()))
     }
 
     /// A client for `access`, which comes from `origin`.
@@ -73,14 +85,18 @@ impl Connector {
     /// # Errors
     /// [`Unusable`] when a certificate, key or credential is wrong.
     pub fn client<'a>(&'a self, origin: &'a str, access: &'a Access) -> Connecting<'a> {
-        async move { Ok(self.link(origin, access).await?.client) }.boxed()
+        async move { Ok(self.link(origin, access).await?.0.client) }.boxed()
     }
 
-    /// A client and the wire below it.
+    /// A client and the wire below it, and the life of its credential.
     ///
     /// # Errors
     /// As [`Self::client`].
-    pub(crate) async fn link(&self, origin: &str, access: &Access) -> Result<Link, Arc<Unusable>> {
+    pub(crate) async fn link(
+        &self,
+        origin: &str,
+        access: &Access,
+    ) -> Result<(Link, Life), Arc<Unusable>> {
         let (mut config, granted) = match access {
             Access::InCluster => {
                 let config = kube::Config::incluster().map_err(Unusable::InCluster)?;
@@ -100,13 +116,15 @@ impl Connector {
         config.write_timeout = Some(WRITE_TIMEOUT);
         config.default_retry = false;
         let source = CredentialSource::of(origin, &mut config.auth_info, &granted)?;
-        let (renewals, clock) = (Arc::clone(&self.renewals), Arc::clone(&self.clock));
+        let (renewals, clock) = (self.renewals.clone(), Arc::clone(&self.clock));
         let keeper = Keeper::start(origin, source, renewals, clock).await?;
         let protocol = match self.role {
             Role::Home => Protocol::Http1,
             Role::Workload => Protocol::Any,
         };
-        Ok(link(config, keeper, protocol, granted.reach).map_err(|e| refused(origin, e))?)
+        let life = keeper.life();
+        let link = link(config, keeper, protocol, granted.reach);
+        Ok((link.map_err(|e| refused(origin, e))?, life))
     }
 }
 

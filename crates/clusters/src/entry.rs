@@ -5,6 +5,7 @@ use std::sync::Arc;
 use model::{Cluster, ClusterName, ClusterSet, ClusterState, ClusterUid, Identity};
 use tokio::task::AbortHandle;
 
+use crate::connect::Life;
 use crate::mark::{Sightings, Standing};
 use crate::probe::Finding;
 use crate::provider::{Access, Fingerprint, Source};
@@ -32,6 +33,8 @@ pub(crate) struct Entry {
     /// Whether our fleet works there, and since when marks are as they are.
     pub(crate) standing: Standing,
     pub(crate) sightings: Sightings,
+    /// The life of its client's credential.
+    pub(crate) life: Option<Life>,
     pub(crate) serving: Serving,
     /// The result of the last probe.
     pub(crate) finding: Option<Finding>,
@@ -61,6 +64,7 @@ impl Entry {
             probes: 0,
             standing: Standing::default(),
             sightings: Sightings::default(),
+            life: None,
             serving: Serving::Connecting,
             finding: None,
             making: None,
@@ -167,6 +171,7 @@ impl Entry {
             unidentified: self.untold.clone(),
             unmarked,
             refused: self.is_refused(),
+            credential: self.life.as_ref().and_then(|life| *life.borrow()),
             answers: self.finding.as_ref().map(Result::is_ok),
             reason,
         }

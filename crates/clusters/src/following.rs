@@ -62,7 +62,7 @@ pub(crate) async fn client(
     let connector = Connector::new(Role::Home, clock);
     let Source { origin, access, .. } = only(&mut *provider).await;
     let access = access?;
-    let link = connector.link(&origin, &access).await?;
+    let (link, _) = connector.link(&origin, &access).await?;
     let namespace = link.client.default_namespace().to_owned();
     let current = Arc::new(Mutex::new(link.wire));
     let unused = CancellationToken::new();
@@ -110,7 +110,7 @@ async fn follow(
             Err(error) => Err(error),
         };
         match link {
-            Ok(link) => {
+            Ok((link, _)) => {
                 *current.lock().unwrap_or_else(PoisonError::into_inner) = link.wire;
                 tracing::info!("{origin} has changed: further requests use what it says now");
             }

@@ -44,6 +44,7 @@ pub mod fleet_id;
 mod following;
 #[cfg(test)]
 mod fuzz;
+mod home;
 mod http;
 mod identity;
 mod in_cluster;
@@ -66,10 +67,12 @@ mod terms;
 pub mod trust;
 mod up;
 
+pub use credentials::CredentialLife;
 pub use directory::Directory;
 pub use error::Unusable;
 pub use file::KubeconfigFile;
 pub use following::{client_from_kubeconfig, client_in_cluster};
+pub use home::HomeSeries;
 pub use in_cluster::InCluster;
 pub use mark::{Claim, Marker};
 pub use prefix::Prefix;

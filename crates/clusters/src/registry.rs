@@ -26,7 +26,7 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::connect::{Connector, Link, Role};
+use crate::connect::{Connector, Life, Link, Role};
 use crate::entry::{Entry, Serving, same};
 use crate::error::Unusable;
 use crate::identity::Told;
@@ -88,10 +88,12 @@ impl Registry {
         let (set_sender, set) = watch::channel(Arc::default());
         let (status_sender, status) = watch::channel(Arc::default());
         metrics.register(Box::new(ClustersUp::new(status.clone(), labels)?))?;
+        let connector = Connector::new(Role::Workload, Arc::clone(&clock));
+        connector.register(metrics)?;
         let mut task = Task {
             marker: marker.filter(|_| probing == Probing::On),
             own: None,
-            clock: Arc::clone(&clock),
+            clock,
             snapshots: vec![None; providers.len()],
             budgets: providers.iter().map(|provider| provider.budget()).collect(),
             entries: BTreeMap::new(),
@@ -102,7 +104,7 @@ impl Registry {
             probing,
             places: Arc::new(Semaphore::new(MAX_PROBES)),
             looks: Arc::new(Semaphore::new(MAX_LOOKS)),
-            connector: Connector::new(Role::Workload, clock),
+            connector,
             work: JoinSet::new(),
             set: set_sender,
             status: status_sender,
@@ -158,7 +160,7 @@ enum Report {
         name: ClusterName,
         source: Source,
         attempt: u32,
-        made: Result<Link, Arc<Unusable>>,
+        made: Result<(Link, Life), Arc<Unusable>>,
     },
     /// A server was asked which cluster it is. `of` is the source whose client asked.
     Asked {
@@ -336,7 +338,12 @@ impl Task {
                     return;
                 }
                 match made {
-                    Ok(link) => self.identify(name, link, 0),
+                    Ok((link, life)) => {
+                        if let Some(entry) = self.entries.get_mut(&name) {
+                            entry.life = Some(life);
+                        }
+                        self.identify(name, link, 0);
+                    }
                     Err(error) => {
                         self.down(&name, error.reason().into());
                         self.make(name, source, attempt.saturating_add(1));

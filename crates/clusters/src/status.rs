@@ -5,6 +5,8 @@ use std::sync::Arc;
 use model::{ClusterName, ClusterUid};
 use serde::Serialize;
 
+use crate::credentials::CredentialLife;
+
 /// Every configured cluster, and problems of the configuration of clusters as a whole.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -40,6 +42,9 @@ pub struct ClusterStatus {
     /// Whether another fleet keeps this one away.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refused: bool,
+    /// From when until when its credential is valid, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credential: Option<CredentialLife>,
     /// Whether its API server answered the last probe; absent before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<bool>,

@@ -1,5 +1,5 @@
-//! Which clusters can be used, and which another fleet keeps, as metrics: `leasehold_cluster_up` and
-//! `leasehold_cluster_refused`, computed when scraped.
+//! Which clusters can be used, which another fleet keeps, and when their credentials end, as metrics:
+//! `leasehold_cluster_up`, `leasehold_cluster_refused` and `leasehold_credential_*`, computed when scraped.
 //!
 //! A replica shows the clusters on which it works, and those that it cannot use.
 
@@ -11,7 +11,8 @@ use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts};
 use tokio::sync::watch;
 
-use crate::status::Status;
+use crate::credentials::CredentialLife;
+use crate::status::{ClusterStatus, Status};
 
 /// Computes the metrics.
 pub(crate) struct ClustersUp {
@@ -26,6 +27,9 @@ struct Shown {
     up: IntGaugeVec,
     /// A series only for clusters that are refused.
     refused: IntGaugeVec,
+    /// Series only for credentials whose end is known.
+    begins: IntGaugeVec,
+    ends: IntGaugeVec,
     /// The labels of what is shown, until the next scrape.
     kept: Vec<ClusterLabel>,
 }
@@ -40,8 +44,15 @@ impl ClustersUp {
         let up = IntGaugeVec::new(Opts::new("leasehold_cluster_up", what), &["cluster"])?;
         let what = "1 if another fleet with the same controllers has its mark in the cluster.";
         let refused = IntGaugeVec::new(Opts::new("leasehold_cluster_refused", what), &["cluster"])?;
-        let descs = up.desc().into_iter().chain(refused.desc()).cloned().collect();
-        let shown = Mutex::new(Shown { up, refused, kept: Vec::new() });
+        let gauges = |name: &str, what: &str| {
+            let opts = Opts::new(format!("leasehold_credential_{name}_timestamp_seconds"), what);
+            IntGaugeVec::new(opts, &["cluster", "source"])
+        };
+        let begins = gauges("begin", "Since when a cluster's credential is valid.")?;
+        let ends = gauges("end", "When a cluster's credential ends, if that is known.")?;
+        let shown = Shown { up, refused, begins, ends, kept: Vec::new() };
+        let descs = shown.all().iter().flat_map(|gauge| gauge.desc()).cloned().collect();
+        let shown = Mutex::new(shown);
         Ok(Self { status, labels, shown, descs })
     }
 }
@@ -56,25 +67,41 @@ impl Collector for ClustersUp {
         let mut shown = self.shown.lock().expect("no holder of this lock panics");
         // Else what it keeps itself would count as work.
         shown.kept.clear();
-        shown.up.reset();
-        shown.refused.reset();
+        shown.all().iter().for_each(|gauge| gauge.reset());
+        // Those that can be used come first: of clusters past the cap, which share a series, one that cannot
+        // be used counts.
         let (up, down): (Vec<_>, Vec<_>) =
             status.clusters.iter().partition(|cluster| cluster.is_up());
         let up = up.into_iter().filter(|cluster| self.labels.is_kept(&cluster.name));
-        let up = up.map(|cluster| (self.labels.keep(&cluster.name), 1)).collect::<Vec<_>>();
-        let down = down.into_iter().map(|cluster| {
+        let up = up.collect::<Vec<_>>();
+        for cluster in up.into_iter().chain(down) {
             let label = self.labels.keep(&cluster.name);
-            if cluster.refused {
-                shown.refused.with_label_values(&[label.value()]).set(1);
-            }
-            (label, 0)
-        });
-        let down = down.collect::<Vec<_>>();
-        for (label, value) in up.into_iter().chain(down) {
-            // Clusters past the cap share a series: it shows whether all of them can be used.
-            shown.up.with_label_values(&[label.value()]).set(value);
-            shown.kept.push(label);
+            shown.show(cluster, label);
         }
-        [shown.up.collect(), shown.refused.collect()].concat()
+        shown.all().iter().flat_map(|gauge| gauge.collect()).collect()
+    }
+}
+
+impl Shown {
+    fn all(&self) -> [&IntGaugeVec; 4] {
+        [&self.up, &self.refused, &self.begins, &self.ends]
+    }
+
+    fn show(&mut self, cluster: &ClusterStatus, label: ClusterLabel) {
+        self.up.with_label_values(&[label.value()]).set(cluster.is_up().into());
+        if cluster.refused {
+            self.refused.with_label_values(&[label.value()]).set(1);
+        }
+        if let Some(CredentialLife { source, begins, ends }) = cluster.credential {
+            let labels = [label.value(), source];
+            let (begin, end) =
+                (self.begins.with_label_values(&labels), self.ends.with_label_values(&labels));
+            // Of clusters past the cap, the one that ends first.
+            if end.get() == 0 || ends.as_second() < end.get() {
+                begin.set(begins.as_second());
+                end.set(ends.as_second());
+            }
+        }
+        self.kept.push(label);
     }
 }

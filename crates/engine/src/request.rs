@@ -19,6 +19,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, UPGRADE, USER_AGENT};
 use http::{Method, Request, Response, Uri};
+use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use model::wire::{self, Answer};
@@ -193,7 +194,11 @@ impl ClusterClient {
     ) -> Result<Response<Answer>, BoxError> {
         let limit = if ticket.is_probe() { PROBE_TIMEOUT } else { RESPONSE_TIMEOUT };
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let is_watch = wire::is_watch(request.uri());
         self.0.metrics.waited(&method, ticket.waited());
+        if let Some(bytes) = request.body().size_hint().exact() {
+            self.0.metrics.sent(&method, bytes);
+        }
         let started = self.0.clock.now();
         let answer = tokio::time::timeout(limit, self.0.wire.send(request)).await;
         let answer = answer.unwrap_or_else(|_| Err(ResponseTimeout { limit }.into()));
@@ -206,7 +211,11 @@ impl ClusterClient {
             tracing::Span::current().record("status", status.as_u16());
         }
         self.0.metrics.observe(&method, status, self.0.clock.now().since(started));
-        answer
+        match is_watch {
+            // It has no size before its end.
+            true => answer,
+            false => answer.map(|answer| self.0.metrics.counted(&method, answer)),
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusters::{
-    Claim, ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Marker, Probing,
-    Registry, Secrets, Terms, Trust, Unusable, budgeted, fleet_id,
+    Claim, ClusterProvider, Clusters, Directory, HomeSeries, InCluster, KubeconfigFile, Marker,
+    Probing, Registry, Secrets, Terms, Trust, Unusable, budgeted, fleet_id,
 };
 use engine::{
     DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, Role, SingleSpec, Source,
@@ -74,7 +74,7 @@ pub(crate) async fn assemble(
     check(&specs, &singles)?;
     let observer = observer(config, &clock)?;
     let liveness = Liveness::start().map_err(Error::Runtime)?;
-    let home = home(config, &liveness, &clock).await?;
+    let home = home(config, &liveness, metrics, &clock).await?;
     let labels = Arc::new(ClusterLabels::new(config.cluster_labels));
     let mut clusters = Registry::spawn(
         providers(config, &home),
@@ -204,13 +204,17 @@ fn observer(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<dyn DispatchO
     })
 }
 
-/// The home cluster's client. Its connections run on the runtime of liveness.
+/// The home cluster's client, measured. Its connections run on the runtime of liveness.
 async fn home(
     config: &Config,
     liveness: &Liveness,
+    metrics: &prometheus::Registry,
     clock: &Arc<dyn Clock>,
 ) -> Result<Client, Error> {
-    let making = liveness.handle().spawn(home_client(config, Arc::clone(clock)));
+    let series = HomeSeries::register(metrics);
+    let series = series.map_err(|source| Error::Metrics("the home cluster's client", source))?;
+    let (client, clock) = (home_client(config, Arc::clone(clock)), Arc::clone(clock));
+    let making = liveness.handle().spawn(async move { Ok(series.measure(client.await?, clock)) });
     let made = making.await.map_err(|_| Error::Ended("the creation of the home client"))?;
     made.map_err(|source| Error::Home { source })
 }

@@ -4,7 +4,7 @@
 //! answers its probes: it is alive, but not ready.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use admin::{Admin, CHECK_TIMEOUT, Check, Guard, Probe, Readiness, ViewFn};
 use clusters::Clusters;
@@ -36,6 +36,16 @@ impl Inside {
     pub(crate) fn show(&self, handles: Handles) {
         // A manager is assembled once.
         let _ = self.0.set(handles);
+    }
+
+    /// The same, for whoever must not keep it.
+    pub(crate) fn downgrade(&self) -> Weak<OnceLock<Handles>> {
+        Arc::downgrade(&self.0)
+    }
+
+    /// What was downgraded, if the manager is still there.
+    pub(crate) fn upgrade(weak: &Weak<OnceLock<Handles>>) -> Option<Self> {
+        weak.upgrade().map(Self)
     }
 
     /// The views for the admin server.
@@ -76,7 +86,8 @@ impl Inside {
         })
     }
 
-    fn readiness(&self) -> Readiness {
+    /// Whether the manager is ready, as far as it can tell without the program's own checks.
+    pub(crate) fn readiness(&self) -> Readiness {
         let checks = match self.0.get() {
             Some(handles) => handles.checks(),
             None => {

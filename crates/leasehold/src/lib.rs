@@ -49,6 +49,7 @@ mod manager;
 pub mod prelude;
 mod review;
 mod runnable;
+mod series;
 #[cfg(feature = "local")]
 mod signals;
 #[cfg(feature = "testing")]

@@ -27,6 +27,7 @@ use crate::inside::{Checks, Handles, Inside};
 use crate::liveness::Liveness;
 use crate::review;
 use crate::runnable::Runnable;
+use crate::series;
 
 /// One replica of the manager.
 ///
@@ -183,6 +184,8 @@ impl Manager {
         let stop = CancellationToken::new();
         let _stop_on_return = stop.clone().drop_guard();
         let inside = Inside::default();
+        series::register(&self.metrics, &inside)
+            .map_err(|source| Error::Metrics("the manager", source))?;
         let admin = inside.admin(self.metrics.clone(), self.checks, guard);
         let admin = tokio::spawn(serve(server, admin, stop.clone()));
         let grace = self.config.shutdown_grace_period;

@@ -15,6 +15,8 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts};
 
+use crate::ReconcileResult;
+
 /// With an edge at the objective, five seconds.
 const RECONCILE_BUCKETS: &[f64] = &[0.05, 0.5, 5.0, 60.0];
 /// Fine at the beginning, where it shows whether one cluster holds up another, and with an edge at the
@@ -51,6 +53,7 @@ pub struct ClusterSeries {
 #[derive(Debug)]
 struct Families {
     reconcile: HistogramVec,
+    reconciles: IntCounterVec,
     queue: Histogram,
     request: Histogram,
     requests: IntCounterVec,
@@ -147,9 +150,13 @@ impl ClusterSeries {
     }
 
     /// Counts a reconcile that ended.
-    pub fn reconciled(&self, controller: &ControllerName, took: Duration) {
-        let controller = self.families.reconcile.with_label_values(&[controller.as_str()]);
-        controller.observe(took.as_secs_f64());
+    pub fn reconciled(&self, controller: &ControllerName, result: ReconcileResult, took: Duration) {
+        let controller = controller.as_str();
+        self.families.reconcile.with_label_values(&[controller]).observe(took.as_secs_f64());
+        let reconciles = &self.families.reconciles;
+        // There before the first failure, whose increase would not be seen otherwise.
+        reconciles.with_label_values(&[controller, ReconcileResult::Error.label()]);
+        reconciles.with_label_values(&[controller, result.label()]).inc();
     }
 
     /// Counts a request; without a status, one that got no answer.
@@ -196,6 +203,11 @@ impl Families {
         );
         Ok(Self {
             reconcile: HistogramVec::new(reconcile, &["controller"])?,
+            reconciles: counters(
+                "cluster_reconciles_total",
+                "Reconciles by cluster and result.",
+                &["controller", "result"],
+            )?,
             queue: Histogram::with_opts(histogram(
                 "cluster_queue_seconds",
                 "How long a ready key waits, by cluster.",
@@ -219,8 +231,9 @@ impl Families {
         })
     }
 
-    fn all(&self) -> [&dyn Collector; 5] {
-        [&self.reconcile, &self.queue, &self.request, &self.requests, &self.watch_restarts]
+    fn all(&self) -> [&dyn Collector; 6] {
+        let Self { reconcile, reconciles, queue, request, requests, watch_restarts } = self;
+        [reconcile, reconciles, queue, request, requests, watch_restarts]
     }
 }
 
@@ -255,9 +268,19 @@ mod tests {
         let classes = text(&registry).matches("leasehold_cluster_requests_total{").count();
         assert_eq!(classes, 7);
         let again = all.hold(&name("east"));
-        again.reconciled(&"maps".parse().unwrap(), Duration::from_secs(1));
+        let maps = "maps".parse().unwrap();
+        again.reconciled(&maps, ReconcileResult::Success, Duration::from_secs(1));
         drop(east);
-        assert!(text(&registry).contains(r#"seconds_count{cluster="east",controller="maps"} 1"#));
+        let shown = text(&registry);
+        let total =
+            r#"leasehold_cluster_reconciles_total{cluster="east",controller="maps",result="#;
+        for line in [
+            r#"leasehold_cluster_reconcile_seconds_count{cluster="east",controller="maps"} 1"#,
+            &format!(r#"{total}"success"}} 1"#),
+            &format!(r#"{total}"error"}} 0"#),
+        ] {
+            assert!(shown.lines().any(|found| found == line), "{line} in {shown}");
+        }
         drop(again);
         assert!(all.of(&name("east")).is_none());
         assert_eq!(text(&registry), "");

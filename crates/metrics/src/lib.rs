@@ -8,11 +8,13 @@
 //! - Only the series in `clusters` have the name of a cluster as a label value.
 
 mod clusters;
+mod received;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::{Method, Response, StatusCode};
+use model::wire::Answer;
 use model::{ClusterLabels, ClusterName, ControllerName, Kind};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -37,6 +39,20 @@ const RECONCILE_BUCKETS: &[f64] = &[
     25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 const REST_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+/// client-go's sizes, in bytes.
+const SIZE_BUCKETS: &[f64] = &[
+    64.0,
+    256.0,
+    512.0,
+    1024.0,
+    4096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+];
 const INFORMER_BUCKETS: &[f64] =
     &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
@@ -94,6 +110,8 @@ pub struct Metrics {
     work_duration: HistogramVec,
     requests: IntCounterVec,
     request_duration: HistogramVec,
+    request_size: HistogramVec,
+    response_size: HistogramVec,
     request_retries: IntCounterVec,
     limiter_duration: HistogramVec,
     processing_latency: HistogramVec,
@@ -183,6 +201,18 @@ impl Metrics {
                 &["verb", "host"],
                 REST_BUCKETS.to_vec(),
             )?,
+            request_size: histograms(
+                "rest_client_request_size_bytes",
+                "Size of the bodies of requests to API servers.",
+                &["verb", "host"],
+                SIZE_BUCKETS.to_vec(),
+            )?,
+            response_size: histograms(
+                "rest_client_response_size_bytes",
+                "Size of the bodies of API servers' answers as far as they were read; watches left out.",
+                &["verb", "host"],
+                SIZE_BUCKETS.to_vec(),
+            )?,
             request_retries: counters(
                 "rest_client_request_retries_total",
                 "Requests repeated below the controllers. There are none.",
@@ -230,6 +260,8 @@ impl Metrics {
             &self.queue_duration,
             &self.work_duration,
             &self.request_duration,
+            &self.request_size,
+            &self.response_size,
             &self.limiter_duration,
             &self.processing_latency,
         ] {
@@ -317,7 +349,7 @@ impl ControllerMetrics {
     pub fn observe(&self, cluster: &ClusterSeries, result: ReconcileResult, took: Duration) {
         self.total.with_label_values(&[self.name.as_str(), result.label()]).inc();
         self.time.observe(took.as_secs_f64());
-        cluster.reconciled(&self.name, took);
+        cluster.reconciled(&self.name, result, took);
     }
 }
 
@@ -333,6 +365,19 @@ impl RestMetrics {
     pub fn waited(&self, method: &Method, waited: Duration) {
         let labels = [method.as_str(), HOST];
         self.all.limiter_duration.with_label_values(&labels).observe(waited.as_secs_f64());
+    }
+
+    /// Counts the bytes of one request's body.
+    #[expect(clippy::cast_precision_loss, reason = "a float holds the size of every body exactly")]
+    pub fn sent(&self, method: &Method, bytes: u64) {
+        let labels = [method.as_str(), HOST];
+        self.all.request_size.with_label_values(&labels).observe(bytes as f64);
+    }
+
+    /// The same answer, whose bytes are counted when it has been read or is dropped.
+    pub fn counted(&self, method: &Method, answer: Response<Answer>) -> Response<Answer> {
+        let sizes = self.all.response_size.with_label_values(&[method.as_str(), HOST]);
+        received::counted(sizes, answer)
     }
 
     /// Counts one request; without a status, one that got no answer.

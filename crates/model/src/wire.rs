@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use kube::client::Body;
@@ -34,6 +34,12 @@ impl Wire {
     pub fn send(&self, request: Request<Body>) -> Exchange {
         (self.0)(request)
     }
+}
+
+/// Whether a request to this path watches.
+pub fn is_watch(uri: &Uri) -> bool {
+    let mut pairs = uri.query().unwrap_or_default().split('&');
+    pairs.any(|pair| matches!(pair, "watch" | "watch=true" | "watch=1"))
 }
 
 /// How many bytes are shown of a refusal that does not come from an API server.

@@ -76,6 +76,7 @@ impl Sharding {
         let labels = Arc::clone(&config.cluster_labels);
         let metrics = Metrics::register(registry, labels).map_err(Error::Metrics)?;
         let (lease, seed) = (config.lease, config.seed);
+        metrics.set_lease_duration(lease.duration);
         let writer = Writer {
             client: home,
             namespace: config.namespace.clone(),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{ClusterLabel, ClusterLabels, ClusterName, Hold, OwnedShards, ShardId};
 use prometheus::{
@@ -28,6 +29,7 @@ pub(crate) struct Metrics {
     moves_total: IntCounter,
     history_changes_total: IntCounter,
     lease_age: Gauge,
+    lease_duration: Gauge,
     is_coordinator: IntGauge,
     master_status: GaugeVec,
     shown: Option<Arc<OwnedShards>>,
@@ -86,6 +88,10 @@ impl Metrics {
                 "leasehold_member_lease_age_seconds",
                 "Time since this member's last successful renewal of its Lease.",
             )?,
+            lease_duration: Gauge::new(
+                "leasehold_lease_duration_seconds",
+                "How long this member's Lease is valid after a renewal.",
+            )?,
             is_coordinator: gauge("coordinator_is_leader", "1 if this member coordinates.")?,
             master_status: GaugeVec::new(
                 Opts::new(
@@ -117,6 +123,7 @@ impl Metrics {
         registry.register(Box::new(self.moves_total.clone()))?;
         registry.register(Box::new(self.history_changes_total.clone()))?;
         registry.register(Box::new(self.lease_age.clone()))?;
+        registry.register(Box::new(self.lease_duration.clone()))?;
         registry.register(Box::new(self.is_coordinator.clone()))?;
         registry.register(Box::new(self.master_status.clone()))
     }
@@ -162,6 +169,10 @@ impl Metrics {
         self.lease_age.set(seconds);
     }
 
+    pub(crate) fn set_lease_duration(&self, duration: Duration) {
+        self.lease_duration.set(duration.as_secs_f64());
+    }
+
     pub(crate) fn set_coordinator(&self, coordinates: bool) {
         self.is_coordinator.set(coordinates.into());
         self.master_status.with_label_values(&[COORDINATOR]).set(u8::from(coordinates).into());
@@ -182,8 +193,6 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use model::{Epoch, Holding};
 
     use super::*;

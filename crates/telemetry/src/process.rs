@@ -1,13 +1,19 @@
-//! What Linux says of this process, under the names that Prometheus' own clients use. Shell: reads
-//! `/proc` at each scrape.
+//! What Linux says of this process, under the names that Prometheus' own clients use, and the limit of its
+//! memory. Shell: reads `/proc` and `/sys/fs/cgroup` at each scrape.
 
 use std::fs;
+use std::path::Path;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, IntGauge};
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
+
+/// Where control groups are.
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// From here on, the number that the first version of control groups has in place of a limit.
+const NO_LIMIT: u64 = 1 << 60;
 
 /// The series of one process.
 #[derive(Debug)]
@@ -19,6 +25,7 @@ pub(crate) struct Process {
     resident_memory: IntGauge,
     start_time: IntGauge,
     threads: IntGauge,
+    memory_limit: IntGauge,
 }
 
 /// Fields of `/proc/self/stat`, by their numbers in proc_pid_stat(5).
@@ -47,6 +54,10 @@ impl Process {
                 "Start time of the process since unix epoch in seconds.",
             )?,
             threads: IntGauge::new("process_threads", "Number of OS threads in the process.")?,
+            memory_limit: IntGauge::new(
+                "leasehold_memory_limit_bytes",
+                "The memory at which the kernel ends this process; absent without a limit.",
+            )?,
         };
         if let (Some(stat), Some(booted)) = (Stat::read(), booted()) {
             process.start_time.set(whole(booted + stat.field(22) / clock_ticks_per_second()));
@@ -73,21 +84,33 @@ impl Process {
         self.resident_memory.set(whole(stat.field(24) * page_size() as u64));
     }
 
+    /// Those that every process has.
     fn series(&self) -> [&dyn Collector; 7] {
         let Self { cpu_seconds, open_fds, max_fds, virtual_memory, resident_memory, .. } = self;
         let Self { start_time, threads, .. } = self;
         [cpu_seconds, open_fds, max_fds, virtual_memory, resident_memory, start_time, threads]
     }
+
+    /// The series of a limit of memory.
+    fn limited(&self, limit: Option<u64>) -> Vec<MetricFamily> {
+        let Some(limit) = limit else { return Vec::new() };
+        self.memory_limit.set(whole(limit));
+        self.memory_limit.collect()
+    }
 }
 
 impl Collector for Process {
     fn desc(&self) -> Vec<&Desc> {
-        self.series().into_iter().flat_map(Collector::desc).collect()
+        let limit: &dyn Collector = &self.memory_limit;
+        self.series().into_iter().chain([limit]).flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         self.read();
-        self.series().into_iter().flat_map(Collector::collect).collect()
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let limit = limit(&groups, |file| fs::read_to_string(file).ok());
+        let series = self.series().into_iter().flat_map(Collector::collect);
+        series.chain(self.limited(limit)).collect()
     }
 }
 
@@ -105,6 +128,30 @@ impl Stat {
     }
 }
 
+/// The lowest limit of memory among the control groups of a process and those around them. `groups` is its
+/// `/proc/self/cgroup`: a line `ID:CONTROLLERS:PATH` for each, without controllers in the second version.
+fn limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+    let groups = groups.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let (folder, file) = match controllers {
+            "" => (CGROUPS.to_owned(), "memory.max"),
+            _ if controllers.split(',').any(|one| one == "memory") => {
+                (format!("{CGROUPS}/memory"), "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        Some((Path::new(&folder).join(path.trim_start_matches('/')), folder, file))
+    });
+    let limits = groups.filter_map(|(group, folder, file)| {
+        let around = group.ancestors().take_while(|at| at.starts_with(&folder));
+        // Where there is none, it says `max` instead of a number.
+        let limits = around.filter_map(|at| read(&at.join(file))?.trim().parse().ok());
+        limits.filter(|limit| *limit < NO_LIMIT).min()
+    });
+    limits.min()
+}
+
 /// When the machine was booted, in seconds since 1970.
 fn booted() -> Option<u64> {
     let text = fs::read_to_string("/proc/stat").ok()?;
@@ -119,6 +166,40 @@ fn whole(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lowest_limit_around_the_process_counts() {
+        let check = |groups: &str, files: &[(&str, &str)], expect: Option<u64>| {
+            let read = |path: &Path| {
+                let mut found = files.iter().filter(|(name, _)| Path::new(name) == path);
+                found.next().map(|(_, text)| format!("{text}\n"))
+            };
+            assert_eq!(limit(groups, read), expect, "{groups} {files:?}");
+        };
+        let max = "/sys/fs/cgroup/memory.max";
+        check("", &[], None);
+        check("0::/\n", &[], None);
+        check("0::/\n", &[(max, "max")], None);
+        check("0::/\n", &[(max, "536870912")], Some(536_870_912));
+        let inner = "/sys/fs/cgroup/pods/a/memory.max";
+        let outer = "/sys/fs/cgroup/pods/memory.max";
+        check("0::/pods/a", &[(inner, "max"), (outer, "7")], Some(7));
+        check("0::/pods/a", &[(inner, "5"), (outer, "7"), (max, "max")], Some(5));
+        // The first version. A container may not see the path on its host, but the root of its own.
+        let first = "3:cpu,cpuacct:/x\n2:memory:/kubepods/x\n1:name=systemd:/x\n";
+        let own = "/sys/fs/cgroup/memory/memory.limit_in_bytes";
+        check(first, &[(own, "1073741824"), (max, "5")], Some(1 << 30));
+        check(first, &[(own, "9223372036854771712")], None);
+    }
+
+    #[test]
+    fn a_process_without_a_limit_has_no_series_of_it() {
+        let process = Process::of_self().unwrap();
+        assert!(process.limited(None).is_empty());
+        let shown = process.limited(Some(512));
+        assert_eq!(shown[0].name(), "leasehold_memory_limit_bytes");
+        assert!((shown[0].get_metric()[0].get_gauge().get_value() - 512.0).abs() < 1e-9);
+    }
 
     #[test]
     fn the_figures_are_of_this_process() {

@@ -32,12 +32,25 @@ impl Scraped {
         Self { replica, admin: Client::try_from(admin).unwrap() }
     }
 
+    /// What it answers; nothing while it does not.
+    async fn text(&self) -> String {
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        self.admin.request_text(request).await.unwrap_or_default()
+    }
+
     /// The series as text, without comments and values; none while it does not answer.
     async fn series(&self) -> BTreeSet<String> {
-        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
-        let text = self.admin.request_text(request).await.unwrap_or_default();
+        let text = self.text().await;
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         lines.filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned())).collect()
+    }
+
+    /// The names of all families.
+    async fn names(&self) -> BTreeSet<String> {
+        let names = self.text().await;
+        let names =
+            names.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+        names.map(str::to_owned).collect()
     }
 
     /// Those with this value of whatever label.
@@ -90,6 +103,7 @@ async fn a_cluster_costs_few_series_on_its_owner_and_none_elsewhere() {
         .await;
         assert!(found.len() <= MOST, "{} series of {name}: {found:#?}", found.len());
     }
+    documented(&first).await;
 
     let second = Scraped::start("second", &home, &sources, |_| {});
     let home_client = home_server.client();
@@ -106,6 +120,27 @@ async fn a_cluster_costs_few_series_on_its_owner_and_none_elsewhere() {
     }
     for Scraped { replica, .. } in [first, second] {
         assert_eq!(replica.leave().await, Departure::HandedOver);
+    }
+}
+
+/// A replica at work says what the table of series promises, and nothing of its own beside.
+async fn documented(replica: &Scraped) {
+    let table = fs::read_to_string(xtask::root().join("dashboards/README.md")).unwrap();
+    let own = replica.names().await;
+    let own = own.iter().filter(|name| name.starts_with("leasehold_"));
+    let missing: Vec<_> = own.filter(|name| !table.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "not in the table of dashboards/README.md: {missing:?}");
+    let text = replica.text().await;
+    for line in ["leasehold_ready 1", "leasehold_lease_duration_seconds 3"] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+    for begin in [
+        "leasehold_build_info{",
+        r#"leasehold_home_requests_total{code="2xx",verb="PUT"} "#,
+        r#"leasehold_cluster_reconciles_total{cluster="east",controller="tdset",result="requeue_after"} "#,
+        r#"rest_client_response_size_bytes_count{host="clusters",verb="POST"} "#,
+    ] {
+        assert!(text.lines().any(|found| found.starts_with(begin)), "{begin} in {text}");
     }
 }
 

@@ -15,9 +15,11 @@
 //! and the wait before the next attempt grows. A refused credential is renewed too, because credentials
 //! are revoked and clocks differ. No request is sent twice: the sender gets the refusal.
 
+mod calls;
 #[cfg(test)]
 mod fuzz;
 mod header;
+mod life;
 mod lifecycle;
 mod oidc;
 mod program;
@@ -42,8 +44,11 @@ use tower::{BoxError, Service};
 use crate::error::Unusable;
 use crate::http::{Connections, Counted, Identity};
 
-use lifecycle::{Decision, Lifecycle, Term};
+pub(crate) use calls::Calls;
+pub use life::CredentialLife;
+use lifecycle::{Decision, Lifecycle};
 pub(crate) use source::CredentialSource;
+use source::Obtained;
 
 /// How long a renewal may take.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(15);
@@ -59,6 +64,15 @@ pub(crate) struct Credential {
     identity: Option<Arc<Identity>>,
 }
 
+/// What the renewals of all clusters share.
+#[derive(Clone, Debug)]
+pub(crate) struct Renewals {
+    /// Bounds them.
+    pub(crate) places: Arc<Semaphore>,
+    /// Counts those by programs.
+    pub(crate) calls: Calls,
+}
+
 /// Keeps one cluster's credential valid.
 #[derive(Clone)]
 pub(crate) struct Keeper(Arc<Inner>);
@@ -67,8 +81,9 @@ struct Inner {
     /// Where the cluster comes from, for people.
     origin: String,
     clock: Arc<dyn Clock>,
-    /// Bounds the renewals of all clusters.
-    places: Arc<Semaphore>,
+    renewals: Renewals,
+    /// The life of the present credential, if it is known.
+    life: watch::Sender<Option<CredentialLife>>,
     source: tokio::sync::Mutex<CredentialSource>,
     lifecycle: Mutex<Lifecycle<Credential>>,
     /// Notified at the end of each renewal.
@@ -83,19 +98,25 @@ impl Keeper {
     pub async fn start(
         origin: &str,
         source: CredentialSource,
-        places: Arc<Semaphore>,
+        renewals: Renewals,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Arc<Unusable>> {
         let this = Self(Arc::new(Inner {
             origin: origin.to_owned(),
             clock,
-            places,
+            renewals,
+            life: watch::Sender::new(None),
             source: tokio::sync::Mutex::new(source),
             lifecycle: Mutex::new(Lifecycle::new()),
             settled: watch::Sender::new(()),
         }));
         this.show().await?;
         Ok(this)
+    }
+
+    /// The life of the present credential, now and later.
+    pub fn life(&self) -> watch::Receiver<Option<CredentialLife>> {
+        self.0.life.subscribe()
     }
 
     /// The credential to use now, and its number. Waits for a renewal only if there is no valid one.
@@ -130,7 +151,10 @@ impl Keeper {
         });
         let now = self.0.clock.now();
         self.with(|lifecycle| match renewed {
-            Ok((credential, term)) => lifecycle.renewed(credential, term, now),
+            Ok(Obtained { credential, term, life }) => {
+                lifecycle.renewed(credential, term, now);
+                self.0.life.send_replace(life);
+            }
             Err(error) => {
                 let error = Arc::new(error);
                 if lifecycle.failed(Arc::clone(&error), now) {
@@ -141,14 +165,18 @@ impl Keeper {
         self.0.settled.send_replace(());
     }
 
-    async fn obtain(&self) -> Result<(Credential, Term), Unusable> {
-        let Inner { origin, clock, places, source, .. } = &*self.0;
+    async fn obtain(&self) -> Result<Obtained, Unusable> {
+        let Inner { origin, clock, renewals: Renewals { places, calls }, source, .. } = &*self.0;
         // The wait for a place does not count for the source. It is bounded, because renewals are.
         let _place = places.acquire().await.expect("the semaphore is never closed");
         let mut source = source.lock().await;
         let limit = RENEWAL_TIMEOUT;
         let obtained = tokio::time::timeout(limit, source.obtain(origin, clock.wall())).await;
-        obtained.unwrap_or_else(|_| Err(source.timeout(origin, limit)))
+        let obtained = obtained.unwrap_or_else(|_| Err(source.timeout(origin, limit)));
+        if source.is_program() {
+            calls.count(obtained.as_ref().err());
+        }
+        obtained
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Lifecycle<Credential>) -> T) -> T {

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::STANDARD;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -29,6 +29,7 @@ use serde::de::DeserializeOwned;
 
 use super::MAX_ANSWER_BYTES;
 use super::header::basic_text;
+use super::life;
 use crate::address::Reach;
 use crate::error::Unusable;
 use crate::http::{Connections, Protocol};
@@ -74,11 +75,6 @@ struct Discovery {
 pub(super) struct Tokens {
     id_token: Option<String>,
     refresh_token: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Claims {
-    exp: f64,
 }
 
 impl Issuer {
@@ -282,31 +278,14 @@ fn form(fields: &[(&str, &str)]) -> String {
     text
 }
 
-/// The end of a token. The server checks its signature.
+/// The end of a token.
 pub(super) fn expiry(token: &str) -> Option<Timestamp> {
-    let claims = token.split('.').nth(1)?;
-    let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
-    let claims: Claims = serde_json::from_slice(&claims).ok()?;
-    #[expect(clippy::cast_possible_truncation, reason = "a number out of range is no time")]
-    Timestamp::from_second(claims.exp as i64).ok()
+    life::token(token).map(|(_, ends)| ends)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_end_of_a_token_is_read_and_nonsense_has_none() {
-        let token = |claims: &str| format!("e30.{}.s", URL_SAFE_NO_PAD.encode(claims));
-        let seconds = |token: &str| expiry(token).map(Timestamp::as_second);
-        assert_eq!(seconds(&token(r#"{"exp":1700000000}"#)), Some(1_700_000_000));
-        assert_eq!(seconds(&token(r#"{"exp":1.7e9}"#)), Some(1_700_000_000));
-        assert_eq!(seconds(&token(r#"{"exp":"soon"}"#)), None);
-        assert_eq!(seconds(&token("{}")), None);
-        assert_eq!(seconds(&token(r#"{"exp":1e300}"#)), None);
-        assert_eq!(seconds("sesame"), None);
-        assert_eq!(seconds("a.?.c"), None);
-    }
 
     #[test]
     fn secrets_go_over_tls_or_stay_on_the_machine() {

@@ -10,6 +10,7 @@ use secrecy::ExposeSecret;
 
 use super::Credential;
 use super::header::{basic, bearer};
+use super::life::CredentialLife;
 use super::lifecycle::Term;
 use super::oidc::Issuer;
 use super::program::Program;
@@ -22,7 +23,24 @@ use crate::trust::Granted;
 pub(super) const TOKEN_FILE_PERIOD: Duration = Duration::from_secs(60);
 
 /// Where a cluster's credential comes from.
-pub(crate) enum CredentialSource {
+pub(crate) struct CredentialSource {
+    kind: Kind,
+    /// The life of the client certificate in the kubeconfig.
+    certificate: Option<CredentialLife>,
+}
+
+/// What a source gave.
+pub(crate) struct Obtained {
+    /// The credential.
+    pub credential: Credential,
+    /// How long it is used.
+    pub term: Term,
+    /// How long it is valid, if that is known.
+    pub life: Option<CredentialLife>,
+}
+
+/// The kinds of sources.
+enum Kind {
     /// The kubeconfig itself. TLS handles a client certificate in it.
     Fixed(Credential),
     /// A file that is replaced in time, in the folder of the kubeconfig `within` if that is given, and a
@@ -50,28 +68,69 @@ impl CredentialSource {
         let token = token.transpose()?;
         let file = info.token_file.take();
         let password = info.username.take().zip(info.password.take());
-        Ok(if let Some(exec) = exec {
+        let certificate = CredentialLife::of_certificate(info);
+        let kind = if let Some(exec) = exec {
             let environment = granted.environment.clone();
-            Self::Program(Box::new(Program::new(origin, exec, environment)?))
+            Kind::Program(Box::new(Program::new(origin, exec, environment)?))
         } else if let Some(provider) = provider {
-            Self::Issuer(Box::new(Issuer::new(origin, provider, granted.reach)?))
+            Kind::Issuer(Box::new(Issuer::new(origin, provider, granted.reach)?))
         } else if let Some(path) = file {
-            Self::File { path: path.into(), within: granted.within.clone(), fallback: token }
+            Kind::File { path: path.into(), within: granted.within.clone(), fallback: token }
         } else if let Some((user, password)) = password.filter(|_| token.is_none()) {
-            Self::Fixed(basic(origin, &user, password.expose_secret())?.into())
+            Kind::Fixed(basic(origin, &user, password.expose_secret())?.into())
         } else {
-            Self::Fixed(Credential { header: token, identity: None })
-        })
+            Kind::Fixed(Credential { header: token, identity: None })
+        };
+        Ok(Self { kind, certificate })
     }
 
-    /// A credential and how long it is valid; `wall` is the time now.
-    pub async fn obtain(
+    /// What it gives; `wall` is the time now.
+    pub async fn obtain(&mut self, origin: &str, wall: Timestamp) -> Result<Obtained, Unusable> {
+        let (credential, term, told) = self.kind.obtain(origin, wall).await?;
+        let own = CredentialLife::of(&credential, self.kind.label(), told, wall);
+        // A program's certificate is used in place of the kubeconfig's.
+        let fixed = self.certificate.filter(|_| credential.identity.is_none());
+        Ok(Obtained { credential, term, life: CredentialLife::earlier(own, fixed) })
+    }
+
+    /// Whether a program gives its credentials.
+    pub fn is_program(&self) -> bool {
+        matches!(self.kind, Kind::Program(_))
+    }
+
+    /// The error when it gave no credential within `limit`.
+    pub fn timeout(&self, origin: &str, limit: Duration) -> Unusable {
+        let origin = origin.to_owned();
+        match &self.kind {
+            Kind::Issuer(issuer) => Unusable::Issuer {
+                origin,
+                issuer: issuer.url().to_owned(),
+                problem: format!("no answer within {} s", limit.as_secs()),
+            },
+            _ => Unusable::PluginTimeout { origin, limit },
+        }
+    }
+}
+
+impl Kind {
+    /// Its label value in metrics.
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Fixed(_) => "kubeconfig",
+            Self::File { .. } => "file",
+            Self::Program(_) => "program",
+            Self::Issuer(_) => "issuer",
+        }
+    }
+
+    /// A credential, how long it is used, and the end of which it was told.
+    async fn obtain(
         &mut self,
         origin: &str,
         wall: Timestamp,
-    ) -> Result<(Credential, Term), Unusable> {
+    ) -> Result<(Credential, Term, Option<Timestamp>), Unusable> {
         match self {
-            Self::Fixed(credential) => Ok((credential.clone(), Term::Unknown)),
+            Self::Fixed(credential) => Ok((credential.clone(), Term::Unknown, None)),
             Self::File { path, within, fallback } => {
                 let read = reference::read(path, within.as_deref()).and_then(|bytes| {
                     String::from_utf8(bytes)
@@ -90,29 +149,16 @@ impl CredentialSource {
                         });
                     }
                 };
-                Ok((header.into(), Term::LookedUpEvery(TOKEN_FILE_PERIOD)))
+                Ok((header.into(), Term::LookedUpEvery(TOKEN_FILE_PERIOD), None))
             }
             Self::Program(program) => {
                 let answer = program.run(origin).await?;
-                Ok((answer.credential(origin)?, term(answer.expires, wall)))
+                Ok((answer.credential(origin)?, term(answer.expires, wall), answer.expires))
             }
             Self::Issuer(issuer) => {
                 let (token, expires) = issuer.token(origin, wall).await?;
-                Ok((bearer(origin, &token)?.into(), term(Some(expires), wall)))
+                Ok((bearer(origin, &token)?.into(), term(Some(expires), wall), Some(expires)))
             }
-        }
-    }
-
-    /// The error when it gave no credential within `limit`.
-    pub fn timeout(&self, origin: &str, limit: Duration) -> Unusable {
-        let origin = origin.to_owned();
-        match self {
-            Self::Issuer(issuer) => Unusable::Issuer {
-                origin,
-                issuer: issuer.url().to_owned(),
-                problem: format!("no answer within {} s", limit.as_secs()),
-            },
-            _ => Unusable::PluginTimeout { origin, limit },
         }
     }
 }

@@ -44,10 +44,10 @@ fn at(seconds: i64) -> String {
 
 async fn keeper(clock: &Arc<ManualClock>, user: &str) -> Result<Keeper, String> {
     let mut info: AuthInfo = serde_saphyr::from_str(user).unwrap();
-    let places = Arc::new(Semaphore::new(1));
+    let renewals = Renewals { places: Arc::new(Semaphore::new(1)), calls: Calls::new() };
     let keeper = async {
         let source = CredentialSource::of("k", &mut info, &Granted::everything())?;
-        Keeper::start("k", source, places, Arc::clone(clock) as Arc<dyn Clock>).await
+        Keeper::start("k", source, renewals, Arc::clone(clock) as Arc<dyn Clock>).await
     };
     keeper.await.map_err(|error| error.reason())
 }

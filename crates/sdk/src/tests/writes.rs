@@ -106,8 +106,18 @@ async fn a_write_says_who_sends_it_and_ends_with_the_lease() {
     go.notify_one();
     let write =
         server.expect("DELETE /api/v1/namespaces/ns/configmaps/other timeout=30000ms").await;
-    write.answer(200, &json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}));
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});
+    write.answer(200, &status);
     results.wait_for(|all| all.last().is_some_and(|one| one == "written")).await.unwrap();
+    let size = |what: &str, of: &str| {
+        world.metric(&format!(
+            "rest_client_{what}_size_bytes_{of}{{host=\"clusters\",verb=\"DELETE\"}}"
+        ))
+    };
+    // Two were sent, with `{}` as their options, and one was answered.
+    assert_eq!((size("request", "count").as_str(), size("request", "sum").as_str()), ("2", "4"));
+    assert_eq!(size("response", "count"), "1");
+    assert_eq!(size("response", "sum"), status.to_string().len().to_string());
     let deletes = r#"rest_client_requests_total{code="200",host="clusters",method="DELETE"}"#;
     assert_eq!((world.metric(deletes).as_str(), world.metric(REJECTED).as_str()), ("1", "0"));
     world.stop().await;

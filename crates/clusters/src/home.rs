@@ -1,0 +1,180 @@
+//! The home cluster's client, and how its requests fare: `leasehold_home_*`. A slow home is the first thing
+//! to know when Leases are renewed late.
+//!
+//! # Invariants
+//! - Every request counts once, one too that its sender gives up, as a renewal does that takes too long.
+//! - Label values are few: the methods that this program uses, and classes of answers.
+
+use std::sync::Arc;
+
+use http::{Method, Request, Response};
+use kube::Client;
+use kube::client::{Body, ClientBuilder};
+use model::{Clock, Moment, wire};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use tower::service_fn;
+
+/// Fine where a renewal is in time, and up to what no Lease outlives.
+const SECONDS: [f64; 10] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0];
+/// The class of a request without an answer, as in client-go.
+const NO_ANSWER: &str = "<error>";
+/// The class of a request that its sender gave up before an answer.
+const GIVEN_UP: &str = "<timeout>";
+
+/// The series of the home cluster's client. Clones share them.
+#[derive(Clone, Debug)]
+pub struct HomeSeries {
+    seconds: HistogramVec,
+    requests: IntCounterVec,
+}
+
+/// A request under way.
+struct Begun {
+    series: HomeSeries,
+    clock: Arc<dyn Clock>,
+    verb: &'static str,
+    at: Moment,
+    /// What is known of its answer.
+    code: &'static str,
+}
+
+impl HomeSeries {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// If the registry has series of these names.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let seconds = HistogramOpts::new(
+            "leasehold_home_request_seconds",
+            "Time until the home cluster's API server begins its answer, or the request is given up.",
+        );
+        let requests = Opts::new(
+            "leasehold_home_requests_total",
+            "Requests to the home cluster's API server by the class of the answer.",
+        );
+        let series = Self {
+            seconds: HistogramVec::new(seconds.buckets(SECONDS.to_vec()), &["verb"])?,
+            requests: IntCounterVec::new(requests, &["verb", "code"])?,
+        };
+        registry.register(Box::new(series.seconds.clone()))?;
+        registry.register(Box::new(series.requests.clone()))?;
+        Ok(series)
+    }
+
+    /// A client that sends by `client` and counts. Needs a tokio runtime.
+    pub fn measure(self, client: Client, clock: Arc<dyn Clock>) -> Client {
+        let namespace = client.default_namespace().to_owned();
+        let service = service_fn(move |request: Request<Body>| {
+            let (client, begun) = (client.clone(), self.begin(&request, &clock));
+            async move {
+                let answer = client.send(request).await;
+                begun.answered(answer.as_ref().ok());
+                answer
+            }
+        });
+        ClientBuilder::new(service, namespace).build()
+    }
+
+    fn begin(&self, request: &Request<Body>, clock: &Arc<dyn Clock>) -> Begun {
+        let (series, clock) = (self.clone(), Arc::clone(clock));
+        let at = clock.now();
+        Begun { series, clock, verb: verb(request), at, code: GIVEN_UP }
+    }
+}
+
+impl Begun {
+    fn answered<B>(mut self, answer: Option<&Response<B>>) {
+        self.code = match answer.map(|answer| answer.status().as_u16() / 100) {
+            None => NO_ANSWER,
+            Some(1) => "1xx",
+            Some(2) => "2xx",
+            Some(3) => "3xx",
+            Some(4) => "4xx",
+            Some(5) => "5xx",
+            Some(_) => "other",
+        };
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let took = self.clock.now().since(self.at);
+        self.series.seconds.with_label_values(&[self.verb]).observe(took.as_secs_f64());
+        self.series.requests.with_label_values(&[self.verb, self.code]).inc();
+    }
+}
+
+/// The method of a request, and `WATCH` for the GET of a watch.
+fn verb(request: &Request<Body>) -> &'static str {
+    if wire::is_watch(request.uri()) {
+        return "WATCH";
+    }
+    match *request.method() {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Api;
+    use model::testing::PausedClock;
+    use prometheus::TextEncoder;
+
+    use super::*;
+
+    /// A server that answers each path in its own way.
+    fn server() -> Client {
+        let service = service_fn(async |request: Request<Body>| {
+            let path = request.uri().path().to_owned();
+            tokio::time::sleep(Duration::from_secs(if path.ends_with("slow") { 9 } else { 1 }))
+                .await;
+            match path {
+                path if path.ends_with("gone") => Err("connection refused"),
+                path if path.ends_with("broken") => {
+                    Ok(Response::builder().status(500).body(Body::empty()).expect("a status"))
+                }
+                _ => Ok(Response::new(Body::from(b"{}".to_vec()))),
+            }
+        });
+        Client::new(service, "ns")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_request_counts_once_one_too_that_is_given_up() {
+        let registry = Registry::new();
+        let series = HomeSeries::register(&registry).unwrap();
+        let client = series.measure(server(), PausedClock::new());
+        let api: Api<ConfigMap> = Api::default_namespaced(client);
+        api.get("good").await.unwrap();
+        api.get("broken").await.unwrap_err();
+        api.get("gone").await.unwrap_err();
+        let slow = tokio::time::timeout(Duration::from_secs(2), api.get("slow")).await;
+        assert!(slow.is_err(), "given up");
+        api.delete("good", &Default::default()).await.unwrap();
+        let _watch = api.watch(&Default::default(), "0").await.unwrap();
+        let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        for (verb, code) in [
+            ("GET", "2xx"),
+            ("GET", "5xx"),
+            ("GET", "<error>"),
+            ("GET", "<timeout>"),
+            ("DELETE", "2xx"),
+            ("WATCH", "2xx"),
+        ] {
+            let line = format!(r#"leasehold_home_requests_total{{code="{code}",verb="{verb}"}} 1"#);
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+        let line = r#"leasehold_home_request_seconds_bucket{verb="GET",le="1"} 3"#;
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        let line = r#"leasehold_home_request_seconds_bucket{verb="GET",le="2"} 4"#;
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+}
