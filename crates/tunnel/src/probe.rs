@@ -33,7 +33,7 @@ type Try = dyn Fn(SocketAddr) -> BoxFuture<'static, Result<(), String>> + Send +
 #[derive(Clone)]
 pub struct Probe(Arc<Try>);
 
-/// When the Tunnels are to be tried again, and when to be looked at as a whole, by their uids.
+/// When each Tunnel is tried again, and when it is looked at as a whole, by its uid.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     tunnels: Mutex<HashMap<String, Due>>,
@@ -96,7 +96,7 @@ async fn connect(address: SocketAddr) -> Result<(), String> {
 }
 
 impl Schedule {
-    /// Whether a Tunnel is to be tried now, and no more than that. Before it is due, it is looked at as a whole:
+    /// Whether to try a Tunnel now, and no more than that. Before it is due, it is looked at as a whole:
     /// something has changed.
     pub(super) fn is_due(&self, tunnel: &str, now: Timestamp) -> bool {
         let tunnels = self.tunnels.lock().expect("no holder of this lock panics");

@@ -36,6 +36,32 @@ pub(super) fn board() -> Board {
                 ],
             ),
             row(
+                "Home cluster",
+                vec![
+                    panel(
+                        Lines,
+                        ("Requests to home", "reqps"),
+                        "Requests to the home cluster, by the class of the answer.",
+                        [(rate("code", "leasehold_home_requests_total", JOB), "{{code}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Latency of home, p99", "s"),
+                        "Time until home begins its answer. Leases are renewed late when it is slow.",
+                        [(p99("verb", "leasehold_home_request_seconds"), "{{verb}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Version", "short"),
+                        "Replicas by the version that they run.",
+                        [(
+                            format!("count by (version) (leasehold_build_info{JOB})"),
+                            "{{version}}",
+                        )],
+                    ),
+                ],
+            ),
+            row(
                 "Watches and caches",
                 vec![
                     panel(

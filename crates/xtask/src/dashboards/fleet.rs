@@ -146,6 +146,9 @@ pub(super) fn board() -> Board {
     }
 }
 
+/// Reconciles that failed.
+const FAILED: &str = r#"{job=~"$job", result="error"}"#;
+
 /// The first clusters by each measure.
 fn clusters_first(up: &str) -> Vec<Panel> {
     let latency = quantile("0.99", "cluster", "leasehold_cluster_reconcile_seconds", JOB);
@@ -173,9 +176,9 @@ fn clusters_first(up: &str) -> Vec<Panel> {
             first(&answers),
         ),
         table(
-            ("Most requests", "reqps"),
-            "Requests to a cluster's API server.",
-            first(&rate(cluster, "leasehold_cluster_requests_total", JOB)),
+            ("Most failed reconciles", "ops"),
+            "Reconciles that ended with an error, by cluster.",
+            first(&rate(cluster, "leasehold_cluster_reconciles_total", FAILED)),
         ),
         table(
             ("Most memory", "bytes"),

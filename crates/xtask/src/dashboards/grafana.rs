@@ -56,7 +56,7 @@ pub(crate) enum Kind {
     Table,
 }
 
-/// The file of a dashboard. `family` are the titles and uids of all dashboards.
+/// The file of a dashboard.
 pub(crate) fn file(board: &Board) -> String {
     let mut panels = Vec::new();
     let mut top = 0;
@@ -179,9 +179,10 @@ fn panel(panel: &Panel, id: usize, at: &Value) -> Value {
     shown["fieldConfig"]["defaults"]["unit"] = panel.unit.into();
     shown["options"] = options;
     if panel.kind == Kind::Table {
+        let is_falling = !panel.queries.iter().any(|(query, _)| query.starts_with("bottomk("));
         shown["transformations"] = json!([
             {"id": "organize", "options": {"excludeByName": {"Time": true}}},
-            {"id": "sortBy", "options": {"sort": [{"field": "Value", "desc": true}]}},
+            {"id": "sortBy", "options": {"sort": [{"field": "Value", "desc": is_falling}]}},
         ]);
     }
     shown
