@@ -10,6 +10,7 @@
 //! | `/healthz` | the same as `/livez`, as is the custom |
 //! | `/metrics` | Prometheus text, compressed with gzip for whoever accepts that |
 //! | `/debug/{name}` | one view as JSON |
+//! | `/debug/explain?object=` | how one object stands, as JSON |
 //! | `/` | the paths above |
 //!
 //! The first three list what fails, and with `?verbose` everything.
@@ -60,6 +61,10 @@ pub type ReadyFn = Arc<dyn Fn() -> Readiness + Send + Sync>;
 /// Returns one debug view as JSON. Called at each request, so it must only read.
 pub type ViewFn = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
+/// Says as JSON how an object stands; `Err` says what is wrong with the question. Called at each request, so
+/// it must only read.
+pub type ExplainFn = Arc<dyn Fn(&str) -> Result<serde_json::Value, String> + Send + Sync>;
+
 /// What the server shows.
 #[derive(Clone)]
 pub struct Admin {
@@ -73,6 +78,8 @@ pub struct Admin {
     pub liveness: Vec<Probe>,
     /// The views behind `/debug/{name}`.
     pub debug: BTreeMap<&'static str, ViewFn>,
+    /// The answer of `/debug/explain`.
+    pub explain: ExplainFn,
     /// Who may read metrics and debug views; without one, everybody.
     pub guard: Option<Guard>,
 }

@@ -13,11 +13,17 @@ use crate::readiness::Readiness;
 use crate::scrape::{Scrapes, metrics};
 use crate::{Admin, probe};
 
+/// Where objects are explained.
+const EXPLAIN: &str = "/debug/explain";
+/// The longest name of an object in a request, in bytes: cluster, kind, namespace and name.
+const MAX_OBJECT: usize = 1024;
+
 /// Every route. Where probes are served elsewhere too, those here are guarded like the rest.
 pub(crate) fn everything(admin: &Admin, probes_elsewhere: bool) -> Router {
     let pages = Router::new()
         .route("/", get(index))
         .route("/metrics", get(metrics).with_state(Scrapes::of(&admin.registry)))
+        .route(EXPLAIN, get(explain))
         .route("/debug/{view}", get(debug))
         .fallback(unknown)
         .with_state(admin.clone());
@@ -72,6 +78,7 @@ async fn index(State(admin): State<Admin>) -> String {
     for view in admin.debug.keys() {
         text.push_str(&format!("{:<18}as JSON\n", format!("/debug/{view}")));
     }
+    text.push_str(&format!("{EXPLAIN:<18}?object=CLUSTER/KIND/NAMESPACE/NAME, as JSON\n"));
     text
 }
 
@@ -117,7 +124,28 @@ async fn debug(State(admin): State<Admin>, Path(view): Path<String>) -> Response
         let text = format!("there is no view {view:?}; there are {}\n", known.join(", "));
         return (StatusCode::NOT_FOUND, text).into_response();
     };
-    let json = serde_json::to_string_pretty(&read()).expect("a JSON value always serialises");
+    json(&read())
+}
+
+async fn explain(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
+    let mut pairs = query.iter().flat_map(|query| query.split('&'));
+    // Names of objects have nothing that is encoded in a query.
+    let object = pairs.find_map(|pair| pair.strip_prefix("object=")).unwrap_or_default();
+    let answer = match object.len() {
+        0 => Err("say which object: ?object=CLUSTER/KIND/NAMESPACE/NAME".to_owned()),
+        length if length > MAX_OBJECT => {
+            Err(format!("more than {MAX_OBJECT} bytes name no object"))
+        }
+        _ => (admin.explain)(object),
+    };
+    match answer {
+        Ok(answer) => json(&answer),
+        Err(wrong) => (StatusCode::BAD_REQUEST, wrong + "\n").into_response(),
+    }
+}
+
+fn json(value: &serde_json::Value) -> Response {
+    let json = serde_json::to_string_pretty(value).expect("a JSON value always serialises");
     ([(CONTENT_TYPE, "application/json")], json + "\n").into_response()
 }
 
@@ -152,6 +180,10 @@ mod tests {
             readiness: Vec::new(),
             liveness: Vec::new(),
             debug: [("shards", shards)].into(),
+            explain: Arc::new(|object| match object {
+                "east/Pod/a/b" => Ok(serde_json::json!({"member": "replica-0-x7"})),
+                other => Err(format!("{other:?} names no object")),
+            }),
             guard: None,
         }
     }
@@ -235,13 +267,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_object_is_explained_and_a_wrong_question_is_answered_with_its_fault() {
+        let (status, kind, text) = get(true, "/debug/explain?object=east/Pod/a/b").await;
+        assert_eq!((status, kind.as_str()), (200, "application/json"));
+        assert_eq!(text, "{\n  \"member\": \"replica-0-x7\"\n}\n");
+        for (query, expect) in [
+            ("", "say which object"),
+            ("?objects=x", "say which object"),
+            ("?object=x", "\"x\" names no object"),
+            (&format!("?object={}", "x".repeat(MAX_OBJECT + 1)), "more than 1024 bytes"),
+        ] {
+            let (status, _, text) = get(true, &format!("/debug/explain{query}")).await;
+            assert_eq!(status, 400, "{query}");
+            assert!(text.starts_with(expect), "{query}: {text}");
+        }
+    }
+
+    #[tokio::test]
     async fn the_index_lists_every_page_and_every_page_answers() {
         let (_, _, index) = get(true, "/").await;
         let paths: Vec<_> = index.lines().filter_map(|line| line.split(' ').next()).collect();
         let paths: Vec<_> = paths.into_iter().filter(|path| path.starts_with('/')).collect();
-        assert_eq!(paths, ["/livez", "/readyz", "/healthz", "/metrics", "/debug/shards"]);
+        let expect = ["/livez", "/readyz", "/healthz", "/metrics", "/debug/shards", EXPLAIN];
+        assert_eq!(paths, expect);
         for path in paths {
-            assert_eq!(get(true, path).await.0, 200, "{path}");
+            let status = if path == EXPLAIN { 400 } else { 200 };
+            assert_eq!(get(true, path).await.0, status, "{path}");
         }
         assert_eq!(get(true, "/nothing").await.0, 404);
     }
@@ -261,7 +312,14 @@ mod tests {
         };
         let withheld = "[-]home failed: reason withheld\nreadyz check failed\n";
         let told = "[-]home failed: no answer yet\nreadyz check failed\n";
-        for path in ["/", "/metrics", "/debug/shards", "/debug/nothing", "/nothing"] {
+        for path in [
+            "/",
+            "/metrics",
+            "/debug/shards",
+            "/debug/explain?object=east/Pod/a/b",
+            "/debug/nothing",
+            "/nothing",
+        ] {
             for elsewhere in [false, true] {
                 let (status, _, text) = ask(everything(&admin, elsewhere), path, "bad").await;
                 assert_eq!(status, 401, "{path}: {text}");

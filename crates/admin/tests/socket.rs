@@ -18,6 +18,7 @@ fn admin() -> Admin {
         readiness: Vec::new(),
         liveness: Vec::new(),
         debug: BTreeMap::new(),
+        explain: Arc::new(|_| Err("nothing is known".to_owned())),
         guard: None,
     }
 }

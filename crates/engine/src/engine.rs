@@ -61,7 +61,7 @@ pub struct EngineConfig<'a> {
     /// How much is kept of each cluster.
     pub budgets: Budgets,
     /// Whether every write carries the epoch at which it is made, for clusters whose admission policy
-    /// checks it: see [`crate::stamp`].
+    /// checks it: see [`writes::stamp`].
     pub stamps: bool,
     /// Which clusters have metric label values of their own.
     pub cluster_labels: Arc<ClusterLabels>,
@@ -120,8 +120,10 @@ impl Engine {
                 assigned: Arc::new(Assigned::default()),
             })
             .collect();
-        let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();
-        let board = Arc::new(Board::new(Arc::clone(&config.clock), queues, &config.meter));
+        let controllers =
+            runners.iter().map(|runner| (Arc::clone(&runner.queue), runner.spec.sources.clone()));
+        let (clock, ownership) = (Arc::clone(&config.clock), Arc::clone(&config.ownership));
+        let board = Arc::new(Board::new(clock, ownership, controllers, &config.meter));
         let decoded = Arc::new(DecodedCache::new(DECODED_BYTES));
         let (clusters, cache) = (metrics.clusters.clone(), Arc::clone(&decoded));
         let gauges = Gauges::new(Arc::clone(&board), clusters, cache)?;

@@ -4,7 +4,7 @@
 //! events of its own writes arrived, it would decide from an outdated state, and for example create a
 //! child a second time. So each write leaves an [`Expectation`], as in the expectations of Kubernetes'
 //! own controllers, and the next run of the key waits for those that are not met, up to
-//! [`crate::written::PATIENCE`]: caches catch up within milliseconds, and a broken watch must not
+//! [`Written::patience`]: caches catch up within milliseconds, and a broken watch must not
 //! stop the work for good.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, Weak};
 use model::{Moment, ObjectKey};
 
 use crate::informer::{Informer, InformerState};
-use crate::written::Written;
+use writes::Written;
 
 /// After this many added keys, keys that wait for nothing any more are removed.
 const SWEEP: usize = 1024;

@@ -32,7 +32,7 @@ use upstream::{Caller, Gate, Ticket, UpstreamError};
 
 use crate::dispatch::Dispatch;
 use crate::finish::to_its_end;
-use crate::written::Written;
+use writes::Written;
 
 /// The longest a single write may take, however long the Lease is valid.
 pub const MAX_WRITE_TIME: Duration = Duration::from_secs(30);

@@ -242,7 +242,8 @@ fn both(
     found
 }
 
-fn all_hold(predicates: &[Predicate], old: Option<&Entry>, new: Option<&Entry>) -> bool {
+/// Whether a change counts: whether all predicates say so.
+pub(crate) fn all_hold(predicates: &[Predicate], old: Option<&Entry>, new: Option<&Entry>) -> bool {
     let hold = || predicates.iter().all(|predicate| predicate(old, new));
     // The predicates are the user's code: if one panics, the change counts.
     catch_unwind(AssertUnwindSafe(hold)).unwrap_or_else(|_| {

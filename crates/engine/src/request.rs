@@ -34,9 +34,9 @@ use upstream::{Caller, Gate, Outcome, Ticket};
 
 use crate::dispatch::Dispatch;
 use crate::fence::{Fence, FencedError};
-use crate::stamp;
-use crate::written::Written;
 use metrics::RestMetrics;
+use writes::Written;
+use writes::stamp;
 
 /// How long a server may take until the head of its answer.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);

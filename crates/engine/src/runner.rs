@@ -210,6 +210,7 @@ impl Runner {
         let unseen =
             written.into_iter().flat_map(|one| Expectation::of(one, &context.informers, now));
         self.expectations.expect(&dispatch.key, unseen.chain(elsewhere).collect(), now);
+        self.remember(&dispatch.key, &ended);
         self.outcome(context, ended, self.clock.now().since(started))
     }
 
@@ -250,6 +251,30 @@ impl Runner {
                 Err(_) => Ended::TimedOut,
             },
         }
+    }
+
+    /// Keeps why a key failed, for whoever asks, until it does not.
+    fn remember(&self, key: &ObjectKey, ended: &Ended) {
+        let (result, error) = match ended {
+            Ended::Ok(_) => return self.queue.succeeded(key),
+            Ended::Failed(error) if UpstreamError::among(error).is_some() => {
+                ("held back", model::error::chain(error))
+            }
+            Ended::Failed(error) => {
+                let result = match error.class() {
+                    RetryClass::Transient => "failed",
+                    RetryClass::Terminal => "failed for good",
+                    RetryClass::Conflict => "met a conflict",
+                };
+                (result, model::error::chain(error))
+            }
+            Ended::Panicked(panic) => ("panicked", panic.clone()),
+            Ended::TimedOut => {
+                ("timed out", format!("it took longer than {}s", self.spec.timeout.as_secs()))
+            }
+            Ended::Cancelled | Ended::Fenced => return,
+        };
+        self.queue.failed(key, result, &error);
     }
 
     /// Counts and logs how a reconcile ended. Returns what the queue does next.

@@ -1,5 +1,6 @@
 //! A source: one kind that a controller watches, and what the events of its objects mean.
 
+use std::fmt;
 use std::sync::Arc;
 
 use cache::Entry;
@@ -35,6 +36,13 @@ pub struct Source {
     /// Whether the controller runs without the kind in a cluster that lacks it, or does not allow us to
     /// watch it.
     pub optional: bool,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, scope, .. } = self;
+        f.debug_struct("Source").field("kind", kind).field("scope", scope).finish_non_exhaustive()
+    }
 }
 
 /// How events of a source become keys of the primary kind.

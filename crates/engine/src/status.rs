@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use model::{Clock, ClusterName, Moment};
+use model::{Clock, ClusterName, Moment, Ownership};
 use serde::Serialize;
 
 use crate::assignment::AssignmentQueue;
 use crate::informer::{Condition, Informer, InformerState, InformerStatus, SYNC_PATIENCE};
 use crate::meter::Meter;
 use crate::presence::{AbsentSource, Presences};
+use crate::source::Source;
 use extent::{QuarantineStatus, Quarantines};
 use queue::QueueStatus;
 use upstream::{Gate, Gates, UpstreamStatus};
@@ -35,7 +36,10 @@ pub struct Readiness {
 #[derive(Debug)]
 pub(crate) struct Board {
     clock: Arc<dyn Clock>,
+    ownership: Arc<dyn Ownership>,
     queues: Vec<Arc<AssignmentQueue>>,
+    /// What the controllers watch, in the order of their queues.
+    sources: Vec<Vec<Source>>,
     informers: Mutex<Vec<Weak<Informer>>>,
     gates: Gates,
     presences: Presences,
@@ -47,13 +51,25 @@ pub(crate) struct Board {
 impl Board {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
-        queues: Vec<Arc<AssignmentQueue>>,
+        ownership: Arc<dyn Ownership>,
+        controllers: impl Iterator<Item = (Arc<AssignmentQueue>, Vec<Source>)>,
         meter: &Meter,
     ) -> Self {
+        let (queues, sources) = controllers.unzip();
         let (informers, running) = (Mutex::default(), AtomicBool::new(false));
         let (gates, presences) = (meter.gates().clone(), meter.presences().clone());
         let quarantines = meter.quarantines().clone();
-        Self { clock, queues, informers, gates, presences, quarantines, running }
+        Self {
+            clock,
+            ownership,
+            queues,
+            sources,
+            informers,
+            gates,
+            presences,
+            quarantines,
+            running,
+        }
     }
 
     pub(crate) fn set_running(&self, running: bool) {
@@ -76,6 +92,16 @@ impl Board {
 
     pub(crate) fn queues(&self) -> &[Arc<AssignmentQueue>] {
         &self.queues
+    }
+
+    /// The controllers' queues, and what they watch.
+    pub(crate) fn controllers(&self) -> impl Iterator<Item = (&AssignmentQueue, &[Source])> {
+        self.queues.iter().map(|queue| &**queue).zip(self.sources.iter().map(Vec::as_slice))
+    }
+
+    /// What this member holds, and the fence.
+    pub(crate) fn ownership(&self) -> &dyn Ownership {
+        &*self.ownership
     }
 
     /// The running informers, ordered by what they watch.

@@ -1,12 +1,15 @@
 //! The whole fleet as the home cluster tells it, for `leasehold status`. Reads, never writes.
 
-use std::collections::BTreeMap;
+mod replica;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
-use model::{Epoch, MemberId, Moment, ShardId};
+use model::{ClusterName, Epoch, MemberId, Moment, ShardId};
 use serde::Serialize;
 use sharding::api::{DownCluster, Member, MemberState, Moved, Phase, ShardMap};
 use sharding::lease::{self, LeaseRecord};
@@ -15,6 +18,8 @@ use sharding::protocol;
 use sharding::read::Unreadable;
 use sharding::record::{Kind, MapRecord, MemberRecord, Object};
 use sharding::world::World;
+
+pub use replica::{AskError, Way, get};
 
 /// Everything `leasehold status` shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -36,6 +41,24 @@ pub struct Fleet {
 }
 
 impl Fleet {
+    /// The shards of a cluster.
+    pub fn shards_of(&self, cluster: &ClusterName) -> Vec<&FleetShard> {
+        self.shards.iter().filter(|shard| shard.shard.cluster == *cluster).collect()
+    }
+
+    /// Who can tell of these shards: their live owners and next owners. If there are none, any live member,
+    /// which may say why.
+    pub fn witnesses(&self, shards: &[&FleetShard]) -> Vec<&FleetMember> {
+        let named: BTreeSet<&MemberId> =
+            shards.iter().flat_map(|shard| shard.owner.iter().chain(&shard.target)).collect();
+        let alive = || self.members.iter().filter(|member| member.lease == LeaseStanding::Held);
+        let mut found: Vec<_> = alive().filter(|member| named.contains(&member.member)).collect();
+        if found.is_empty() {
+            found.extend(alive().next());
+        }
+        found
+    }
+
     /// Whether the fleet is as it should be: a member is alive, each shard is owned by one that is, or by
     /// nobody if it is paused, and nobody is refused. A member that has just died counts as alive until its Lease is taken.
     pub fn is_settled(&self) -> bool {
@@ -138,6 +161,33 @@ pub struct FleetShard {
     /// The FleetPolicy that pauses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_by: Option<String>,
+}
+
+/// Who has it, in words.
+impl fmt::Display for FleetShard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shard, owner, epoch, phase, target, .. } = self;
+        let owner = owner.as_ref().map_or("nobody", |owner| owner.as_str());
+        match (phase, target) {
+            (Phase::Draining, Some(target)) => {
+                write!(f, "shard {shard} is handed over from {owner} to {target}, at epoch {epoch}")
+            }
+            (Phase::Draining, None) => {
+                write!(f, "shard {shard} is taken from {owner}, at epoch {epoch}")
+            }
+            (Phase::Unowned, _) => write!(f, "shard {shard} has no owner"),
+            (Phase::Owned, _) => write!(f, "shard {shard} is owned by {owner} at epoch {epoch}"),
+        }?;
+        if self.unserved {
+            f.write_str(", which cannot work on its cluster")?;
+        }
+        match &self.paused_by {
+            Some(policy) => {
+                write!(f, ", paused by the FleetPolicy {policy} (`leasehold policies`)")
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// The home cluster could not be read.
@@ -337,6 +387,62 @@ mod tests {
     use sharding::api::MemberSpec;
 
     use super::*;
+
+    #[test]
+    fn shards_say_who_has_them_and_their_members_can_tell() {
+        let shard = |phase, owner: Option<&str>, target: Option<&str>| FleetShard {
+            shard: "east/g/0/1".parse().unwrap(),
+            owner: owner.map(|owner| owner.parse().unwrap()),
+            epoch: Epoch(4),
+            phase,
+            unserved: false,
+            target: target.map(|target| target.parse().unwrap()),
+            moved: None,
+            paused_by: None,
+        };
+        let owned = shard(Phase::Owned, Some("m-0"), None);
+        let moving = shard(Phase::Draining, Some("m-0"), Some("m-1"));
+        let paused =
+            FleetShard { paused_by: Some("p".into()), ..shard(Phase::Unowned, None, None) };
+        let unserved = FleetShard { unserved: true, ..owned.clone() };
+        for (shard, expect) in [
+            (&owned, "shard east/g/0/1 is owned by m-0 at epoch 4"),
+            (&moving, "shard east/g/0/1 is handed over from m-0 to m-1, at epoch 4"),
+            (
+                &paused,
+                "shard east/g/0/1 has no owner, paused by the FleetPolicy p (`leasehold policies`)",
+            ),
+            (
+                &unserved,
+                "shard east/g/0/1 is owned by m-0 at epoch 4, which cannot work on its cluster",
+            ),
+        ] {
+            assert_eq!(shard.to_string(), expect);
+        }
+        let member = |name: &str, lease| FleetMember {
+            member: name.parse().unwrap(),
+            identity: name.to_owned(),
+            state: MemberState::Active,
+            drain: false,
+            lease,
+            renewed: None,
+            coordinator: false,
+            capacity: 1,
+            protocol_version: 1,
+            oldest_protocol_version: 1,
+            shards: 0,
+            busy: 0,
+            down_clusters: Vec::new(),
+        };
+        let (held, taken) = (LeaseStanding::Held, LeaseStanding::Taken);
+        let members = vec![member("m-0", taken), member("m-1", held), member("m-2", held)];
+        let fleet = Fleet { members, ..Fleet::default() };
+        let witnesses = |shard: &FleetShard| -> Vec<_> {
+            fleet.witnesses(&[shard]).iter().map(|member| member.identity.clone()).collect()
+        };
+        assert_eq!(witnesses(&moving), ["m-1"], "a dead member tells nothing");
+        assert_eq!(witnesses(&owned), ["m-1"], "then any that is alive");
+    }
 
     #[test]
     fn who_does_not_speak_the_version_in_use_is_listed_with_cause_and_fix() {

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
-use admin::{Admin, CHECK_TIMEOUT, Check, Guard, Probe, Readiness, ViewFn};
+use admin::{Admin, CHECK_TIMEOUT, Check, ExplainFn, Guard, Probe, Readiness, ViewFn};
 use clusters::Clusters;
 use engine::EngineStatus;
+use explain::{NoObject, Sought, Told};
 use serde_json::{Value, json};
 use sharding::Sharding;
 
@@ -62,9 +63,15 @@ impl Inside {
             ("queues", self.view(|handles| json!(handles.engine.queues()))),
             ("clusters", self.view(Handles::clusters)),
         ]);
+        let inside = self.clone();
+        let explain: ExplainFn = Arc::new(move |object| {
+            let sought: Sought = object.parse().map_err(|wrong: NoObject| wrong.to_string())?;
+            let handles = inside.0.get().ok_or("this replica reads its clusters and home first")?;
+            Ok(json!(handles.explain(&sought)))
+        });
         let Checks { readiness, liveness } = checks;
         let liveness = [self.sharding_turns()].into_iter().chain(liveness).collect();
-        Admin { registry, ready, readiness, liveness, debug, guard }
+        Admin { registry, ready, readiness, liveness, debug, explain, guard }
     }
 
     fn view(&self, of: impl Fn(&Handles) -> Value + Send + Sync + 'static) -> ViewFn {
@@ -117,6 +124,19 @@ impl Handles {
             false => Err(format!("waiting for {}", engine.waiting.join(", "))),
         };
         vec![Check::new("home", home), Check::new("informers", informers)]
+    }
+
+    /// What this replica says of an object.
+    fn explain(&self, sought: &Sought) -> Told {
+        let status = self.clusters.status();
+        let cluster = status.clusters.iter().find(|cluster| cluster.name == sought.cluster);
+        let reason = cluster.and_then(|cluster| cluster.reason.as_ref());
+        Told {
+            member: self.sharding.status().member.to_string(),
+            configured: cluster.is_some(),
+            down: reason.map(ToString::to_string),
+            explanation: self.engine.explain(sought),
+        }
     }
 
     fn clusters(&self) -> Value {

@@ -39,7 +39,6 @@ pub mod config;
 pub mod crds;
 mod error;
 mod inside;
-pub mod journal;
 #[cfg(feature = "embedded")]
 mod kubeconfig_file;
 mod liveness;
@@ -61,6 +60,8 @@ pub mod migrating {}
 
 /// The clocks of the system.
 pub use ::clock;
+/// The journal of dispatches.
+pub use ::journal;
 
 pub use crate::crds::crds;
 pub use crate::error::Error;

@@ -5,9 +5,10 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use model::{Moment, ObjectKey, ShardId};
 
-use super::item::{Item, Popped, Reason, Running};
+use super::item::{Item, Popped, Reason, Running, WakeUp};
 use super::priority::Priority;
 use super::shard_queue::ShardQueue;
+use super::status::{HeldShard, KeyStatus};
 
 /// The keys of one cluster. Their hashes are those of namespace and name.
 #[derive(Debug)]
@@ -72,6 +73,32 @@ impl<T: Clone> ClusterQueue<T> {
     /// The run of a key.
     pub(super) fn run(&mut self, key: &ObjectKey, hash: u64) -> Option<&mut Running> {
         self.running.find_mut(hash, |running| running.is(key, hash))
+    }
+
+    /// Where a key stands.
+    pub(super) fn look(&self, key: &ObjectKey, hash: u64, now: Moment) -> KeyStatus {
+        let held = |queue: &ShardQueue<T>| HeldShard {
+            shard: queue.shard.clone(),
+            epoch: queue.epoch,
+            open: queue.opened().is_some(),
+        };
+        let mut status =
+            KeyStatus { shards: self.shards.iter().map(held).collect(), ..KeyStatus::default() };
+        for queue in &self.shards {
+            let Some(item) = queue.item(key, hash) else { continue };
+            let since = item.since.max(queue.opened().unwrap_or_default());
+            let ready = item.ready.as_ref().map(|_| now.since(since).as_secs_f64());
+            let at = |(nanos, _): WakeUp| Moment::from_origin(Duration::from_nanos(nanos));
+            status.ready_seconds = ready;
+            status.delayed_seconds = item.wake_up.map(|due| now.until(at(due)).as_secs_f64());
+            status.failures = item.failures;
+        }
+        if let Some(run) = self.running.find(hash, |running| running.is(key, hash)) {
+            status.running_seconds = Some(now.since(run.since).as_secs_f64());
+            status.runs_again = run.again.is_some();
+            status.failures = run.failures;
+        }
+        status
     }
 
     /// Takes out the run of a key, which has ended.

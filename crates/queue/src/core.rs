@@ -49,6 +49,7 @@ use super::item::{Outcome, Popped, Reason, WakeUp};
 use super::priority::Priority;
 use super::rate_limiter::RateLimiter;
 use super::shard_queue::ShardQueue;
+use super::status::KeyStatus;
 
 /// How long a key waits after the fence refused it. By then the shard is lost, or ours again.
 const REFUSED_DELAY: Duration = Duration::from_secs(1);
@@ -166,6 +167,17 @@ impl<T: Clone> Queue<T> {
     pub fn running_of(&self, shard: &ShardId) -> usize {
         let number = self.number(&shard.cluster);
         number.map_or(0, |number| self.clusters[number].running_of(shard))
+    }
+
+    /// Where a key stands, without how it failed.
+    pub fn look(&self, key: &ObjectKey, now: Moment) -> KeyStatus {
+        let cluster = self.number(&key.cluster).map(|number| &self.clusters[number]);
+        cluster.map_or_else(KeyStatus::default, |cluster| cluster.look(key, self.hash(key), now))
+    }
+
+    /// Whether a shard of a cluster has a queue.
+    pub fn holds(&self, cluster: &ClusterName) -> bool {
+        self.number(cluster).is_some_and(|number| !self.clusters[number].shards.is_empty())
     }
 
     /// Adds a key. `uid_hash` is that of the primary object's uid; without it, the key is dropped

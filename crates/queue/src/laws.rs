@@ -11,6 +11,7 @@ use super::core::{Added, Limits, Queue};
 use super::item::{Outcome, Popped};
 use super::priority::Priority;
 use super::rate_limiter::RateLimiter;
+use super::status::{HeldShard, KeyStatus};
 
 const LIMITS: Limits = Limits { per_cluster: 2, total: 3, keys: 100 };
 
@@ -528,4 +529,32 @@ proptest! {
         prop_assert!(history.owed.is_empty(), "never came out: {:?}", history.owed);
         prop_assert_eq!((queue.delayed(), queue.running(), queue.depth()), (0, 0, [0; 4]));
     }
+}
+
+#[test]
+fn a_key_is_looked_up_in_each_of_its_states() {
+    let mut queue = keys(LIMITS);
+    let (a, east) = (key("east", "a"), shard("east"));
+    assert_eq!(queue.look(&a, at(0)), KeyStatus::default());
+    warm(&mut queue, &east, Epoch(3));
+    add(&mut queue, &a, Priority::Change, 0);
+    let held = |open| HeldShard { shard: shard("east"), epoch: Epoch(3), open };
+    let found = queue.look(&a, at(500));
+    assert_eq!((found.shards, found.ready_seconds), (vec![held(false)], Some(0.5)));
+    queue.open(&east, Epoch(3), at(1000));
+    assert_eq!(queue.look(&a, at(3000)).ready_seconds, Some(2.0), "it could not begin earlier");
+    queue.pop(at(3000)).expect("it is ready");
+    add(&mut queue, &a, Priority::Change, 3000);
+    let found = queue.look(&a, at(4000));
+    assert_eq!((found.running_seconds, found.runs_again), (Some(1.0), true));
+    assert_eq!((found.ready_seconds, found.delayed_seconds), (None, None));
+    queue.finish(&a, Outcome::RetryAfter(Duration::from_secs(20)), at(4000));
+    let found = queue.look(&a, at(5000));
+    assert_eq!((found.ready_seconds, found.delayed_seconds), (Some(1.0), Some(19.0)));
+    assert_eq!((found.failures, found.running_seconds), (1, None));
+    assert_eq!(queue.look(&key("east", "b"), at(5000)).shards, [held(true)]);
+    assert!(queue.holds(&a.cluster));
+    queue.close(&east);
+    assert!(!queue.holds(&a.cluster));
+    assert_eq!(queue.look(&a, at(6000)), KeyStatus::default());
 }

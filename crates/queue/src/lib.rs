@@ -3,6 +3,7 @@
 
 mod cluster_queue;
 pub mod core;
+mod failures;
 mod item;
 #[cfg(test)]
 mod laws;
@@ -13,7 +14,7 @@ mod shard_queue;
 mod status;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use model::{Clock, ClusterName, ControllerName, Epoch, Moment, ObjectKey, ShardId};
@@ -22,11 +23,13 @@ use tracing::Span;
 
 pub use self::core::Limits;
 use self::core::{Added, Queue};
+pub use self::failures::FailureStatus;
+use self::failures::Failures;
 pub use self::item::{Outcome, Popped};
 pub use self::metrics::QueueMetrics;
 pub use self::priority::Priority;
 pub use self::rate_limiter::RateLimiter;
-pub use self::status::{QueueGauges, QueueStatus};
+pub use self::status::{HeldShard, KeyStatus, QueueGauges, QueueStatus};
 
 /// The longest that the runner sleeps. Timers stand still while the machine is suspended; the clock,
 /// which decides what is due, does not.
@@ -46,6 +49,7 @@ pub struct WorkQueue<T> {
     name: ControllerName,
     clock: Arc<dyn Clock>,
     state: Mutex<Queue<T>>,
+    failures: Mutex<Failures>,
     metrics: QueueMetrics,
     /// A key may be ready. Only the runner waits for it.
     ready: Notify,
@@ -68,6 +72,7 @@ impl<T: Clone> WorkQueue<T> {
             name,
             clock,
             state: Mutex::new(Queue::new(limits, rate_limiter, rng)),
+            failures: Mutex::default(),
             metrics,
             ready: Notify::new(),
             settled: Notify::new(),
@@ -107,7 +112,13 @@ impl<T: Clone> WorkQueue<T> {
 
     /// Drops all that waits for a shard.
     pub fn close(&self, shard: &ShardId) {
-        self.with(|queue, _| queue.close(shard));
+        let holds = self.with(|queue, _| {
+            queue.close(shard);
+            queue.holds(&shard.cluster)
+        });
+        if !holds {
+            self.failures().forget(&shard.cluster);
+        }
         self.room.notify_waiters();
         self.settled.notify_waiters();
     }
@@ -194,6 +205,26 @@ impl<T: Clone> WorkQueue<T> {
         }
         self.ready.notify_one();
         self.settled.notify_waiters();
+    }
+
+    /// Keeps how a run of a key failed, until one does not, for [`Self::look`].
+    pub fn failed(&self, key: &ObjectKey, result: &'static str, error: &str) {
+        self.failures().failed(key, result, error, self.clock.now());
+    }
+
+    /// A run of a key did not fail.
+    pub fn succeeded(&self, key: &ObjectKey) {
+        self.failures().succeeded(key);
+    }
+
+    /// Where a key stands.
+    pub fn look(&self, key: &ObjectKey) -> KeyStatus {
+        let status = self.with(|queue, now| queue.look(key, now));
+        KeyStatus { failure: self.failures().of(key, self.clock.now()), ..status }
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().expect("no holder of this lock panics")
     }
 
     /// Its status.

@@ -108,6 +108,11 @@ impl<T> ShardQueue<T> {
         self.slots.find(hash, |slot| self.items[*slot as usize].is(key, hash)).copied()
     }
 
+    /// The item of a key that waits.
+    pub(super) fn item(&self, key: &ObjectKey, hash: u64) -> Option<&Item> {
+        self.slot(key, hash).and_then(|slot| self.items.get(slot as usize))
+    }
+
     /// The slot of a key that begins to wait.
     pub(super) fn insert(&mut self, key: ObjectKey, hash: u64) -> u32 {
         let slot = u32::try_from(self.items.insert(Item::new(key, hash)));

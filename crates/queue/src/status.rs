@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use model::{ClusterName, ControllerName};
-use serde::Serialize;
+use model::{ClusterName, ControllerName, Epoch, ShardId};
+use serde::{Deserialize, Serialize};
+
+use super::failures::FailureStatus;
 
 /// A queue at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,6 +24,43 @@ pub struct QueueStatus {
     pub oldest_seconds: f64,
     /// Ready keys of each cluster.
     pub clusters: BTreeMap<ClusterName, usize>,
+}
+
+/// Where one key stands in a queue.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyStatus {
+    /// The shards of its cluster that have a queue here.
+    pub shards: Vec<HeldShard>,
+    /// How long it has been ready, if it is: since its shard was opened at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_seconds: Option<f64>,
+    /// When it is ready again, if it is delayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delayed_seconds: Option<f64>,
+    /// How long it has been reconciled, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_seconds: Option<f64>,
+    /// Whether it is reconciled again after that.
+    #[serde(default)]
+    pub runs_again: bool,
+    /// Failures in a row, from which the backoff follows.
+    pub failures: u32,
+    /// How it failed last, if it fails and is among the failing keys that are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureStatus>,
+}
+
+/// A shard with a queue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldShard {
+    /// The shard.
+    pub shard: ShardId,
+    /// The epoch at which it is held.
+    pub epoch: Epoch,
+    /// Whether its keys are given out.
+    pub open: bool,
 }
 
 /// The gauges of a queue.

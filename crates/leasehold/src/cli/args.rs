@@ -27,6 +27,8 @@ pub(super) enum Command {
     Run(RunArgs),
     /// Show members and shards, read from the home cluster.
     Status(StatusArgs),
+    /// Say where one object stands: its shard, its owner, its queue, its last failure.
+    Explain(super::explain::ExplainArgs),
     /// Say what would move if members left or joined, in an invented fleet or a live one.
     Simulate(super::simulate::SimulateArgs),
     /// Hand over everything a member has and give it nothing new, for maintenance.

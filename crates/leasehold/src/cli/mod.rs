@@ -1,7 +1,7 @@
 //! The `leasehold` program: its command line and its subcommands, one file each.
 //!
 //! [`main`] reads the command line (`args`) and hands over. `run` is one replica; `status`, `drain`
-//! and `simulate --from-live` look at a fleet through its home cluster (`home`); `policy` has the verbs by which
+//! and `simulate --from-live` look at a fleet through its home cluster (`home`), `explain` asks its replicas too; `policy` has the verbs by which
 //! people say what they want of it; `clusters` adds
 //! clusters to it and removes them; `backup` stores and fetches backups of databases; `crds` prints definitions; `apiserver` serves an embedded API server
 //! by itself.
@@ -14,6 +14,7 @@ mod clusters;
 mod columns;
 mod crds;
 mod drain;
+mod explain;
 mod home;
 mod output;
 mod policy;
@@ -44,6 +45,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(args, std::sync::Arc::new(crate::clock::SystemClock)),
         Command::Run(args) => run::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Pause(args) => policy::run(policy::pause(&args)),

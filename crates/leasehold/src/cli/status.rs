@@ -11,7 +11,7 @@ use sharding::api::{MemberState, Moved, Phase};
 use super::args::StatusArgs;
 use super::columns::columns;
 use super::home::HomeCluster;
-use super::output::Output;
+use super::output::{Output, ago};
 use crate::clock::SystemClock;
 use fleet::{Fleet, FleetMember, FleetShard, Refused};
 
@@ -167,16 +167,6 @@ fn workers(busy: u32) -> String {
 fn word(value: &impl serde::Serialize) -> String {
     let text = serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_lowercase));
     text.unwrap_or_default()
-}
-
-/// How long ago, as far as two machines' clocks agree.
-fn ago(then: Timestamp, now: Timestamp) -> String {
-    let seconds = now.duration_since(then).as_secs_f64().max(0.0);
-    match seconds {
-        s if s < 100.0 => format!("{s:.1}s ago"),
-        s if s < 6000.0 => format!("{:.0}m ago", s / 60.0),
-        s => format!("{:.0}h ago", s / 3600.0),
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod dividing;
 mod drifting;
 mod echoes;
 mod events;
+mod explaining;
 mod external;
 mod fleet;
 mod kinds;

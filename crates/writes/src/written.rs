@@ -16,17 +16,19 @@ use serde::Deserialize;
 use crate::path::ResourcePath;
 
 /// How long after a write the next reconcile waits for the cache to show it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The same if the server's versions cannot be compared.
 const SHORT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a write did, by its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
+pub struct Written {
     group: String,
     plural: String,
-    pub(crate) namespace: Option<String>,
-    pub(crate) name: String,
+    /// The object's namespace, if it has one.
+    pub namespace: Option<String>,
+    /// The object's name.
+    pub name: String,
     labels: BTreeMap<String, String>,
     trace: Trace,
 }
@@ -65,7 +67,7 @@ struct AnswerDetails {
 
 impl Written {
     /// Reads what a request that succeeded has written; nothing if that cannot be seen in a cache.
-    pub(crate) fn read(method: &Method, path: &str, query: &str, answer: &[u8]) -> Option<Self> {
+    pub fn read(method: &Method, path: &str, query: &str, answer: &[u8]) -> Option<Self> {
         let at = ResourcePath::read(path)?;
         let is_dry = query.split('&').any(|pair| pair.starts_with("dryRun="));
         if is_dry || !matches!(at.subresource, None | Some("status" | "scale")) {
@@ -92,7 +94,7 @@ impl Written {
     }
 
     /// Whether a watch of that kind and scope would show it.
-    pub(crate) fn concerns(&self, kind: &Kind, scope: &Scope) -> bool {
+    pub fn concerns(&self, kind: &Kind, scope: &Scope) -> bool {
         let namespace = scope.namespace.as_ref();
         *kind.group == *self.group
             && *kind.plural == *self.plural
@@ -108,7 +110,7 @@ impl Written {
 
     /// Whether a cache of what `labels` select shows it, if it holds `found` under the object's name
     /// and has seen everything up to `seen`.
-    pub(crate) fn is_shown(
+    pub fn is_shown(
         &self,
         labels: &Selector,
         found: Option<&Header>,
@@ -126,7 +128,7 @@ impl Written {
     }
 
     /// How long after the write the next reconcile waits for the cache to show it.
-    pub(crate) fn patience(&self) -> Duration {
+    pub fn patience(&self) -> Duration {
         match &self.trace {
             Trace::Version(version) if !version.is_number() => SHORT_PATIENCE,
             Trace::Version(_) | Trace::Gone(_) => PATIENCE,

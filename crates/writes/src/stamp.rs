@@ -24,7 +24,7 @@ const EPOCH_ANNOTATION: &str = "epoch.leasehold.dev/";
 type Members = BTreeMap<String, Box<RawValue>>;
 
 /// Whether a request of that method and path writes an object that can carry a stamp.
-pub(crate) fn is_stamped(method: &Method, path: &str, content_type: &str) -> bool {
+pub fn is_stamped(method: &Method, path: &str, content_type: &str) -> bool {
     let whole_object = matches!(*method, Method::POST | Method::PUT);
     let patch = *method == Method::PATCH && !content_type.starts_with("application/json-patch");
     let at = ResourcePath::read(path);
@@ -33,7 +33,7 @@ pub(crate) fn is_stamped(method: &Method, path: &str, content_type: &str) -> boo
 }
 
 /// The body with the stamp; nothing if it is no object.
-pub(crate) fn stamped(body: &[u8], group: &GroupName, epoch: Epoch) -> Option<Vec<u8>> {
+pub fn stamped(body: &[u8], group: &GroupName, epoch: Epoch) -> Option<Vec<u8>> {
     let mut object: Members = serde_json::from_slice(body).ok()?;
     let mut metadata = members(object.get("metadata").map(AsRef::as_ref))?;
     let mut annotations = members(metadata.get("annotations").map(AsRef::as_ref))?;
