@@ -60,7 +60,7 @@ pub struct ConfigMonitorSpec {
     pub pod_selector: BTreeMap<String, String>,
     /// How long changes count as one: the restart begins this long after the first of them.
     #[serde(default = "default_debounce", rename = "debounceSeconds")]
-    #[schemars(range(min = 0, max = 3_600))]
+    #[schemars(with = "i32", range(min = 0, max = 3_600))]
     pub debounce_seconds: u32,
     /// Whether Pods without a controller are evicted too, which nothing creates again.
     #[serde(default, rename = "evictBarePods", skip_serializing_if = "std::ops::Not::not")]
