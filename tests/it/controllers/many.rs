@@ -122,7 +122,9 @@ async fn a_thousand_annotated_config_maps_restart_what_they_name_once_each() {
     let change = asked.taken();
     println!("for a change of each of {MANY} ConfigMaps: {change:?}");
     assert_eq!(change["patch deployments/"], DEPLOYMENTS, "the others name no Pods: {change:?}");
-    assert!(change["patch configmaps/"] <= 5 * MANY, "seen, decided, begun, done: {change:?}");
+    // Seen and done; where there is something to restart also decided, and begun if it is not done at once.
+    let records = 2 * MANY + 2 * DEPLOYMENTS;
+    assert!(change["patch configmaps/"] <= records, "{change:?}");
     let deployments: Api<Deployment> = env.api("default");
     for deployment in deployments.list(&ListParams::default()).await.unwrap() {
         assert_eq!(deployment.metadata.generation, Some(2), "changed once");

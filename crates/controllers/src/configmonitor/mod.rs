@@ -38,12 +38,8 @@ fn rbac() -> Vec<PolicyRule> {
         rule("", &["pods"], &["list", "watch"]),
         rule("", &["pods/eviction"], &["create"]),
         rule("apps", &["replicasets"], &["get"]),
-        // Restarted, and followed until they are.
-        rule(
-            "apps",
-            &["daemonsets", "deployments", "statefulsets"],
-            &["get", "list", "patch", "watch"],
-        ),
+        // Restarted, and read until they are.
+        rule("apps", &["daemonsets", "deployments", "statefulsets"], &["get", "patch"]),
         rule("argoproj.io", &["rollouts"], &["get", "patch"]),
         events(),
     ]

@@ -1,26 +1,27 @@
 //! The shell of ConfigMonitor: three caches in, restarts out.
 //!
+//! Workloads are not watched but read while they roll out: a watch would join this controller with every
+//! other that watches their kinds.
+//!
 //! A cache may lag, and a restart cannot be undone. So before a restart is decided or resumed, the
 //! monitor and its ConfigMap are read from the server. The write that records the decision carries
 //! the resourceVersion of that read.
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::PartialObjectMeta;
 use kube::{Resource, ResourceExt};
 use sdk::{
-    Action, AnyObject, Context, Controller, ControllerSpec, Event, Lookup, Object, ObjectKey,
-    ReconcileError, Reconciler, Selector, Watch, label_value,
+    Action, Context, Controller, ControllerSpec, Event, Lookup, ObjectKey, ReconcileError,
+    Reconciler, Selector, label_value,
 };
 
 use super::FIELD_MANAGER;
 use super::api::ConfigMonitor;
 use super::plan::{Found, config_map_name, record, selects, status};
 use crate::restarts::{
-    Advance, Decision, Outcome, Record, Restarts, Then, WorkloadKind, hash, restartable,
+    Advance, Decision, Outcome, Pending, Record, Restarts, Then, hash, restartable,
 };
 
 /// Reconciles ConfigMonitors.
@@ -29,8 +30,7 @@ pub(super) struct ConfigMonitorReconciler;
 
 /// The controller, with this many workers.
 pub(super) fn controller(workers: usize) -> ControllerSpec {
-    let controller = Controller::for_kind::<ConfigMonitor>(super::BUILTIN.name)
-        .index::<ConfigMonitor>(WORKLOADS, values)
+    Controller::for_kind::<ConfigMonitor>(super::BUILTIN.name)
         .watches::<ConfigMap>(|config_map, lookup| {
             let name = config_map.name_any();
             monitors(config_map, lookup, |monitor| {
@@ -39,46 +39,17 @@ pub(super) fn controller(workers: usize) -> ControllerSpec {
         })
         .watches::<Pod>(|pod, lookup| {
             let labels = pod.metadata.labels.as_ref();
-            monitors(pod, lookup, |monitor| selects(&monitor.spec, labels))
-        });
-    // Rollouts of Argo are looked at now and then: few clusters have them.
-    let controller = follows::<Deployment>(controller, WorkloadKind::Deployment);
-    let controller = follows::<StatefulSet>(controller, WorkloadKind::StatefulSet);
-    follows::<DaemonSet>(controller, WorkloadKind::DaemonSet)
+            monitors(pod, lookup, |monitor| !rolls(monitor) && selects(&monitor.spec, labels))
+        })
         .field_manager(FIELD_MANAGER)
         .workers(workers)
         .reconciler(ConfigMonitorReconciler)
 }
 
-/// The name of the index of monitors by the workloads that they wait for.
-const WORKLOADS: &str = "workloads";
-
-fn values(monitor: &ConfigMonitor) -> Vec<String> {
-    let namespace = monitor.namespace().unwrap_or_default();
+/// Whether a monitor waits for rollouts, which are read now and then: not with every change of their Pods.
+fn rolls(monitor: &ConfigMonitor) -> bool {
     let pending = monitor.status.as_ref().and_then(|status| status.record.pending.as_ref());
-    let workloads = pending.into_iter().flat_map(|pending| &pending.workloads);
-    workloads.map(|found| value(found.kind, &namespace, &found.name)).collect()
-}
-
-fn value(kind: WorkloadKind, namespace: &str, name: &str) -> String {
-    format!("{kind:?}/{namespace}/{name}")
-}
-
-/// Notices changes of workloads that monitors wait for.
-fn follows<K: Object>(
-    controller: Controller<ConfigMonitor>,
-    kind: WorkloadKind,
-) -> Controller<ConfigMonitor>
-where
-    PartialObjectMeta<K>: AnyObject,
-{
-    let watch = Watch::<K>::all().metadata_only().optional();
-    controller.watches_with(watch, move |found: &PartialObjectMeta<K>, lookup| {
-        let namespace = found.metadata.namespace.as_deref().unwrap_or_default();
-        let name = found.metadata.name.as_deref().unwrap_or_default();
-        let waiting = lookup.indexed::<ConfigMonitor>(WORKLOADS, &value(kind, namespace, name));
-        waiting.iter().map(|monitor| (monitor.namespace(), monitor.name_any())).collect()
-    })
+    pending.is_some_and(Pending::only_rolls)
 }
 
 /// The monitors of an object's namespace that it matters to.

@@ -1,7 +1,9 @@
 //! A decided restart: which owners and Pods it names. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::ResourceExt;
@@ -12,6 +14,12 @@ use serde::{Deserialize, Serialize};
 /// The most owners and Pods restarted for one change: what a status or an annotation can name within the
 /// size that an API server stores.
 pub(crate) const MAX_TARGETS: usize = 500;
+/// How soon a restart that has begun is looked at again, at first.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
+/// How long it waits between two looks at most.
+pub(super) const LONGEST_LOOK: Duration = Duration::from_secs(60);
+/// How many workloads one restart reads in a second, on average.
+const READS_PER_SECOND: u64 = 10;
 /// The most names that a summary has.
 const MAX_NAMES: usize = 10;
 
@@ -164,6 +172,24 @@ impl Pending {
         self.workloads.len() + self.pods.len()
     }
 
+    /// When it is looked at again. Workloads are read from the server instead of watched: few are restarted
+    /// at a time, and a watch would put every controller that watches their kinds into one controller group.
+    /// The looks become rarer the longer nothing is seen to go on, and with the number of workloads that each
+    /// look reads.
+    pub(super) fn next_look(&self, now: Timestamp) -> Duration {
+        let since = self.left_since.as_ref().or(self.decided_at.as_ref());
+        let since = since.map_or(now, |since| since.0);
+        let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+        let reads = u64::try_from(self.workloads.len()).unwrap_or(u64::MAX);
+        let spaced = Duration::from_secs(reads / READS_PER_SECOND);
+        (passed / 4).max(spaced).clamp(FIRST_LOOK, LONGEST_LOOK)
+    }
+
+    /// Whether it waits for rollouts alone, which tell nothing by changes of Pods that a look does not find.
+    pub(crate) fn only_rolls(&self) -> bool {
+        self.started && self.pods.is_empty()
+    }
+
     /// What it restarts, for people.
     pub fn summary(&self) -> String {
         let pods = (!self.pods.is_empty()).then(|| match self.pods.as_slice() {
@@ -265,6 +291,36 @@ mod tests {
         assert_eq!((found.summary().as_str(), found.kept), (summary, 1));
         let asked = pending("hash".to_owned(), &pods, &rolled_out.into(), true);
         assert_eq!((asked.pods.len(), asked.kept), (4, 0));
+    }
+
+    #[test]
+    fn looks_become_rarer_and_have_a_bound() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let workload =
+            |number: usize| Workload { kind: WorkloadKind::DaemonSet, name: number.to_string() };
+        let restart = |count: usize| Pending {
+            decided_at: Some(sdk::condition::whole_seconds(at(1_000))),
+            workloads: (0..count).map(workload).collect(),
+            ..Pending::default()
+        };
+        for (workloads, second, expect) in [
+            (1, 1_000, FIRST_LOOK),
+            // A clock that was set back.
+            (1, 0, FIRST_LOOK),
+            (1, 1_100, Duration::from_secs(25)),
+            (1, 9_000, LONGEST_LOOK),
+            // At most ten reads in a second.
+            (100, 1_000, Duration::from_secs(10)),
+            (MAX_TARGETS, 1_000, Duration::from_secs(50)),
+            (2 * MAX_TARGETS, 1_000, LONGEST_LOOK),
+        ] {
+            let found = restart(workloads).next_look(at(second));
+            assert_eq!(found, expect, "{workloads} at {second}");
+        }
+        // A Pod that went counts as a beginning.
+        let went = Some(sdk::condition::whole_seconds(at(8_990)));
+        let evicts = Pending { left_since: went, ..restart(1) };
+        assert_eq!(evicts.next_look(at(9_000)), FIRST_LOOK);
     }
 
     #[test]

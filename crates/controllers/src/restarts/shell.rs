@@ -3,9 +3,9 @@
 //! Whoever calls records what a step says before the next one.
 
 use std::collections::BTreeMap;
-
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
@@ -20,13 +20,10 @@ use serde_json::json;
 use super::evict::{self, Eviction};
 use super::follow::{Stage, Trouble, stage};
 use super::pending::{
-    MAX_TARGETS, Pending, PodRef, Workload, WorkloadKind, listed, pending, replica_sets,
-    workload_of,
+    LONGEST_LOOK, MAX_TARGETS, Pending, PodRef, Workload, WorkloadKind, listed, pending,
+    replica_sets, workload_of,
 };
 use super::record::{Decision, Record, next_second};
-
-/// How soon a restart is looked at again that waits for what cannot be watched.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Restarts Pods of one namespace.
 pub(crate) struct Restarts<'a> {
@@ -107,19 +104,19 @@ impl Restarts<'_> {
             Decision::Wait(rest) => step(record.changed(now), Outcome::Settling, Then::Again(rest)),
             Decision::Restart => {
                 let pending = self.pending(hash).await?;
-                if pending.targets() > MAX_TARGETS {
-                    let count = pending.targets();
-                    return step(record, Outcome::TooMany(count), Then::Again(LOOK_AGAIN));
+                match pending.targets() {
+                    0 => Ok(finished(record, pending, None, now)),
+                    count if count > MAX_TARGETS => {
+                        step(record, Outcome::TooMany(count), Then::Again(LONGEST_LOOK))
+                    }
+                    _ => {
+                        let outcome = Outcome::Decided(pending.clone());
+                        step(record.decided(pending), outcome, Then::GoOn)
+                    }
                 }
-                let outcome = Outcome::Decided(pending.clone());
-                step(record.decided(pending), outcome, Then::GoOn)
             }
             Decision::Follow(pending) if !pending.started => match self.begin(&pending).await {
-                Ok(()) => {
-                    let pending = Pending { started: true, ..pending };
-                    let outcome = Outcome::Decided(pending.clone());
-                    step(record.decided(pending), outcome, Then::GoOn)
-                }
+                Ok(()) => self.follow(record, Pending { started: true, ..pending }).await,
                 Err(error) => match refusal(&error) {
                     Some(words) => step(record, Outcome::Refused(words), Then::Fail(error)),
                     None => Err(error.into()),
@@ -199,7 +196,8 @@ impl Restarts<'_> {
                 Stage::Ended(trouble) => ended = ended.or(Some(trouble)),
             }
         }
-        let mut wait = LOOK_AGAIN;
+        let now = self.ctx.now();
+        let mut wait = pending.next_look(now);
         let (pending, eviction) = self.evict(pending).await?;
         match eviction {
             Evicted::All => {}
@@ -216,9 +214,7 @@ impl Restarts<'_> {
             let then = Then::Again(wait);
             return Ok(Advance { record, outcome: Outcome::Waiting(trouble), then });
         }
-        let trouble = ended.or_else(|| left_alone(&pending));
-        let record = record.restarted(&pending, self.ctx.now());
-        Ok(Advance { record, outcome: Outcome::Restarted(pending, trouble), then: Then::Rest })
+        Ok(finished(record, pending, ended, now))
     }
 
     /// Evicts the next Pod, if it is its turn.
@@ -262,6 +258,13 @@ enum Evicted {
     All,
     Waits(String, Option<Duration>),
     Held(Trouble),
+}
+
+/// The end of a restart.
+fn finished(record: Record, pending: Pending, ended: Option<Trouble>, now: Timestamp) -> Advance {
+    let trouble = ended.or_else(|| left_alone(&pending));
+    let record = record.restarted(&pending, now);
+    Advance { record, outcome: Outcome::Restarted(pending, trouble), then: Then::Rest }
 }
 
 /// What to say of Pods that nothing would create again.
