@@ -295,7 +295,8 @@ fn monitor(number: usize) -> (Kind, Vec<DynamicObject>) {
         }),
         json!({
             "apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": metadata,
-            "spec": {"configMap": name, "podSelector": labels},
+            // Latencies are those of the manager, so nothing is awaited.
+            "spec": {"configMap": name, "podSelector": labels, "debounceSeconds": 0},
         }),
     ];
     (Kind::ConfigMonitor, parts.into_iter().map(manifest).collect())

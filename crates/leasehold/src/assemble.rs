@@ -93,7 +93,7 @@ pub(crate) async fn assemble(
     // Complete before sharding sees it: a coordinator must not mistake clusters that have not been
     // read yet for removed ones.
     clusters.ready().await.map_err(|end| Error::ended(REGISTRY, end))?;
-    announce(&clusters.watch().borrow(), &groups);
+    announce(&clusters.watch().borrow(), &specs);
     let traits = traits(&specs, &singles);
     // The engine counts in it and sharding reads it.
     let meter = Meter::new(Arc::clone(&clock));
@@ -364,17 +364,35 @@ fn is_final(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 403 | 404))
 }
 
-/// Logs one line for the clusters and one for each controller group.
-fn announce(set: &ClusterSet, groups: &BTreeMap<ControllerName, GroupName>) {
+/// Logs one line for the clusters and one for each controller group, with what joins it.
+fn announce(set: &ClusterSet, specs: &[ControllerSpec]) {
     let down = set.clusters.values().filter(|s| matches!(s, ClusterState::Down(_))).count();
     info!(engaged = set.clusters.len() - down, down, "clusters read");
-    let mut members: BTreeMap<&GroupName, Vec<&str>> = BTreeMap::new();
-    for (controller, group) in groups {
-        members.entry(group).or_default().push(controller.as_str());
+    for (group, [controllers, joined_by]) in described(specs) {
+        info!(%group, controllers, joined_by, "controller group");
     }
-    for (group, controllers) in members {
-        info!(%group, controllers = controllers.join(", "), "controller group");
+}
+
+/// The controllers of every group, and the kinds that join them with who watches each.
+fn described(specs: &[ControllerSpec]) -> BTreeMap<GroupName, [String; 2]> {
+    let inputs: Vec<_> = specs.iter().map(ControllerSpec::group_input).collect();
+    let mut result: BTreeMap<GroupName, [String; 2]> = BTreeMap::new();
+    for (controller, group) in model::group::groups(&inputs) {
+        let [controllers, _] = result.entry(group).or_default();
+        let comma = if controllers.is_empty() { "" } else { ", " };
+        *controllers += &format!("{comma}{controller}");
     }
+    for (group, kinds) in model::group::joined(&inputs) {
+        let kind = |(kind, names): (String, Vec<ControllerName>)| {
+            let names: Vec<_> = names.iter().map(ControllerName::as_str).collect();
+            format!("{kind} ({})", names.join(", "))
+        };
+        let kinds: Vec<_> = kinds.into_iter().map(kind).collect();
+        if let Some([_, joined_by]) = result.get_mut(&group) {
+            *joined_by = kinds.join(", ");
+        }
+    }
+    result
 }
 
 #[cfg(test)]
@@ -413,6 +431,64 @@ mod tests {
             ("fielded[metadata.name=a]".to_owned(), of(&["c"])),
         ];
         assert_eq!(claim(&specs), expected.into_iter().collect());
+    }
+
+    /// Each row is a choice of controllers. A new watch that joins two groups takes shards from fleets that had
+    /// both, and weighs all of their controllers as one: it is a decision, and this table says so.
+    #[cfg(feature = "controllers")]
+    #[test]
+    fn the_groups_of_the_built_in_controllers() {
+        for (names, expect) in [
+            ("configmonitor tdset", &["configmonitor: configmonitor; ", "tdset: tdset; "][..]),
+            (
+                "configmonitor restart-pods",
+                &[
+                    "configmonitor: configmonitor, restart-pods; ConfigMap (configmonitor, restart-pods)",
+                ],
+            ),
+            (
+                "blogpost memcached restart-pods",
+                &["blogpost: blogpost; ", "memcached: memcached; ", "restart-pods: restart-pods; "],
+            ),
+            (
+                "configmonitor memcached",
+                &["configmonitor: configmonitor, memcached; Pod (configmonitor, memcached)"],
+            ),
+            (
+                "restart-pods sqs tdset tunnel",
+                &[
+                    "restart-pods: restart-pods; ",
+                    "sqs: sqs; ",
+                    "tdset: tdset; ",
+                    "tunnel: tunnel, tunnel-service, tunnel-sweep; \
+                     ConfigMap (tunnel, tunnel-service, tunnel-sweep), \
+                     inlets.inlets.dev/Tunnel (tunnel, tunnel-service)",
+                ],
+            ),
+            (
+                "configmonitor etcd memcached mysql",
+                &[
+                    "configmonitor: configmonitor, etcd, etcd-restore, etcd-schedule, etcd-snapshot, memcached, \
+                   mysql, mysql-backup, mysql-schedule; \
+                   ConfigMap (configmonitor, mysql), PersistentVolumeClaim (etcd, mysql), \
+                   Pod (configmonitor, etcd, memcached, mysql), Service (etcd, memcached, mysql), \
+                   apps/StatefulSet (memcached, mysql), batch/Job (etcd-snapshot, etcd-restore, mysql-backup), \
+                   cr.mysqloperator.grtl.github.com/MySQLBackup (mysql, mysql-backup, mysql-schedule), \
+                   cr.mysqloperator.grtl.github.com/MySQLCluster (mysql, mysql-backup), \
+                   data.leasehold.dev/EtcdCluster (etcd, etcd-snapshot, etcd-schedule, etcd-restore), \
+                   data.leasehold.dev/EtcdSnapshot (etcd-snapshot, etcd-schedule), \
+                   policy/PodDisruptionBudget (etcd, memcached, mysql)",
+                ],
+            ),
+        ] {
+            let specs: Vec<_> =
+                names.split(' ').flat_map(|name| controllers::build(name, 1)).collect();
+            let row = |(group, [controllers, joined_by]): (GroupName, [String; 2])| {
+                format!("{group}: {controllers}; {joined_by}")
+            };
+            let found: Vec<_> = described(&specs).into_iter().map(row).collect();
+            assert_eq!(found, expect);
+        }
     }
 
     #[test]

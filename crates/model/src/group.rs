@@ -85,6 +85,23 @@ pub fn groups(inputs: &[GroupInput]) -> BTreeMap<ControllerName, GroupName> {
     result
 }
 
+/// What joins the controllers of every group: each kind that several of them watch, and which do.
+pub fn joined(inputs: &[GroupInput]) -> BTreeMap<GroupName, BTreeMap<String, Vec<ControllerName>>> {
+    let mut result: BTreeMap<GroupName, BTreeMap<String, Vec<ControllerName>>> = BTreeMap::new();
+    let groups = groups(inputs);
+    for input in inputs {
+        let Some(group) = groups.get(&input.controller) else { continue };
+        let kinds = result.entry(group.clone()).or_default();
+        for kind in &input.kinds {
+            kinds.entry(kind.clone()).or_default().push(input.controller.clone());
+        }
+    }
+    for kinds in result.values_mut() {
+        kinds.retain(|_, controllers| controllers.len() > 1);
+    }
+    result
+}
+
 /// The details of every group: it watches the kinds of all its controllers, and has the strictest of
 /// their scopes.
 pub fn traits(inputs: &[GroupInput]) -> BTreeMap<GroupName, GroupTraits> {
@@ -128,6 +145,26 @@ mod tests {
             ],
             "a=a b=a c=a d=d",
         );
+    }
+
+    #[test]
+    fn what_joins_a_group_is_each_kind_that_several_watch() {
+        let inputs = [
+            input("c", &["Pod", "Node"], None),
+            input("a", &["Deployment"], None),
+            input("b", &["Deployment", "Pod"], None),
+            input("d", &["Secret"], None),
+            input("e", &["Pod"], Some("own")),
+        ];
+        let text = |(group, kinds): (GroupName, BTreeMap<String, Vec<ControllerName>>)| {
+            let kinds = kinds.iter().map(|(kind, names)| {
+                let names: Vec<_> = names.iter().map(ControllerName::as_str).collect();
+                format!(" {kind}={}", names.join(","))
+            });
+            format!("{group}:{}", kinds.collect::<String>())
+        };
+        let found: Vec<_> = joined(&inputs).into_iter().map(text).collect();
+        assert_eq!(found, ["a: Deployment=a,b Pod=c,b", "d:", "own:"]);
     }
 
     #[test]

@@ -105,7 +105,7 @@ async fn a_thousand_annotated_config_maps_restart_what_they_name_once_each() {
     let restarts = async |env: &TestEnv| {
         env.pass(AMPLE).await;
         let maps = maps.list(&ListParams::default()).await.unwrap().items;
-        let records: Vec<_> = maps.iter().map(record).collect();
+        let records: Vec<_> = maps.iter().map(|map| record(map).record).collect();
         assert!(records.iter().all(|record| record.hash.is_some() && record.pending.is_none()));
         records.iter().map(|record| record.restarts).sum::<i64>()
     };
@@ -122,7 +122,9 @@ async fn a_thousand_annotated_config_maps_restart_what_they_name_once_each() {
     let change = asked.taken();
     println!("for a change of each of {MANY} ConfigMaps: {change:?}");
     assert_eq!(change["patch deployments/"], DEPLOYMENTS, "the others name no Pods: {change:?}");
-    assert_eq!(change["patch configmaps/"], 2 * MANY, "decided and done: {change:?}");
+    // Seen and done; where there is something to restart also decided, and begun if it is not done at once.
+    let records = 2 * MANY + 2 * DEPLOYMENTS;
+    assert!(change["patch configmaps/"] <= records, "{change:?}");
     let deployments: Api<Deployment> = env.api("default");
     for deployment in deployments.list(&ListParams::default()).await.unwrap() {
         assert_eq!(deployment.metadata.generation, Some(2), "changed once");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use controllers::restartpods::annotation::{RECORD, RESTART_PODS, Record, record};
+use controllers::restartpods::annotation::{Noted, RECORD, RESTART_PODS, record};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -29,8 +29,8 @@ async fn example() -> TestEnv {
         found.status.as_ref().is_some_and(|status| status.ready_replicas == Some(1))
     })
     .await;
-    let seen = recorded(&env, |record| record.hash.is_some()).await;
-    assert_eq!(seen.restarts, 0, "restarted before the first change");
+    let seen = recorded(&env, |noted| noted.record.hash.is_some()).await;
+    assert_eq!(seen.record.restarts, 0, "restarted before the first change");
     env
 }
 
@@ -38,13 +38,17 @@ fn maps(env: &TestEnv) -> Api<ConfigMap> {
     env.api("default")
 }
 
-async fn recorded(env: &TestEnv, wanted: impl Fn(&Record) -> bool) -> Record {
+async fn recorded(env: &TestEnv, wanted: impl Fn(&Noted) -> bool) -> Noted {
     let found = env.until_object(&maps(env), CONFIG_MAP, |map| wanted(&record(map))).await;
     record(&found)
 }
 
 async fn restarts(env: &TestEnv, expect: i64) {
-    recorded(env, |record| record.restarts == expect && record.pending.is_none()).await;
+    recorded(env, |noted| {
+        let record = &noted.record;
+        record.restarts == expect && record.pending.is_none() && record.changed_at.is_none()
+    })
+    .await;
 }
 
 async fn patch(env: &TestEnv, patch: Value) {
@@ -134,5 +138,5 @@ async fn a_crash_at_any_write_still_restarts_once() {
         assert_eq!(generation(&env, DEPLOYMENT).await, before + 1);
     })
     .await;
-    assert!(writes >= 3, "the decision, the restart, the end: {writes}");
+    assert!(writes >= 5, "seen, decided, restarted, begun, done: {writes}");
 }

@@ -8,12 +8,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::restarts::Pending;
+use crate::restarts::Record;
 
 /// Pods to restart when the content of a ConfigMap changes.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +58,17 @@ pub struct ConfigMonitorSpec {
     #[serde(rename = "podSelector")]
     #[schemars(extend("minProperties" = 1, "maxProperties" = 32))]
     pub pod_selector: BTreeMap<String, String>,
+    /// How long changes count as one: the restart begins this long after the first of them.
+    #[serde(default = "default_debounce", rename = "debounceSeconds")]
+    #[schemars(with = "i32", range(min = 0, max = 3_600))]
+    pub debounce_seconds: u32,
+    /// Whether Pods without a controller are evicted too, which nothing creates again.
+    #[serde(default, rename = "evictBarePods", skip_serializing_if = "std::ops::Not::not")]
+    pub evict_bare_pods: bool,
+}
+
+fn default_debounce() -> u32 {
+    u32::try_from(crate::restarts::WINDOW.as_secs()).unwrap_or(u32::MAX)
 }
 
 /// What the controller last found, decided and did.
@@ -70,24 +81,13 @@ pub struct ConfigMonitorStatus {
     /// The ConfigMap of `hash` and `pending`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<String>,
-    /// SHA-256, in hexadecimal, of the content for which the Pods were last restarted, or of the
-    /// first content seen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hash: Option<String>,
-    /// A restart that is decided: exactly these are restarted, however many attempts it takes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pending: Option<Pending>,
+    /// What is recorded of its content and of restarts.
+    #[serde(flatten)]
+    pub record: Record,
     /// Pods that the selector matches now.
     #[serde(default)]
     pub selected_pods: i32,
-    /// Number of changes for which something was restarted.
-    #[serde(default)]
-    pub restarts: i64,
-    /// When the last restart was finished.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "sdk::schema::time")]
-    pub last_restart: Option<Time>,
-    /// `Ready` and `Invalid`.
+    /// `Ready`, `Restarted` and `Invalid`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "sdk::schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -1,7 +1,7 @@
 //! ConfigMonitor: Pods restart once for each change of a ConfigMap's content.
 //!
-//! In data order: [`api`] is what users write and where decisions are recorded; `plan` decides
-//! whether to restart; `reconcile` records that, and [`crate::restarts`] does it.
+//! In data order: [`api`] is what users write and where restarts are recorded; [`crate::restarts`] takes
+//! their steps; `reconcile` records each of them, in the words of `plan`.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
@@ -35,9 +35,12 @@ fn rbac() -> Vec<PolicyRule> {
         rule("magalix.com", &["configmonitors"], &["get", "list", "watch"]),
         rule("magalix.com", &["configmonitors/status"], &["update"]),
         rule("", &["configmaps"], &["get", "list", "watch"]),
-        rule("", &["pods"], &["delete", "list", "watch"]),
+        rule("", &["pods"], &["list", "watch"]),
+        rule("", &["pods/eviction"], &["create"]),
         rule("apps", &["replicasets"], &["get"]),
-        rule("apps", &["daemonsets", "deployments", "statefulsets"], &["patch"]),
+        // Restarted, and read until they are.
+        rule("apps", &["daemonsets", "deployments", "statefulsets"], &["get", "patch"]),
+        rule("argoproj.io", &["rollouts"], &["get", "patch"]),
         events(),
     ]
 }

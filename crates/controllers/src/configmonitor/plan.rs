@@ -1,26 +1,14 @@
-//! From what is observed to what to restart and what to record. Pure.
+//! What a monitor watches, and what its status says. Pure.
 //!
-//! A restart is recorded in the status first, so that a crash at any point repeats nothing:
-//!
-//! ```text
-//! hash = H0 ──content is H1──▶ pending = {H1, targets} ──restart them──▶ hash = H1, no pending
-//!                                   │  after a crash or an error the same is done again. A rollout
-//!                                   └─ whose template already has H1, and a Pod whose uid is
-//!                                      gone, are not touched twice.
-//! ```
-//!
-//! Each arrow is one write of the status, by resourceVersion. `pending` names uids, so Pods that
-//! replace deleted ones are never mistaken for them. Content that changes while a restart is pending
-//! is the next change, also when it changes back.
+//! What is recorded of a restart, and why a crash repeats nothing, is in [`crate::restarts`].
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ConfigMap;
-use sdk::condition::{Finding, conditions, whole_seconds};
+use sdk::condition::{Finding, conditions};
 
 use super::api::{ConfigMonitor, ConfigMonitorSpec, ConfigMonitorStatus};
-use crate::restarts::{Change, MAX_TARGETS, Pending, change, hash};
+use crate::restarts::{MAX_TARGETS, Outcome, Record, Trouble};
 
 /// A spec that names no ConfigMap, or two.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,52 +26,15 @@ pub(super) enum InvalidSpec {
     },
 }
 
-/// What to do about a monitor.
+/// What a reconcile found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
-    /// Its spec cannot be acted on.
+pub(super) enum Found {
+    /// The spec cannot be acted on.
     Invalid(InvalidSpec),
-    /// The ConfigMap is absent.
-    Missing {
-        /// Its name.
-        config_map: String,
-    },
-    /// The content is the recorded one, or is seen for the first time.
-    Current {
-        /// The ConfigMap's name.
-        config_map: String,
-        /// The content to have on record.
-        hash: String,
-    },
-    /// The content changed: restart the Pods that are selected now.
-    Restart {
-        /// The ConfigMap's name.
-        config_map: String,
-        /// The content to restart for.
-        hash: String,
-    },
-    /// A restart for this content is recorded and may not be finished.
-    Resume(Pending),
-}
-
-/// The outcome of a reconcile.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Nothing is restarted.
-    Undisturbed(Decision),
-    /// A restart is decided and about to be carried out.
-    Decided {
-        /// The ConfigMap's name.
-        config_map: String,
-        /// The restart.
-        pending: Pending,
-    },
-    /// The recorded restart is finished.
-    Restarted(Pending),
-    /// The recorded restart was refused.
-    Refused(String),
-    /// The selector matches more than [`MAX_TARGETS`] targets.
-    TooMany(usize),
+    /// The ConfigMap of this name is absent.
+    Missing(String),
+    /// The outcome of a step for the ConfigMap of this name.
+    Step(String, Outcome),
 }
 
 /// The name of the ConfigMap to watch.
@@ -110,95 +61,103 @@ pub(super) fn selects(spec: &ConfigMonitorSpec, labels: Option<&BTreeMap<String,
             .all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
 }
 
-/// The decision for a monitor and its ConfigMap.
-pub(super) fn decide(monitor: &ConfigMonitor, config_map: Option<&ConfigMap>) -> Decision {
-    let name = match config_map_name(&monitor.spec) {
-        Ok(name) => name.to_owned(),
-        Err(invalid) => return Decision::Invalid(invalid),
-    };
-    let Some(found) = config_map else { return Decision::Missing { config_map: name } };
-    let hash = hash(found);
-    // A record of another ConfigMap says nothing about this one.
-    let record = monitor.status.as_ref().filter(|status| status.config_map.as_ref() == Some(&name));
-    let pending = record.and_then(|status| status.pending.as_ref());
-    let recorded = record.and_then(|status| status.hash.as_deref());
-    match change(recorded, pending, &hash) {
-        Change::Resume(pending) => Decision::Resume(pending.clone()),
-        Change::None => Decision::Current { config_map: name, hash },
-        Change::Restart => Decision::Restart { config_map: name, hash },
+/// The record of a monitor. One of another ConfigMap says nothing about this one.
+pub(super) fn record(monitor: &ConfigMonitor, config_map: &str) -> Record {
+    let status = monitor.status.clone().unwrap_or_default();
+    match status.config_map.as_deref() == Some(config_map) {
+        true => status.record,
+        false => Record { restarts: status.record.restarts, ..Record::default() },
     }
 }
 
-/// The status after `outcome`, with `selected` Pods.
+/// The status after what was found, with the record as it then is and `selected` Pods.
 pub(super) fn status(
     monitor: &ConfigMonitor,
-    outcome: &Outcome,
+    found: &Found,
+    record: Option<Record>,
     selected: usize,
     now: Timestamp,
 ) -> ConfigMonitorStatus {
     let before = monitor.status.clone().unwrap_or_default();
-    let findings = findings(monitor, outcome);
     let generation = monitor.metadata.generation;
-    let conditions = conditions(findings, &before.conditions, generation, now);
-    let mut status = ConfigMonitorStatus {
+    let mut conditions = conditions(findings(found), &before.conditions, generation, now);
+    if !conditions.iter().any(|condition| condition.type_ == RESTARTED) {
+        conditions.extend(before.conditions.iter().filter(|old| old.type_ == RESTARTED).cloned());
+    }
+    let config_map = match found {
+        Found::Step(name, _) => Some(name.clone()),
+        _ => before.config_map,
+    };
+    ConfigMonitorStatus {
         observed_generation: generation,
+        config_map,
+        record: record.unwrap_or(before.record),
         selected_pods: i32::try_from(selected).unwrap_or(i32::MAX),
         conditions,
-        ..before
-    };
-    match outcome {
-        Outcome::Undisturbed(Decision::Current { config_map, hash }) => {
-            status.config_map = Some(config_map.clone());
-            status.hash = Some(hash.clone());
-            status.pending = None;
-        }
-        Outcome::Decided { config_map, pending } => {
-            status.config_map = Some(config_map.clone());
-            status.pending = Some(pending.clone());
-        }
-        Outcome::Restarted(pending) => {
-            status.hash = Some(pending.hash.clone());
-            status.pending = None;
-            if pending.targets() > 0 {
-                status.restarts += 1;
-                status.last_restart = Some(whole_seconds(now));
-            }
-        }
-        Outcome::Undisturbed(_) | Outcome::Refused(_) | Outcome::TooMany(_) => {}
     }
-    status
 }
 
-fn findings(monitor: &ConfigMonitor, outcome: &Outcome) -> Vec<Finding> {
-    let (ready, reason, message) = match outcome {
-        Outcome::Undisturbed(Decision::Invalid(invalid)) => (false, "Invalid", invalid.to_string()),
-        Outcome::Undisturbed(Decision::Missing { config_map }) => {
-            (false, "ConfigMapMissing", format!("ConfigMap {config_map} does not exist"))
+/// The condition that tells of the last restart. There is none before the first change.
+const RESTARTED: &str = "Restarted";
+
+fn findings(found: &Found) -> Vec<Finding> {
+    let restarted = |holds, reason, message| Finding { type_: RESTARTED, holds, reason, message };
+    let (ready, reason, message, last) = match found {
+        Found::Invalid(invalid) => (false, "Invalid", invalid.to_string(), None),
+        Found::Missing(name) => {
+            (false, "ConfigMapMissing", format!("ConfigMap {name} does not exist"), None)
         }
-        Outcome::Undisturbed(_) | Outcome::Restarted(_) => {
-            let name = config_map_name(&monitor.spec).unwrap_or_default();
-            (true, "Watching", format!("Pods restart when ConfigMap {name} changes"))
+        Found::Step(name, outcome) => {
+            let watching = || format!("Pods restart when ConfigMap {name} changes");
+            match outcome {
+                Outcome::Current => (true, "Watching", watching(), None),
+                Outcome::Restarted(pending, trouble) => {
+                    let last = match trouble {
+                        Some(Trouble { reason, words }) => restarted(false, *reason, words.clone()),
+                        None => restarted(true, "RolledOut", done(&pending.summary())),
+                    };
+                    (true, "Watching", watching(), Some(last))
+                }
+                unfinished => {
+                    let (reason, message) = words(unfinished);
+                    let last = restarted(false, reason, message.clone());
+                    (false, reason, message, Some(last))
+                }
+            }
         }
-        Outcome::Decided { pending, .. } => {
-            (false, "Restarting", format!("restarting {}", pending.summary()))
-        }
-        Outcome::Refused(words) => (false, "Rejected", words.clone()),
+    };
+    let invalid = reason == "Invalid";
+    let validity = if invalid { message.clone() } else { "the spec can be acted on".to_owned() };
+    let validity = Finding {
+        type_: "Invalid",
+        holds: invalid,
+        reason: if invalid { "Invalid" } else { "Valid" },
+        message: validity,
+    };
+    let ready = Finding { type_: "Ready", holds: ready, reason, message };
+    [ready, validity].into_iter().chain(last).collect()
+}
+
+fn done(summary: &str) -> String {
+    match summary {
+        "" => "no Pods to restart".to_owned(),
+        summary => format!("restarted {summary}"),
+    }
+}
+
+/// Why a restart is not finished.
+fn words(outcome: &Outcome) -> (&'static str, String) {
+    match outcome {
+        Outcome::Settling => ("Settling", "the content changed, and may change again".to_owned()),
+        Outcome::Decided(pending) => ("Restarting", format!("restarting {}", pending.summary())),
+        Outcome::Waiting(Trouble { reason, words }) => (reason, words.clone()),
+        Outcome::Refused(words) => ("Rejected", words.clone()),
         Outcome::TooMany(count) => (
-            false,
             "TooManyTargets",
             format!("{count} to restart, {MAX_TARGETS} allowed: narrow spec.podSelector"),
         ),
-    };
-    let invalid = reason == "Invalid";
-    vec![
-        Finding { type_: "Ready", holds: ready, reason, message: message.clone() },
-        Finding {
-            type_: "Invalid",
-            holds: invalid,
-            reason: if invalid { "Invalid" } else { "Valid" },
-            message: if invalid { message } else { "the spec can be acted on".to_owned() },
-        },
-    ]
+        Outcome::Current | Outcome::Restarted(..) => ("Watching", String::new()),
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
-//! Decisions over the whole life of a change.
+//! What a monitor says over the whole life of a change.
 
 use super::*;
-use crate::restarts::PodRef;
+use crate::restarts::{Pending, PodRef};
 
 fn spec(config_map: Option<&str>, lowercase: Option<&str>) -> ConfigMonitorSpec {
     ConfigMonitorSpec {
         config_map: config_map.map(str::to_owned),
         config_map_lowercase: lowercase.map(str::to_owned),
         pod_selector: [("app".to_owned(), "frontend".to_owned())].into(),
+        debounce_seconds: 5,
+        evict_bare_pods: false,
     }
 }
 
@@ -17,34 +19,19 @@ fn monitor() -> ConfigMonitor {
     monitor
 }
 
-fn content_of(value: &str) -> ConfigMap {
-    let data = [("key".to_owned(), value.to_owned())].into();
-    ConfigMap { data: Some(data), ..ConfigMap::default() }
-}
-
 fn now(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-/// Decides, carries the decision to its end or breaks off after recording it, and returns a word.
-fn turn(monitor: &mut ConfigMonitor, config_map: Option<&ConfigMap>, crash: bool) -> &'static str {
-    let bare = PodRef { name: "bare".to_owned(), uid: "uid-bare".to_owned() };
-    let (word, outcome) = match decide(monitor, config_map) {
-        Decision::Restart { config_map, hash } => {
-            let pending = Pending { hash, pods: vec![bare], workloads: Vec::new() };
-            ("restart", Outcome::Decided { config_map, pending })
-        }
-        Decision::Resume(pending) => ("resume", Outcome::Restarted(pending)),
-        Decision::Missing { config_map } => {
-            ("missing", Outcome::Undisturbed(Decision::Missing { config_map }))
-        }
-        decision => ("leave", Outcome::Undisturbed(decision)),
-    };
-    monitor.status = Some(status(monitor, &outcome, 1, now(100)));
-    if let (Outcome::Decided { pending, .. }, false) = (outcome, crash) {
-        monitor.status = Some(status(monitor, &Outcome::Restarted(pending), 1, now(101)));
-    }
-    word
+fn pending(hash: &str) -> Pending {
+    let bare = PodRef { name: "pod".into(), uid: "uid-pod".into(), controller: Some("o".into()) };
+    Pending { hash: hash.to_owned(), pods: vec![bare], ..Pending::default() }
+}
+
+/// Records the outcome of a step.
+fn say(monitor: &mut ConfigMonitor, outcome: Outcome, record: Record) {
+    let found = Found::Step("settings".to_owned(), outcome);
+    monitor.status = Some(status(monitor, &found, Some(record), 1, now(100)));
 }
 
 #[test]
@@ -63,48 +50,13 @@ fn which_config_map() {
 }
 
 #[test]
-fn each_change_restarts_once() {
-    let (first, second) = (content_of("1"), content_of("2"));
+fn a_record_of_another_config_map_says_nothing_about_this_one() {
     let mut monitor = monitor();
-    assert_eq!(turn(&mut monitor, None, false), "missing");
-    assert_eq!(turn(&mut monitor, Some(&first), false), "leave", "first sight");
-    assert_eq!(turn(&mut monitor, Some(&first), false), "leave");
-    assert_eq!(turn(&mut monitor, Some(&second), false), "restart");
-    assert_eq!(turn(&mut monitor, Some(&second), false), "leave");
-    assert_eq!(turn(&mut monitor, None, false), "missing");
-    assert_eq!(turn(&mut monitor, Some(&second), false), "leave", "back unchanged");
-    assert_eq!(turn(&mut monitor, Some(&first), false), "restart");
-    assert_eq!(monitor.status.unwrap().restarts, 2);
-}
-
-#[test]
-fn a_restart_broken_off_is_resumed_and_not_decided_again() {
-    let (first, second) = (content_of("1"), content_of("2"));
-    let mut monitor = monitor();
-    turn(&mut monitor, Some(&first), false);
-    assert_eq!(turn(&mut monitor, Some(&second), true), "restart");
-    assert_eq!(turn(&mut monitor, Some(&second), false), "resume");
-    assert_eq!(turn(&mut monitor, Some(&second), false), "leave");
-    assert_eq!(monitor.status.unwrap().restarts, 1);
-}
-
-#[test]
-fn content_that_changes_back_while_pending_is_another_change() {
-    let (first, second) = (content_of("1"), content_of("2"));
-    let mut monitor = monitor();
-    turn(&mut monitor, Some(&first), false);
-    assert_eq!(turn(&mut monitor, Some(&second), true), "restart");
-    assert_eq!(turn(&mut monitor, Some(&first), false), "restart");
-    assert_eq!(turn(&mut monitor, Some(&first), false), "leave");
-}
-
-#[test]
-fn another_config_map_is_seen_for_the_first_time() {
-    let mut monitor = monitor();
-    turn(&mut monitor, Some(&content_of("1")), false);
-    monitor.spec.config_map_lowercase = Some("others".to_owned());
-    assert_eq!(turn(&mut monitor, Some(&content_of("2")), false), "leave");
-    assert_eq!(turn(&mut monitor, Some(&content_of("3")), false), "restart");
+    let seen = Record { restarts: 2, ..Record::default() }.seen("h".to_owned());
+    say(&mut monitor, Outcome::Current, seen.clone());
+    assert_eq!(record(&monitor, "settings"), seen);
+    let other = record(&monitor, "others");
+    assert_eq!((other.hash, other.restarts), (None, 2));
 }
 
 #[test]
@@ -123,13 +75,18 @@ fn selection_needs_every_label_and_at_least_one() {
 #[test]
 fn statuses() {
     let mut monitor = monitor();
-    turn(&mut monitor, Some(&content_of("1")), false);
+    let seen = Record::default().seen("h0".to_owned());
+    say(&mut monitor, Outcome::Current, seen.clone());
     insta::assert_yaml_snapshot!("watching", monitor.status);
-    turn(&mut monitor, Some(&content_of("2")), true);
+    let decided = seen.decided(pending("h1"));
+    say(&mut monitor, Outcome::Decided(pending("h1")), decided.clone());
     insta::assert_yaml_snapshot!("restarting", monitor.status);
-    turn(&mut monitor, Some(&content_of("2")), false);
+    let restarted = decided.restarted(&pending("h1"), now(101));
+    say(&mut monitor, Outcome::Restarted(pending("h1"), None), restarted.clone());
+    // What the last restart came to is told until the next.
+    say(&mut monitor, Outcome::Current, restarted);
     insta::assert_yaml_snapshot!("restarted", monitor.status);
-    monitor.spec.config_map = Some("other".to_owned());
-    turn(&mut monitor, Some(&content_of("2")), false);
+    let invalid = Found::Invalid(InvalidSpec::Nameless);
+    monitor.status = Some(status(&monitor, &invalid, None, 1, now(102)));
     insta::assert_yaml_snapshot!("invalid", monitor.status.as_ref().map(|s| &s.conditions));
 }

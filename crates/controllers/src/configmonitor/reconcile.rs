@@ -1,25 +1,28 @@
 //! The shell of ConfigMonitor: three caches in, restarts out.
 //!
+//! Workloads are not watched but read while they roll out: a watch would join this controller with every
+//! other that watches their kinds.
+//!
 //! A cache may lag, and a restart cannot be undone. So before a restart is decided or resumed, the
 //! monitor and its ConfigMap are read from the server. The write that records the decision carries
 //! the resourceVersion of that read.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Resource, ResourceExt};
-use sdk::ObjectKey;
 use sdk::{
-    Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler,
-    Selector, label_value,
+    Action, Context, Controller, ControllerSpec, Event, Lookup, ObjectKey, ReconcileError,
+    Reconciler, Selector, label_value,
 };
 
 use super::FIELD_MANAGER;
 use super::api::ConfigMonitor;
-use super::plan::{Decision, Outcome, config_map_name, decide, selects, status};
-use crate::restarts::{MAX_TARGETS, Pending, Restarts, restartable};
-use sdk::refusal::refusal;
+use super::plan::{Found, config_map_name, record, selects, status};
+use crate::restarts::{
+    Advance, Decision, Outcome, Pending, Record, Restarts, Then, hash, restartable,
+};
 
 /// Reconciles ConfigMonitors.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,11 +39,17 @@ pub(super) fn controller(workers: usize) -> ControllerSpec {
         })
         .watches::<Pod>(|pod, lookup| {
             let labels = pod.metadata.labels.as_ref();
-            monitors(pod, lookup, |monitor| selects(&monitor.spec, labels))
+            monitors(pod, lookup, |monitor| !rolls(monitor) && selects(&monitor.spec, labels))
         })
         .field_manager(FIELD_MANAGER)
         .workers(workers)
         .reconciler(ConfigMonitorReconciler)
+}
+
+/// Whether a monitor waits for rollouts, which are read now and then: not with every change of their Pods.
+fn rolls(monitor: &ConfigMonitor) -> bool {
+    let pending = monitor.status.as_ref().and_then(|status| status.record.pending.as_ref());
+    pending.is_some_and(Pending::only_rolls)
 }
 
 /// The monitors of an object's namespace that it matters to.
@@ -68,106 +77,101 @@ impl Reconciler for ConfigMonitorReconciler {
         if monitor.metadata.deletion_timestamp.is_some() {
             return Ok(Action::Done);
         }
-        let config_map = match config_map_name(&monitor.spec) {
-            Ok(name) => ctx.get::<ConfigMap>(namespace, name)?,
-            Err(_) => None,
+        let run = MonitorRun::new(ctx, &monitor)?;
+        let name = match config_map_name(&monitor.spec) {
+            Ok(name) => name.to_owned(),
+            Err(invalid) => return run.say(&monitor, Found::Invalid(invalid)).await,
         };
-        let annotation = format!("configmonitor.leasehold.dev/{}", label_value(&key.name));
-        let pods = pods(ctx, &monitor)?;
-        let restarts = Restarts::new(ctx, namespace.unwrap_or_default(), pods, annotation);
-        let run = MonitorRun { ctx, restarts };
-        match decide(&monitor, config_map.as_deref()) {
-            Decision::Restart { .. } | Decision::Resume(_) => run.restart(&key.name).await?,
-            undisturbed => {
-                run.record(&monitor, &Outcome::Undisturbed(undisturbed)).await?;
+        let Some(config_map) = ctx.get::<ConfigMap>(namespace, &name)? else {
+            return run.say(&monitor, Found::Missing(name)).await;
+        };
+        let (hash, window) = (hash(&config_map), run.restarts.window);
+        let record = record(&monitor, &name);
+        match record.decide(&hash, ctx.now(), window) {
+            Decision::Current => {
+                let found = Found::Step(name, Outcome::Current);
+                run.record(&monitor, &found, Some(record.seen(hash))).await?;
+                Ok(Action::Done)
             }
+            _ => run.restart(&key.name).await,
         }
-        Ok(Action::Done)
     }
-}
-
-/// The Pods that a monitor would restart.
-fn pods(ctx: &Context, monitor: &ConfigMonitor) -> Result<Vec<Arc<Pod>>, ReconcileError> {
-    let selector = LabelSelector {
-        match_labels: Some(monitor.spec.pod_selector.clone()),
-        ..LabelSelector::default()
-    };
-    let selector = Selector::try_from(selector).map_err(ReconcileError::terminal)?;
-    let mut pods = ctx.list::<Pod>(monitor.namespace().as_deref(), &selector)?;
-    pods.retain(|pod| selects(&monitor.spec, pod.metadata.labels.as_ref()) && restartable(pod));
-    Ok(pods)
 }
 
 /// One reconcile of one monitor.
 struct MonitorRun<'a> {
     ctx: &'a Context,
     restarts: Restarts<'a>,
+    /// How many Pods are selected now.
+    selected: usize,
 }
 
-impl MonitorRun<'_> {
-    /// Decides from the server's state, and carries the decision out.
-    async fn restart(&self, name: &str) -> Result<(), ReconcileError> {
-        let Some(monitor) = self.restarts.api::<ConfigMonitor>().get_opt(name).await? else {
-            return Ok(());
+impl<'a> MonitorRun<'a> {
+    fn new(ctx: &'a Context, monitor: &ConfigMonitor) -> Result<Self, ReconcileError> {
+        let namespace = ctx.key().namespace.as_deref();
+        let selector = LabelSelector {
+            match_labels: Some(monitor.spec.pod_selector.clone()),
+            ..LabelSelector::default()
         };
-        let config_map = match config_map_name(&monitor.spec) {
-            Ok(name) => self.restarts.api::<ConfigMap>().get_opt(name).await?,
-            Err(_) => None,
+        let selector = Selector::try_from(selector).map_err(ReconcileError::terminal)?;
+        let pods = ctx.list::<Pod>(namespace, &selector)?;
+        let selected =
+            |pod: &Pod| selects(&monitor.spec, pod.metadata.labels.as_ref()) && restartable(pod);
+        let restarts = Restarts {
+            ctx,
+            namespace: namespace.unwrap_or_default(),
+            selector: selector.to_string(),
+            bare: monitor.spec.evict_bare_pods,
+            window: Duration::from_secs(monitor.spec.debounce_seconds.into()),
+            annotation: format!("configmonitor.leasehold.dev/{}", label_value(&monitor.name_any())),
         };
-        match decide(&monitor, config_map.as_ref()) {
-            Decision::Restart { config_map, hash } => {
-                let pending = self.restarts.pending(hash).await?;
-                self.begin(monitor, config_map, pending).await
-            }
-            Decision::Resume(pending) => self.carry_out(&monitor, pending).await,
-            undisturbed => {
-                self.record(&monitor, &Outcome::Undisturbed(undisturbed)).await?;
-                Ok(())
+        let selected = pods.iter().filter(|pod| selected(pod)).count();
+        Ok(Self { ctx, restarts, selected })
+    }
+
+    /// Takes steps from the server's state, each of them recorded before the next.
+    async fn restart(&self, name: &str) -> Result<Action, ReconcileError> {
+        let Some(mut monitor) = self.restarts.api::<ConfigMonitor>().get_opt(name).await? else {
+            return Ok(Action::Done);
+        };
+        let source = match config_map_name(&monitor.spec) {
+            Ok(source) if !monitor.spec.pod_selector.is_empty() => source.to_owned(),
+            _ => return Ok(Action::Done),
+        };
+        let Some(config_map) = self.restarts.api::<ConfigMap>().get_opt(&source).await? else {
+            return Ok(Action::Done);
+        };
+        loop {
+            let step = self.restarts.step(record(&monitor, &source), hash(&config_map)).await?;
+            let Advance { record, outcome, then } = step;
+            let found = Found::Step(source.clone(), outcome);
+            let Some(recorded) = self.record(&monitor, &found, Some(record)).await? else {
+                return Ok(Action::Done);
+            };
+            monitor = recorded;
+            self.announce(&monitor, &found).await;
+            match then {
+                Then::GoOn => {}
+                Then::Rest => return Ok(Action::Done),
+                Then::Again(after) => return Ok(Action::RequeueAfter(after)),
+                Then::Fail(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Records the decision, then carries it out.
-    async fn begin(
-        &self,
-        monitor: ConfigMonitor,
-        config_map: String,
-        pending: Pending,
-    ) -> Result<(), ReconcileError> {
-        if pending.targets() > MAX_TARGETS {
-            self.record(&monitor, &Outcome::TooMany(pending.targets())).await?;
-            return Ok(());
-        }
-        let decided = Outcome::Decided { config_map, pending: pending.clone() };
-        match self.record(&monitor, &decided).await? {
-            Some(monitor) => self.carry_out(&monitor, pending).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Restarts what the decision names, and records that it is done, or why not.
-    async fn carry_out(
-        &self,
-        monitor: &ConfigMonitor,
-        pending: Pending,
-    ) -> Result<(), ReconcileError> {
-        if let Err(error) = self.restarts.carry_out(&pending).await {
-            if let Some(words) = refusal(&error) {
-                self.record(monitor, &Outcome::Refused(words)).await?;
-            }
-            return Err(error.into());
-        }
-        self.record(monitor, &Outcome::Restarted(pending.clone())).await?;
-        self.announce(monitor, &pending).await;
-        Ok(())
-    }
-
-    async fn announce(&self, monitor: &ConfigMonitor, pending: &Pending) {
-        if pending.targets() > 0 {
-            let config_map = config_map_name(&monitor.spec).unwrap_or_default();
-            let note = format!("ConfigMap {config_map} changed: restarted {}", pending.summary());
+    async fn announce(&self, monitor: &ConfigMonitor, found: &Found) {
+        if let Found::Step(source, Outcome::Restarted(pending, None)) = found
+            && pending.targets() > 0
+        {
+            let note = format!("ConfigMap {source} changed: restarted {}", pending.summary());
             self.ctx.publish(Event::normal(monitor, "Restarted", "Restart", note)).await;
         }
+    }
+
+    /// Says why nothing can be restarted.
+    async fn say(&self, monitor: &ConfigMonitor, found: Found) -> Result<Action, ReconcileError> {
+        self.record(monitor, &found, None).await?;
+        Ok(Action::Done)
     }
 
     /// Writes the status if it says something new. Returns the monitor as it then is; `None` if it is
@@ -175,9 +179,10 @@ impl MonitorRun<'_> {
     async fn record(
         &self,
         monitor: &ConfigMonitor,
-        outcome: &Outcome,
+        found: &Found,
+        record: Option<Record>,
     ) -> Result<Option<ConfigMonitor>, ReconcileError> {
-        let status = status(monitor, outcome, self.restarts.count(), self.ctx.now());
+        let status = status(monitor, found, record, self.selected, self.ctx.now());
         if monitor.status.as_ref() == Some(&status) {
             return Ok(Some(monitor.clone()));
         }

@@ -4,15 +4,12 @@
 //! which the Pods were last restarted, `pending` a restart that is decided and perhaps not finished.
 //! It is not part of the content. Without it the content is seen for the first time.
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use sdk::condition::whole_seconds;
 use sdk::{Selector, SelectorError};
 use serde::{Deserialize, Serialize};
 
-use crate::restarts::Pending;
+use crate::restarts::Record;
 
 /// Names the Pods to restart when the content changes, as a label selector.
 pub const RESTART_PODS: &str = "leasehold.dev/restart-pods";
@@ -22,21 +19,11 @@ pub const RECORD: &str = "leasehold.dev/restart-pods-record";
 /// What the controller last found, decided and did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Record {
-    /// SHA-256, in hexadecimal, of the content that the Pods were last restarted for, or that was
-    /// seen first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hash: Option<String>,
-    /// A restart that is decided: exactly these are restarted, however often it is tried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pending: Option<Pending>,
-    /// Changes for which something was restarted.
-    #[serde(default)]
-    pub restarts: i64,
-    /// When that was last finished.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_restart: Option<Time>,
-    /// Why nothing can be restarted at present.
+pub struct Noted {
+    /// What is recorded of the content and of restarts.
+    #[serde(flatten)]
+    pub record: Record,
+    /// Why nothing can be restarted at present, or what keeps a restart from its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -66,39 +53,9 @@ pub(crate) fn request(config_map: &ConfigMap) -> Option<Result<(Selector, &str),
 }
 
 /// The record. One that cannot be read counts as absent.
-pub fn record(config_map: &ConfigMap) -> Record {
+pub fn record(config_map: &ConfigMap) -> Noted {
     let text = config_map.annotations().get(RECORD);
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
-}
-
-impl Record {
-    /// The content is the one of the last restart, or is seen for the first time.
-    #[must_use]
-    pub fn seen(self, hash: String) -> Self {
-        Self { hash: Some(hash), pending: None, problem: None, ..self }
-    }
-
-    /// A restart is decided.
-    #[must_use]
-    pub fn decided(self, pending: Pending) -> Self {
-        Self { pending: Some(pending), problem: None, ..self }
-    }
-
-    /// The recorded restart is finished.
-    #[must_use]
-    pub fn restarted(self, now: Timestamp) -> Self {
-        let Some(pending) = &self.pending else { return self };
-        let (hash, any) = (pending.hash.clone(), pending.targets() > 0);
-        let restarts = self.restarts + i64::from(any);
-        let last_restart = if any { Some(whole_seconds(now)) } else { self.last_restart.clone() };
-        Self { restarts, last_restart, ..self }.seen(hash)
-    }
-
-    /// Nothing can be restarted, for this reason.
-    #[must_use]
-    pub fn hindered(self, problem: String) -> Self {
-        Self { problem: Some(problem), ..self }
-    }
 }
 
 #[cfg(test)]
@@ -137,25 +94,20 @@ mod tests {
     }
 
     #[test]
-    fn a_record_goes_through_a_change_and_is_read_as_it_was_written() {
-        let now = Timestamp::from_second(100).unwrap();
-        let pending = |pods| Pending { hash: "h1".to_owned(), pods, workloads: Vec::new() };
-        let pod = crate::restarts::PodRef { name: "a".into(), uid: "u".into() };
-        let first = Record::default().seen("h0".to_owned());
-        let decided = first.clone().decided(pending(vec![pod]));
-        let restarted = decided.clone().hindered("forbidden".to_owned()).restarted(now);
-        assert_eq!((restarted.hash.as_deref(), restarted.restarts), (Some("h1"), 1));
-        assert_eq!((&restarted.pending, &restarted.problem), (&None, &None));
-        let nobody = first.clone().decided(pending(Vec::new())).restarted(now);
-        assert_eq!((nobody.hash.as_deref(), nobody.restarts), (Some("h1"), 0));
-        for one in [first, decided, restarted, Record::default().hindered("no".to_owned())] {
+    fn a_record_is_read_as_it_was_written() {
+        let hash = Some("h".to_owned());
+        let record = Record { hash, restarts: 1, ..Record::default() };
+        for noted in [
+            Noted { record, problem: None },
+            Noted { problem: Some("no".to_owned()), ..Noted::default() },
+        ] {
             let mut map = ConfigMap::default();
-            let text = serde_json::to_string(&one).unwrap();
+            let text = serde_json::to_string(&noted).unwrap();
             map.metadata.annotations = Some([(RECORD.to_owned(), text)].into());
-            assert_eq!(record(&map), one);
+            assert_eq!(super::record(&map), noted);
         }
         let mut broken = asking(None);
         broken.annotations_mut().insert(RECORD.to_owned(), "{".to_owned());
-        assert_eq!(record(&broken), Record::default());
+        assert_eq!(super::record(&broken), Noted::default());
     }
 }

@@ -31,9 +31,11 @@ pub(crate) const BUILTIN: Builtin = Builtin {
 fn rbac() -> Vec<PolicyRule> {
     vec![
         rule("", &["configmaps"], &["get", "list", "patch", "watch"]),
-        rule("", &["pods"], &["delete", "list"]),
+        rule("", &["pods"], &["list"]),
+        rule("", &["pods/eviction"], &["create"]),
         rule("apps", &["replicasets"], &["get"]),
-        rule("apps", &["daemonsets", "deployments", "statefulsets"], &["patch"]),
+        rule("apps", &["daemonsets", "deployments", "statefulsets"], &["get", "patch"]),
+        rule("argoproj.io", &["rollouts"], &["get", "patch"]),
         events(),
     ]
 }

@@ -4,11 +4,9 @@
 //! Each record is written under the resourceVersion that it was decided from. A crash at any point
 //! repeats nothing, as with ConfigMonitor.
 
-use std::sync::Arc;
-
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
 use sdk::ObjectKey;
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler, label_value,
@@ -16,9 +14,9 @@ use sdk::{
 use serde_json::json;
 
 use super::FIELD_MANAGER;
-use super::annotation::{self, RECORD, RESTART_PODS, Record};
-use crate::restarts::{Change, MAX_TARGETS, Restarts, change, hash, restartable};
-use sdk::refusal::{is_gone, refusal};
+use super::annotation::{self, Noted, RECORD, RESTART_PODS};
+use crate::restarts::{Advance, MAX_TARGETS, Outcome, Restarts, Then, Trouble, WINDOW, hash};
+use sdk::refusal::is_gone;
 
 /// Reconciles annotated ConfigMaps.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,9 +41,9 @@ impl Reconciler for RestartPodsReconciler {
         if let Some(found) = ctx.get::<ConfigMap>(namespace, &key.name)?
             && asks_for_more(&found)
         {
-            let annotation = format!("restart-pods.leasehold.dev/{}", label_value(&key.name));
-            let run = ConfigMapRun { ctx, namespace: namespace.unwrap_or_default(), annotation };
-            run.go_on(&key.name).await?;
+            return ConfigMapRun { ctx, namespace: namespace.unwrap_or_default() }
+                .go_on(&key.name)
+                .await;
         }
         Ok(Action::Done)
     }
@@ -56,14 +54,13 @@ fn asks_for_more(map: &ConfigMap) -> bool {
     if map.metadata.deletion_timestamp.is_some() {
         return false;
     }
-    let record = annotation::record(map);
+    let noted = annotation::record(map);
     match annotation::request(map) {
         None => false,
-        Some(Err(invalid)) => record.problem != Some(invalid.to_string()),
+        Some(Err(invalid)) => noted.problem != Some(invalid.to_string()),
         Some(Ok(_)) => {
             let hash = hash(map);
-            let change = change(record.hash.as_deref(), record.pending.as_ref(), &hash);
-            change != Change::None || record != record.clone().seen(hash)
+            noted.problem.is_some() || noted.record != noted.record.clone().seen(hash)
         }
     }
 }
@@ -72,103 +69,97 @@ fn asks_for_more(map: &ConfigMap) -> bool {
 struct ConfigMapRun<'a> {
     ctx: &'a Context,
     namespace: &'a str,
-    annotation: String,
 }
 
 impl ConfigMapRun<'_> {
-    /// Decides from the server's state, and carries the decision out.
-    async fn go_on(&self, name: &str) -> Result<(), ReconcileError> {
-        let api = self.restarts(Vec::new()).api::<ConfigMap>();
-        let Some(map) = api.get_opt(name).await?.filter(asks_for_more) else { return Ok(()) };
-        let record = annotation::record(&map);
-        let selector = match annotation::request(&map) {
-            None => return Ok(()),
-            Some(Err(invalid)) => return self.hindered(&map, record, invalid.to_string()).await,
-            Some(Ok((_, words))) => words.to_owned(),
+    /// Takes steps from the server's state, each of them recorded before the next.
+    async fn go_on(&self, name: &str) -> Result<Action, ReconcileError> {
+        let found = self.maps().get_opt(name).await?;
+        let Some(mut map) = found.filter(asks_for_more) else { return Ok(Action::Done) };
+        let mut noted = annotation::record(&map);
+        let restarts = match annotation::request(&map) {
+            None => return Ok(Action::Done),
+            Some(Err(invalid)) => {
+                noted.problem = Some(invalid.to_string());
+                self.write(&map, &noted).await?;
+                return Ok(Action::Done);
+            }
+            Some(Ok((_, words))) => self.restarts(name, words.to_owned()),
         };
-        let hash = hash(&map);
-        match change(record.hash.as_deref(), record.pending.as_ref(), &hash) {
-            Change::None => self.write(&map, &record.seen(hash)).await.map(drop),
-            Change::Resume(_) => self.carry_out(map, record).await,
-            Change::Restart => {
-                let pods = self.pods(&selector).await?;
-                let pending = self.restarts(pods).pending(hash).await?;
-                if pending.targets() > MAX_TARGETS {
-                    let count = pending.targets();
-                    let problem =
-                        format!("{count} to restart, {MAX_TARGETS} allowed: narrow {RESTART_PODS}");
-                    return self.hindered(&map, record, problem).await;
-                }
-                let record = record.decided(pending);
-                match self.write(&map, &record).await? {
-                    Some(map) => self.carry_out(map, record).await,
-                    None => Ok(()),
-                }
+        loop {
+            let step = restarts.step(annotation::record(&map).record, hash(&map)).await?;
+            let Advance { record, outcome, then } = step;
+            let noted = Noted { record, problem: problem(&outcome) };
+            let Some(written) = self.write(&map, &noted).await? else { return Ok(Action::Done) };
+            map = written;
+            if let Outcome::Restarted(pending, None) = outcome
+                && pending.targets() > 0
+            {
+                let note = format!("content changed: restarted {}", pending.summary());
+                self.ctx.publish(Event::normal(&map, "Restarted", "Restart", note)).await;
+            }
+            match then {
+                Then::GoOn => {}
+                Then::Rest => return Ok(Action::Done),
+                Then::Again(after) => return Ok(Action::RequeueAfter(after)),
+                Then::Fail(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Restarts what the record names, and records that it is done, or why not.
-    async fn carry_out(&self, map: ConfigMap, record: Record) -> Result<(), ReconcileError> {
-        let Some(pending) = record.pending.clone() else { return Ok(()) };
-        if let Err(error) = self.restarts(Vec::new()).carry_out(&pending).await {
-            if let Some(words) = refusal(&error) {
-                self.hindered(&map, record, words).await?;
-            }
-            return Err(error.into());
-        }
-        let written = self.write(&map, &record.restarted(self.ctx.now())).await?;
-        if written.is_some() && pending.targets() > 0 {
-            let note = format!("content changed: restarted {}", pending.summary());
-            self.ctx.publish(Event::normal(&map, "Restarted", "Restart", note)).await;
-        }
-        Ok(())
+    fn maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.ctx.client(), self.namespace)
     }
 
-    /// Reports once why nothing can be restarted: in the record and as an Event.
-    async fn hindered(
-        &self,
-        map: &ConfigMap,
-        record: Record,
-        problem: String,
-    ) -> Result<(), ReconcileError> {
-        if record.problem.as_ref() == Some(&problem) {
-            return Ok(());
-        }
-        self.write(map, &record.hindered(problem.clone())).await?;
-        self.ctx.publish(Event::warning(map, "NotRestarted", "Restart", problem)).await;
-        Ok(())
+    fn restarts(&self, name: &str, selector: String) -> Restarts<'_> {
+        let annotation = format!("restart-pods.leasehold.dev/{}", label_value(name));
+        let (ctx, namespace) = (self.ctx, self.namespace);
+        Restarts { ctx, namespace, selector, bare: false, window: WINDOW, annotation }
     }
 
-    /// Writes the record, unless the ConfigMap changed since `map` was read. Returns the ConfigMap as it
-    /// then is; `None` if it is gone.
+    /// Writes the record if it says something new, unless the ConfigMap changed since `map` was read; an Event
+    /// tells of a new problem. Returns the ConfigMap as it then is; `None` if it is gone.
     async fn write(
         &self,
         map: &ConfigMap,
-        record: &Record,
+        noted: &Noted,
     ) -> Result<Option<ConfigMap>, ReconcileError> {
-        let text = serde_json::to_string(record).map_err(ReconcileError::terminal)?;
+        let before = annotation::record(map);
+        if before == *noted {
+            return Ok(Some(map.clone()));
+        }
+        let text = serde_json::to_string(noted).map_err(ReconcileError::terminal)?;
         let patch = Patch::Merge(json!({"metadata": {
             "resourceVersion": map.resource_version(), "annotations": {RECORD: text},
         }}));
         let field_manager = Some(FIELD_MANAGER.to_owned());
         let params = PatchParams { field_manager, ..PatchParams::default() };
-        let api = self.restarts(Vec::new()).api::<ConfigMap>();
-        match api.patch(&map.name_any(), &params, &patch).await {
-            Ok(written) => Ok(Some(written)),
-            Err(error) if is_gone(&error) => Ok(None),
-            Err(error) => Err(error.into()),
+        let written = match self.maps().patch(&map.name_any(), &params, &patch).await {
+            Ok(written) => written,
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(problem) = noted.problem.clone().filter(|_| noted.problem != before.problem) {
+            self.ctx.publish(Event::warning(&written, "NotRestarted", "Restart", problem)).await;
         }
+        Ok(Some(written))
     }
+}
 
-    /// The Pods to restart. Read from the server once for each change, which is not worth a watch.
-    async fn pods(&self, selector: &str) -> Result<Vec<Arc<Pod>>, ReconcileError> {
-        let api = self.restarts(Vec::new()).api::<Pod>();
-        let found = api.list(&ListParams::default().labels(selector)).await?;
-        Ok(found.items.into_iter().filter(restartable).map(Arc::new).collect())
-    }
-
-    fn restarts(&self, pods: Vec<Arc<Pod>>) -> Restarts<'_> {
-        Restarts::new(self.ctx, self.namespace, pods, self.annotation.clone())
+/// Why nothing is restarted, or what keeps a restart from its end.
+fn problem(outcome: &Outcome) -> Option<String> {
+    match outcome {
+        Outcome::Waiting(Trouble { reason: "RollingOut", .. }) => None,
+        Outcome::Waiting(trouble) | Outcome::Restarted(_, Some(trouble)) => {
+            Some(trouble.words.clone())
+        }
+        Outcome::Refused(words) => Some(words.clone()),
+        Outcome::TooMany(count) => {
+            Some(format!("{count} to restart, {MAX_TARGETS} allowed: narrow {RESTART_PODS}"))
+        }
+        Outcome::Current
+        | Outcome::Settling
+        | Outcome::Decided(_)
+        | Outcome::Restarted(_, None) => None,
     }
 }

@@ -1,31 +1,64 @@
-//! A decided restart: which owners and Pods it names, and whether content asks for one. Pure.
+//! A decided restart: which owners and Pods it names. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::ResourceExt;
 use schemars::JsonSchema;
+use sdk::Kind;
 use serde::{Deserialize, Serialize};
 
-/// The most owners and Pods restarted for one change: what a status can name within the size that an
-/// API server stores.
-pub(crate) const MAX_TARGETS: usize = 1_000;
+/// The most owners and Pods restarted for one change: what a status or an annotation can name within the
+/// size that an API server stores.
+pub(crate) const MAX_TARGETS: usize = 500;
+/// How soon a restart that has begun is looked at again, at first.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
+/// How long it waits between two looks at most.
+pub(super) const LONGEST_LOOK: Duration = Duration::from_secs(60);
+/// How many workloads one restart reads in a second, on average.
+const READS_PER_SECOND: u64 = 10;
+/// The most names that a summary has.
+const MAX_NAMES: usize = 10;
 
 /// A restart that is decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Pending {
     /// The content it is for.
     pub hash: String,
+    /// When it was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "sdk::schema::time")]
+    pub decided_at: Option<Time>,
     /// Owners of Pods to roll out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<Workload>,
-    /// Pods to delete because nothing rolls them out.
+    /// Whether the rollouts of all of them have begun.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub started: bool,
+    /// Pods to evict because nothing rolls them out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodRef>,
+    /// How many of them are not gone yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<i32>,
+    /// When the last one went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "sdk::schema::time")]
+    pub left_since: Option<Time>,
+    /// Pods that are left alone, because nothing creates them again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kept: i32,
 }
 
-/// An owner of Pods that rolls them out when its template changes.
+fn is_zero(number: &i32) -> bool {
+    *number == 0
+}
+
+/// An owner of Pods that rolls them out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Workload {
     /// Its kind.
@@ -34,7 +67,7 @@ pub struct Workload {
     pub name: String,
 }
 
-/// The kinds that roll their Pods out when their template changes.
+/// The kinds that roll their Pods out, when their template changes or when they are told to.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -45,6 +78,8 @@ pub enum WorkloadKind {
     StatefulSet,
     /// `apps/v1` DaemonSet.
     DaemonSet,
+    /// `argoproj.io/v1alpha1` Rollout, of Argo Rollouts.
+    Rollout,
 }
 
 /// One incarnation of a Pod: a new Pod of the same name has another uid.
@@ -54,70 +89,81 @@ pub struct PodRef {
     pub name: String,
     /// Its uid.
     pub uid: String,
+    /// The uid of its controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<String>,
 }
 
-/// What the content asks for, compared with the record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change<'a> {
-    /// Nothing: it is the recorded one, or is seen for the first time.
-    None,
-    /// A restart: it is another.
-    Restart,
-    /// The end of a restart that is recorded and may not be finished.
-    Resume(&'a Pending),
+impl WorkloadKind {
+    /// The kind as the API knows it.
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Deployment => Kind::new("apps", "v1", "Deployment", "deployments", true),
+            Self::StatefulSet => Kind::new("apps", "v1", "StatefulSet", "statefulsets", true),
+            Self::DaemonSet => Kind::new("apps", "v1", "DaemonSet", "daemonsets", true),
+            Self::Rollout => Kind::new("argoproj.io", "v1alpha1", "Rollout", "rollouts", true),
+        }
+    }
 }
 
-/// What the content `hash` asks for, given the last `recorded` one and a `pending` restart.
-pub(crate) fn change<'a>(
-    recorded: Option<&str>,
-    pending: Option<&'a Pending>,
-    hash: &str,
-) -> Change<'a> {
-    match (pending, recorded) {
-        (Some(pending), _) if pending.hash == hash => Change::Resume(pending),
-        (None, None) => Change::None,
-        (None, Some(recorded)) if recorded == hash => Change::None,
-        _ => Change::Restart,
+impl Workload {
+    /// The workload as people write it.
+    pub(crate) fn label(&self) -> String {
+        format!("{:?} {}", self.kind, self.name)
     }
 }
 
 /// Whether a Pod can be restarted: alive, and not a static Pod of a kubelet.
 pub(crate) fn restartable(pod: &Pod) -> bool {
+    is_active(pod) && is_selectable(pod)
+}
+
+/// Whether a Pod, of which only the metadata may be known, is neither being deleted nor a static Pod.
+pub(crate) fn is_selectable<K: ResourceExt>(pod: &K) -> bool {
+    let is_static = controller(pod).is_some_and(|owner| owner.kind == "Node");
+    pod.meta().deletion_timestamp.is_none() && !is_static
+}
+
+/// Whether a Pod has not come to its end.
+pub(super) fn is_active(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let mirror = controller(pod).is_some_and(|owner| owner.kind == "Node");
-    pod.metadata.deletion_timestamp.is_none()
-        && !matches!(phase, Some("Succeeded" | "Failed"))
-        && !mirror
+    !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// The names of the ReplicaSets between these Pods and their Deployments.
 pub(super) fn replica_sets<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeSet<String> {
     pods.into_iter()
         .filter_map(controller)
-        .filter(|owner| is_apps(owner) && owner.kind == "ReplicaSet")
+        .filter(|owner| is_of(owner, "apps") && owner.kind == "ReplicaSet")
         .map(|owner| owner.name.clone())
         .collect()
 }
 
-/// The restart of `pods` for content `hash`. `deployments` maps ReplicaSets to their Deployments.
+/// The restart of `pods` for content `hash`. `rolled_out` maps ReplicaSets to the workloads that have them.
 ///
-/// Pods whose controller rolls nothing out (a ReplicaSet without a Deployment, a Job, an unknown
-/// controller) are deleted like those without one: their controller creates new ones.
+/// Pods whose controller rolls nothing out (a ReplicaSet of its own, a Job, an unknown controller) are evicted:
+/// their controller creates new ones. Pods without a controller are evicted only if `bare` says so.
 pub(super) fn pending<'a>(
     hash: String,
     pods: impl IntoIterator<Item = &'a Pod>,
-    deployments: &BTreeMap<String, String>,
+    rolled_out: &BTreeMap<String, Workload>,
+    bare: bool,
 ) -> Pending {
-    let mut workloads = BTreeSet::new();
-    let mut bare = BTreeSet::new();
+    let (mut workloads, mut evicted, mut kept) = (BTreeSet::new(), BTreeSet::new(), 0);
     for pod in pods {
-        if let Some(workload) = controller(pod).and_then(|owner| workload(owner, deployments)) {
+        let controller = controller(pod);
+        if let Some(workload) = controller.and_then(|owner| workload(owner, rolled_out)) {
             workloads.insert(workload);
+        } else if controller.is_none() && !bare {
+            kept += 1;
         } else if let Some(uid) = pod.uid() {
-            bare.insert(PodRef { name: pod.name_any(), uid });
+            let controller = controller.map(|owner| owner.uid.clone());
+            evicted.insert(PodRef { name: pod.name_any(), uid, controller });
         }
     }
-    Pending { hash, workloads: workloads.into_iter().collect(), pods: bare.into_iter().collect() }
+    let left = (!evicted.is_empty()).then(|| i32::try_from(evicted.len()).unwrap_or(i32::MAX));
+    let (workloads, pods) = (workloads.into_iter().collect(), evicted.into_iter().collect());
+    Pending { hash, workloads, pods, left, kept, ..Pending::default() }
 }
 
 impl Pending {
@@ -126,45 +172,74 @@ impl Pending {
         self.workloads.len() + self.pods.len()
     }
 
+    /// When it is looked at again. Workloads are read from the server instead of watched: few are restarted
+    /// at a time, and a watch would put every controller that watches their kinds into one controller group.
+    /// The looks become rarer the longer nothing is seen to go on, and with the number of workloads that each
+    /// look reads.
+    pub(super) fn next_look(&self, now: Timestamp) -> Duration {
+        let since = self.left_since.as_ref().or(self.decided_at.as_ref());
+        let since = since.map_or(now, |since| since.0);
+        let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+        let reads = u64::try_from(self.workloads.len()).unwrap_or(u64::MAX);
+        let spaced = Duration::from_secs(reads / READS_PER_SECOND);
+        (passed / 4).max(spaced).clamp(FIRST_LOOK, LONGEST_LOOK)
+    }
+
+    /// Whether it waits for rollouts alone, which tell nothing by changes of Pods that a look does not find.
+    pub(crate) fn only_rolls(&self) -> bool {
+        self.started && self.pods.is_empty()
+    }
+
     /// What it restarts, for people.
     pub fn summary(&self) -> String {
-        let workloads = self.workloads.iter().map(|w| format!("{:?} {}", w.kind, w.name));
         let pods = (!self.pods.is_empty()).then(|| match self.pods.as_slice() {
             [one] => format!("Pod {}", one.name),
             many => format!("{} Pods", many.len()),
         });
-        workloads.chain(pods).collect::<Vec<_>>().join(", ")
+        let names: Vec<_> = self.workloads.iter().map(Workload::label).chain(pods).collect();
+        listed(&names)
     }
 }
 
-fn workload(owner: &OwnerReference, deployments: &BTreeMap<String, String>) -> Option<Workload> {
-    if !is_apps(owner) {
+/// The first of these names, and how many more there are.
+pub(super) fn listed(names: &[String]) -> String {
+    let shown = names[..names.len().min(MAX_NAMES)].join(", ");
+    match names.len().saturating_sub(MAX_NAMES) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn workload(owner: &OwnerReference, rolled_out: &BTreeMap<String, Workload>) -> Option<Workload> {
+    if !is_of(owner, "apps") {
         return None;
     }
-    let (kind, name) = match owner.kind.as_str() {
-        "ReplicaSet" => (WorkloadKind::Deployment, deployments.get(&owner.name)?),
-        "StatefulSet" => (WorkloadKind::StatefulSet, &owner.name),
-        "DaemonSet" => (WorkloadKind::DaemonSet, &owner.name),
+    let kind = match owner.kind.as_str() {
+        "ReplicaSet" => return rolled_out.get(&owner.name).cloned(),
+        "StatefulSet" => WorkloadKind::StatefulSet,
+        "DaemonSet" => WorkloadKind::DaemonSet,
         _ => return None,
     };
-    Some(Workload { kind, name: name.clone() })
+    Some(Workload { kind, name: owner.name.clone() })
 }
 
-/// The Deployment that controls a ReplicaSet with these owners.
-pub(super) fn deployment_of(owners: &[OwnerReference]) -> Option<&str> {
-    owners
-        .iter()
-        .find(|owner| owner.controller == Some(true))
-        .filter(|owner| is_apps(owner) && owner.kind == "Deployment")
-        .map(|owner| owner.name.as_str())
+/// The workload that controls a ReplicaSet with these owners.
+pub(super) fn workload_of(owners: &[OwnerReference]) -> Option<Workload> {
+    let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+    let kind = match owner.kind.as_str() {
+        "Deployment" if is_of(owner, "apps") => WorkloadKind::Deployment,
+        "Rollout" if is_of(owner, "argoproj.io") => WorkloadKind::Rollout,
+        _ => return None,
+    };
+    Some(Workload { kind, name: owner.name.clone() })
 }
 
-fn controller(pod: &Pod) -> Option<&OwnerReference> {
-    pod.owner_references().iter().find(|owner| owner.controller == Some(true))
+pub(super) fn controller<K: ResourceExt>(object: &K) -> Option<&OwnerReference> {
+    object.owner_references().iter().find(|owner| owner.controller == Some(true))
 }
 
-fn is_apps(owner: &OwnerReference) -> bool {
-    owner.api_version.split_once('/').is_some_and(|(group, _)| group == "apps")
+fn is_of(owner: &OwnerReference, group: &str) -> bool {
+    owner.api_version.split_once('/').is_some_and(|(found, _)| found == group)
 }
 
 #[cfg(test)]
@@ -189,17 +264,70 @@ mod tests {
             owned("web-1", "apps/v1", "ReplicaSet", "web-abc"),
             owned("web-2", "apps/v1", "ReplicaSet", "web-abc"),
             owned("lone-1", "apps/v1", "ReplicaSet", "lone"),
+            owned("api-1", "apps/v1", "ReplicaSet", "api-abc"),
             owned("db-0", "apps/v1", "StatefulSet", "db"),
             owned("agent-x", "apps/v1", "DaemonSet", "agent"),
             owned("job-1", "batch/v1", "Job", "job"),
             owned("other-1", "example.com/v1", "StatefulSet", "other"),
             pod(json!({"metadata": {"name": "bare", "uid": "uid-bare"}})),
         ];
-        assert_eq!(replica_sets(&pods), ["lone".to_owned(), "web-abc".to_owned()].into());
-        let deployments = [("web-abc".to_owned(), "web".to_owned())].into();
-        let pending = pending("hash".to_owned(), &pods, &deployments);
-        insta::assert_yaml_snapshot!(pending);
-        assert_eq!(pending.summary(), "Deployment web, StatefulSet db, DaemonSet agent, 4 Pods");
+        let sets = ["api-abc", "lone", "web-abc"].map(str::to_owned);
+        assert_eq!(replica_sets(&pods), sets.into());
+        let owner = |version: &str, kind: &str| {
+            let owner = json!({"apiVersion": version, "kind": kind, "name": "n", "uid": "u", "controller": true});
+            workload_of(&[serde_json::from_value(owner).unwrap()]).map(|found| found.label())
+        };
+        assert_eq!(owner("apps/v1", "Deployment").as_deref(), Some("Deployment n"));
+        assert_eq!(owner("argoproj.io/v1alpha1", "Rollout").as_deref(), Some("Rollout n"));
+        assert_eq!(owner("apps/v1", "Rollout"), None);
+        let workload = |kind, name: &str| Workload { kind, name: name.to_owned() };
+        let rolled_out = [
+            ("web-abc".to_owned(), workload(WorkloadKind::Deployment, "web")),
+            ("api-abc".to_owned(), workload(WorkloadKind::Rollout, "api")),
+        ];
+        let found = pending("hash".to_owned(), &pods, &rolled_out.clone().into(), false);
+        insta::assert_yaml_snapshot!(found);
+        let summary = "Deployment web, StatefulSet db, DaemonSet agent, Rollout api, 3 Pods";
+        assert_eq!((found.summary().as_str(), found.kept), (summary, 1));
+        let asked = pending("hash".to_owned(), &pods, &rolled_out.into(), true);
+        assert_eq!((asked.pods.len(), asked.kept), (4, 0));
+    }
+
+    #[test]
+    fn looks_become_rarer_and_have_a_bound() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let workload =
+            |number: usize| Workload { kind: WorkloadKind::DaemonSet, name: number.to_string() };
+        let restart = |count: usize| Pending {
+            decided_at: Some(sdk::condition::whole_seconds(at(1_000))),
+            workloads: (0..count).map(workload).collect(),
+            ..Pending::default()
+        };
+        for (workloads, second, expect) in [
+            (1, 1_000, FIRST_LOOK),
+            // A clock that was set back.
+            (1, 0, FIRST_LOOK),
+            (1, 1_100, Duration::from_secs(25)),
+            (1, 9_000, LONGEST_LOOK),
+            // At most ten reads in a second.
+            (100, 1_000, Duration::from_secs(10)),
+            (MAX_TARGETS, 1_000, Duration::from_secs(50)),
+            (2 * MAX_TARGETS, 1_000, LONGEST_LOOK),
+        ] {
+            let found = restart(workloads).next_look(at(second));
+            assert_eq!(found, expect, "{workloads} at {second}");
+        }
+        // A Pod that went counts as a beginning.
+        let went = Some(sdk::condition::whole_seconds(at(8_990)));
+        let evicts = Pending { left_since: went, ..restart(1) };
+        assert_eq!(evicts.next_look(at(9_000)), FIRST_LOOK);
+    }
+
+    #[test]
+    fn a_summary_has_a_bound() {
+        let names: Vec<_> = (0..=MAX_NAMES).map(|number| number.to_string()).collect();
+        assert_eq!(listed(&names[..2]), "0, 1");
+        assert!(listed(&names).ends_with(", 9 and 1 more"));
     }
 
     #[test]

@@ -1,47 +1,85 @@
-//! Carries out restarts that are decided and recorded. Shell.
+//! Takes the steps of a restart, one at a time. Shell.
+//!
+//! Whoever calls records what a step says before the next one.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{
+    Api, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, Preconditions,
+};
+use sdk::refusal::{is_gone, refusal};
 use sdk::{Context, ReconcileError};
 use serde_json::json;
 
+use super::evict::{self, Eviction};
+use super::follow::{Stage, Trouble, stage};
 use super::pending::{
-    Pending, PodRef, Workload, WorkloadKind, deployment_of, pending, replica_sets,
+    LONGEST_LOOK, MAX_TARGETS, Pending, PodRef, Workload, WorkloadKind, listed, pending,
+    replica_sets, workload_of,
 };
-use crate::delete::delete;
-use sdk::refusal::is_gone;
+use super::record::{Decision, Record, next_second};
 
 /// Restarts Pods of one namespace.
 pub(crate) struct Restarts<'a> {
-    ctx: &'a Context,
-    namespace: &'a str,
-    /// The Pods to restart at a change.
-    pods: Vec<Arc<Pod>>,
+    pub(crate) ctx: &'a Context,
+    pub(crate) namespace: &'a str,
+    /// Selects the Pods, as text.
+    pub(crate) selector: String,
+    /// Whether Pods without a controller are evicted too.
+    pub(crate) bare: bool,
+    /// How long changes count as one.
+    pub(crate) window: Duration,
     /// The annotation of Pod templates with the content of their last rollout.
-    annotation: String,
+    pub(crate) annotation: String,
 }
 
-impl<'a> Restarts<'a> {
-    pub(crate) fn new(
-        ctx: &'a Context,
-        namespace: &'a str,
-        pods: Vec<Arc<Pod>>,
-        annotation: String,
-    ) -> Self {
-        Self { ctx, namespace, pods, annotation }
-    }
+/// What a step has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// There is nothing to restart.
+    Current,
+    /// The content changed, and may change again.
+    Settling,
+    /// A restart is decided.
+    Decided(Pending),
+    /// It has begun, and waits: for these words, or because of this.
+    Waiting(Trouble),
+    /// It is finished; something was left.
+    Restarted(Pending, Option<Trouble>),
+    /// The server refuses it.
+    Refused(String),
+    /// It would be of too many.
+    TooMany(usize),
+}
 
-    /// How many Pods would be restarted.
-    pub(crate) fn count(&self) -> usize {
-        self.pods.len()
-    }
+/// What to do after a step is recorded.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// The next step.
+    GoOn,
+    /// Nothing, until something changes.
+    Rest,
+    /// Look again after this time.
+    Again(Duration),
+    /// Fail.
+    Fail(kube::Error),
+}
 
+/// One step: what to record, and what then.
+#[derive(Debug)]
+pub(crate) struct Advance {
+    pub(crate) record: Record,
+    pub(crate) outcome: Outcome,
+    pub(crate) then: Then,
+}
+
+impl Restarts<'_> {
     /// Objects of the namespace.
     pub(crate) fn api<K>(&self) -> Api<K>
     where
@@ -50,78 +88,188 @@ impl<'a> Restarts<'a> {
         Api::namespaced(self.ctx.client(), self.namespace)
     }
 
-    /// The restart for content `hash`.
+    /// The next step for content `hash`, of which `record` is the record.
     ///
     /// # Errors
-    /// If the owners of the Pods cannot be read.
-    pub(crate) async fn pending(&self, hash: String) -> Result<Pending, ReconcileError> {
-        let deployments = self.deployments().await?;
-        Ok(pending(hash, self.pods.iter().map(Arc::as_ref), &deployments))
+    /// If the state of the cluster cannot be read, or an eviction fails.
+    pub(crate) async fn step(
+        &self,
+        record: Record,
+        hash: String,
+    ) -> Result<Advance, ReconcileError> {
+        let now = self.ctx.now();
+        let step = |record, outcome, then| Ok(Advance { record, outcome, then });
+        match record.decide(&hash, now, self.window) {
+            Decision::Current => step(record.seen(hash), Outcome::Current, Then::Rest),
+            Decision::Wait(rest) => step(record.changed(now), Outcome::Settling, Then::Again(rest)),
+            Decision::Restart => {
+                let pending = self.pending(hash).await?;
+                match pending.targets() {
+                    0 => Ok(finished(record, pending, None, now)),
+                    count if count > MAX_TARGETS => {
+                        step(record, Outcome::TooMany(count), Then::Again(LONGEST_LOOK))
+                    }
+                    _ => {
+                        let outcome = Outcome::Decided(pending.clone());
+                        step(record.decided(pending), outcome, Then::GoOn)
+                    }
+                }
+            }
+            Decision::Follow(pending) if !pending.started => match self.begin(&pending).await {
+                Ok(()) => self.follow(record, Pending { started: true, ..pending }).await,
+                Err(error) => match refusal(&error) {
+                    Some(words) => step(record, Outcome::Refused(words), Then::Fail(error)),
+                    None => Err(error.into()),
+                },
+            },
+            Decision::Follow(pending) => self.follow(record, pending).await,
+        }
     }
 
-    /// Restarts everything that the decision names, also after one target was refused.
-    ///
-    /// # Errors
-    /// The first refusal or failure. What is gone needs no restart.
-    pub(crate) async fn carry_out(&self, pending: &Pending) -> Result<(), kube::Error> {
-        let mut failure = None;
-        for workload in &pending.workloads {
-            if let Err(error) = self.roll_out(workload, &pending.hash).await {
-                failure = failure.or(Some(error).filter(|error| !is_gone(error)));
+    /// The restart of the Pods that are selected now.
+    async fn pending(&self, hash: String) -> Result<Pending, ReconcileError> {
+        let mut pods = self.pods().await?;
+        pods.retain(super::restartable);
+        let mut rolled_out = BTreeMap::new();
+        for name in replica_sets(&pods) {
+            let found = self.api::<ReplicaSet>().get_metadata_opt(&name).await?;
+            let owners = found.map(|set| set.metadata.owner_references.unwrap_or_default());
+            if let Some(workload) = owners.as_deref().and_then(workload_of) {
+                rolled_out.insert(name, workload);
             }
         }
-        for pod in &pending.pods {
-            if let Err(error) = self.delete(pod).await {
-                failure = failure.or(Some(error));
+        let decided_at = Some(next_second(self.ctx.now()));
+        Ok(Pending { decided_at, ..pending(hash, &pods, &rolled_out, self.bare) })
+    }
+
+    /// The Pods that are selected now, whatever their state. Read from the server, because what is decided
+    /// about them cannot be undone.
+    async fn pods(&self) -> Result<Vec<Pod>, kube::Error> {
+        Ok(self.api::<Pod>().list(&ListParams::default().labels(&self.selector)).await?.items)
+    }
+
+    /// Begins every rollout, also after one was refused.
+    async fn begin(&self, pending: &Pending) -> Result<(), kube::Error> {
+        let mut failure = None;
+        for workload in &pending.workloads {
+            if let Err(error) = self.roll_out(workload, pending).await {
+                failure = failure.or(Some(error).filter(|error| !is_gone(error)));
             }
         }
         failure.map_or(Ok(()), Err)
     }
 
-    /// Writes the content's hash into the Pod template. If it is there already the server changes
-    /// nothing, so no rollout begins twice for one change.
+    /// Writes the content's digest into the Pod template, or the time of the decision into a Rollout. If it is
+    /// there already the server changes nothing, so no rollout begins twice for one change.
     ///
-    /// A merge patch touches this one annotation. Server-side apply would drop those of other monitors
+    /// A merge patch touches this one field. Server-side apply would drop the annotations of other monitors
     /// of the same workload, as all of them share our field manager.
-    async fn roll_out(&self, workload: &Workload, hash: &str) -> Result<(), kube::Error> {
-        let patch = Patch::Merge(json!({
-            "spec": {"template": {"metadata": {"annotations": {&self.annotation: hash}}}}
-        }));
+    async fn roll_out(&self, workload: &Workload, pending: &Pending) -> Result<(), kube::Error> {
+        let patch = match workload.kind {
+            WorkloadKind::Rollout => json!({"spec": {"restartAt": pending.decided_at}}),
+            _ => json!({
+                "spec": {"template": {"metadata": {"annotations": {&self.annotation: pending.hash}}}}
+            }),
+        };
         let field_manager = Some(self.ctx.field_manager().to_owned());
         let params = PatchParams { field_manager, ..PatchParams::default() };
-        let name = &workload.name;
-        match workload.kind {
-            WorkloadKind::Deployment => {
-                self.api::<Deployment>().patch_metadata(name, &params, &patch).await?;
-            }
-            WorkloadKind::StatefulSet => {
-                self.api::<StatefulSet>().patch_metadata(name, &params, &patch).await?;
-            }
-            WorkloadKind::DaemonSet => {
-                self.api::<DaemonSet>().patch_metadata(name, &params, &patch).await?;
-            }
-        }
-        Ok(())
+        let workloads = self.workloads(workload.kind);
+        workloads.patch_metadata(&workload.name, &params, &Patch::Merge(patch)).await.map(drop)
     }
 
-    /// Deletes one incarnation of a Pod.
-    async fn delete(&self, PodRef { name, uid }: &PodRef) -> Result<(), kube::Error> {
-        let client = self.ctx.client();
-        delete::<Pod>(client, self.namespace, (name, uid), DeleteParams::default()).await
+    fn workloads(&self, kind: WorkloadKind) -> Api<DynamicObject> {
+        let kind = kind.kind().api_resource();
+        Api::namespaced_with(self.ctx.client(), self.namespace, &kind)
     }
 
-    /// The Deployments of the ReplicaSets among the owners of the Pods. Read from the server once for
-    /// each change, which is not worth a watch.
-    async fn deployments(&self) -> Result<BTreeMap<String, String>, ReconcileError> {
-        let api = self.api::<ReplicaSet>();
-        let mut deployments = BTreeMap::new();
-        for name in replica_sets(self.pods.iter().map(Arc::as_ref)) {
-            let found = api.get_metadata_opt(&name).await?;
-            let owners = found.map(|set| set.metadata.owner_references.unwrap_or_default());
-            if let Some(deployment) = owners.as_deref().and_then(deployment_of) {
-                deployments.insert(name, deployment.to_owned());
+    /// Looks how far a restart is that has begun, and evicts the next Pod.
+    async fn follow(&self, record: Record, pending: Pending) -> Result<Advance, ReconcileError> {
+        let (mut rolling, mut held, mut ended) = (Vec::new(), None, None);
+        for workload in &pending.workloads {
+            let found = self.workloads(workload.kind).get_opt(&workload.name).await?;
+            let Some(found) = found else { continue };
+            let found = serde_json::to_value(found).map_err(ReconcileError::terminal)?;
+            match stage(workload, &found, &self.annotation, &pending) {
+                Stage::Done => {}
+                Stage::Rolling => rolling.push(workload.label()),
+                Stage::Held(trouble) => held = held.or(Some(trouble)),
+                Stage::Ended(trouble) => ended = ended.or(Some(trouble)),
             }
         }
-        Ok(deployments)
+        let now = self.ctx.now();
+        let mut wait = pending.next_look(now);
+        let (pending, eviction) = self.evict(pending).await?;
+        match eviction {
+            Evicted::All => {}
+            Evicted::Waits(words, rest) => {
+                rolling.push(words);
+                wait = rest.unwrap_or(wait).min(wait);
+            }
+            Evicted::Held(trouble) => held = held.or(Some(trouble)),
+        }
+        let waits = (!rolling.is_empty())
+            .then(|| Trouble::new("RollingOut", format!("waits: {}", listed(&rolling))));
+        if let Some(trouble) = held.or(waits) {
+            let record = record.decided(pending);
+            let then = Then::Again(wait);
+            return Ok(Advance { record, outcome: Outcome::Waiting(trouble), then });
+        }
+        Ok(finished(record, pending, ended, now))
     }
+
+    /// Evicts the next Pod, if it is its turn.
+    async fn evict(&self, pending: Pending) -> Result<(Pending, Evicted), ReconcileError> {
+        if pending.pods.is_empty() {
+            return Ok((pending, Evicted::All));
+        }
+        let (pods, now) = (self.pods().await?, self.ctx.now());
+        let pending = evict::counted(pending, &pods, now);
+        let evicted = match evict::next(&pending, &pods, now) {
+            Eviction::Done => Evicted::All,
+            Eviction::Wait(words, rest) => Evicted::Waits(words, rest),
+            Eviction::Next(pod) => self.evict_one(&pod).await?,
+        };
+        Ok((pending, evicted))
+    }
+
+    /// Evicts one incarnation of a Pod. A budget may not allow it at present.
+    async fn evict_one(&self, PodRef { name, uid, .. }: &PodRef) -> Result<Evicted, kube::Error> {
+        let uid = Some(uid.clone());
+        let pinned = Preconditions { uid, resource_version: None };
+        let delete_options = Some(DeleteParams::default().preconditions(pinned));
+        let params = EvictParams { delete_options, ..EvictParams::default() };
+        match self.api::<Pod>().evict(name, &params).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422 | 429 | 500) => {
+                let reason = if status.code == 429 { "DisruptionBudget" } else { "NotEvicted" };
+                let words = sdk::error::foreign(&status.message);
+                Ok(Evicted::Held(Trouble::new(reason, format!("Pod {name}: {words}"))))
+            }
+            Err(kube::Error::Api(status)) if !matches!(status.code, 404 | 409) => {
+                Err(kube::Error::Api(status))
+            }
+            Err(error) if !matches!(error, kube::Error::Api(_)) => Err(error),
+            _ => Ok(Evicted::Waits(format!("Pod {name} is evicted"), None)),
+        }
+    }
+}
+
+/// How far evictions are.
+enum Evicted {
+    All,
+    Waits(String, Option<Duration>),
+    Held(Trouble),
+}
+
+/// The end of a restart.
+fn finished(record: Record, pending: Pending, ended: Option<Trouble>, now: Timestamp) -> Advance {
+    let trouble = ended.or_else(|| left_alone(&pending));
+    let record = record.restarted(&pending, now);
+    Advance { record, outcome: Outcome::Restarted(pending, trouble), then: Then::Rest }
+}
+
+/// What to say of Pods that nothing would create again.
+fn left_alone(pending: &Pending) -> Option<Trouble> {
+    let words =
+        || format!("left {} Pods without a controller: nothing creates them again", pending.kept);
+    (pending.kept > 0).then(|| Trouble::new("PodsLeft", words()))
 }

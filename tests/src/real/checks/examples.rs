@@ -79,7 +79,7 @@ async fn published(plane: &ControlPlane) -> Result<()> {
 }
 
 /// When the controller first sees the ConfigMap it restarts nothing; each of two changes restarts
-/// the Pods once.
+/// the Pods once, and is done when the new Pods are ready.
 async fn restarted(plane: &ControlPlane) -> Result<()> {
     recorded(plane, 0).await?;
     pods(plane).await?;
@@ -88,6 +88,8 @@ async fn restarted(plane: &ControlPlane) -> Result<()> {
     for (change, value) in [(1, "Hello"), (2, "Good evening")] {
         let patch = json!({"data": {"greeting": value}}).to_string();
         plane.kubectl.run(&["patch", "configmap", "greeting", "-p", &patch]).await?;
+        begun(plane, change - 1).await?;
+        ready(plane).await?;
         recorded(plane, change).await?;
         let found = self::generation(plane).await?;
         ensure!(found == 1 + change, "after change {change} the Deployment is at {found}");
@@ -133,9 +135,7 @@ async fn cached(plane: &ControlPlane) -> Result<()> {
 /// Waits until so many restarts are recorded, and none is pending.
 async fn recorded(plane: &ControlPlane, restarts: u64) -> Result<()> {
     wait::until(DEADLINE, &format!("{restarts} recorded restarts"), async || {
-        let map = get(plane, CONFIG_MAP).await?;
-        let record = map.pointer(RECORD).and_then(Value::as_str).unwrap_or("{}");
-        let record: Value = serde_json::from_str(record)?;
+        let record = record(plane).await?;
         let is_so = record["hash"].is_string()
             && record["pending"].is_null()
             && record["restarts"] == restarts;
@@ -144,12 +144,52 @@ async fn recorded(plane: &ControlPlane, restarts: u64) -> Result<()> {
     .await
 }
 
+/// Waits until a restart has begun. It is not counted, because no node runs the new Pod.
+async fn begun(plane: &ControlPlane, restarts: u64) -> Result<()> {
+    wait::until(DEADLINE, "a restart to begin", async || {
+        let record = record(plane).await?;
+        Ok((record["pending"]["started"] == true && record["restarts"] == restarts).then_some(()))
+    })
+    .await
+}
+
+async fn record(plane: &ControlPlane) -> Result<Value> {
+    let map = get(plane, CONFIG_MAP).await?;
+    let record = map.pointer(RECORD).and_then(Value::as_str).unwrap_or("{}");
+    Ok(serde_json::from_str(record)?)
+}
+
+/// Says what a node would: that the Pods of the Deployment are ready, until the new one has replaced the old.
+async fn ready(plane: &ControlPlane) -> Result<()> {
+    let status = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    wait::until(DEADLINE, "the rollout of the Deployment", async || {
+        for pod in greeters(plane).await? {
+            let path = format!("/api/v1/namespaces/default/pods/{pod}/status");
+            // One that was replaced meanwhile is gone.
+            kubectl::merge(&plane.client, &path, &status).await.ok();
+        }
+        let set = get(plane, DEPLOYMENT).await?;
+        let is_so = set["status"]["observedGeneration"] == set["metadata"]["generation"]
+            && ["replicas", "updatedReplicas", "availableReplicas"]
+                .iter()
+                .all(|&count| set["status"][count] == 1);
+        Ok(is_so.then_some(()))
+    })
+    .await
+}
+
+/// The names of the Pods of the Deployment that are not ending.
+async fn greeters(plane: &ControlPlane) -> Result<Vec<String>> {
+    let pods = kubectl::list(&plane.client, "/api/v1/namespaces/default/pods").await?;
+    let lasts = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
+    let names = pods.iter().filter(lasts).map(|pod| kubectl::name(pod).to_owned());
+    Ok(names.filter(|name| name.starts_with("greeter-")).collect())
+}
+
 /// Waits until the Deployment has its Pod, so that there is something to restart.
 async fn pods(plane: &ControlPlane) -> Result<()> {
     wait::until(DEADLINE, "the Pod of the Deployment", async || {
-        let pods = kubectl::list(&plane.client, "/api/v1/namespaces/default/pods").await?;
-        let is_there = pods.iter().any(|pod| kubectl::name(pod).starts_with("greeter-"));
-        Ok(is_there.then_some(()))
+        Ok((!greeters(plane).await?.is_empty()).then_some(()))
     })
     .await
 }
