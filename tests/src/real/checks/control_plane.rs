@@ -16,7 +16,7 @@ use crate::harness::{Scene, audit, home, ownership};
 
 const CONVERGE_DEADLINE: Duration = Duration::from_secs(90);
 
-/// Two controller groups in each of two clusters.
+/// Two controller groups in each of two clusters. On a slow machine that of TDSet is hot enough to be split.
 const SHARDS: usize = 4;
 
 /// How many TDSets are in the cluster whose Pods become ready, and in the other.
@@ -138,7 +138,7 @@ async fn disturb(
 ) -> Result<()> {
     let [east, _] = clusters else { bail!("two clusters") };
     tokio::time::sleep(BETWEEN).await;
-    let mut victim = managers.remove(owner_of(home, managers, "east/configmonitor/0/1").await?);
+    let mut victim = managers.remove(owner_of(home, managers, "east/configmonitor/").await?);
     let watch = Stopwatch::start();
     victim.kill();
     change_config(east, "second").await?;
@@ -152,7 +152,7 @@ async fn disturb(
     println!("replica-3 joined and had its share after {watch}");
     tokio::time::sleep(BETWEEN).await;
 
-    let mut leaver = managers.remove(owner_of(home, managers, "east/tdset/0/1").await?);
+    let mut leaver = managers.remove(owner_of(home, managers, "east/tdset/").await?);
     let watch = Stopwatch::start();
     leaver.leave().await?;
     manager::settled(&home.client, SHARDS, managers).await?;
@@ -161,11 +161,11 @@ async fn disturb(
     Ok(())
 }
 
-/// Which of `managers` owns `shard`.
-async fn owner_of(home: &ControlPlane, managers: &[Manager], shard: &str) -> Result<usize> {
+/// Which of `managers` owns a shard of a group of a cluster.
+async fn owner_of(home: &ControlPlane, managers: &[Manager], place: &str) -> Result<usize> {
     let owners = Owners::read(&home.client).await?;
-    let owner = owners.settled.iter().find(|(name, _)| name == shard);
-    let (_, owner) = owner.with_context(|| format!("nobody owns {shard}: {owners:?}"))?;
+    let owner = owners.settled.iter().find(|(name, _)| name.starts_with(place));
+    let (_, owner) = owner.with_context(|| format!("nobody owns {place}: {owners:?}"))?;
     manager::position(managers, owner)
 }
 
