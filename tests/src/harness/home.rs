@@ -1,7 +1,7 @@
 //! What a home cluster holds of a fleet: CRDs, a namespace, and in it Leases, Members and
 //! ShardMaps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -34,14 +34,6 @@ pub struct Owners {
     pub settled: Vec<(String, String)>,
     /// How many shards have no owner or are being handed over.
     pub unsettled: usize,
-}
-
-impl Owners {
-    /// How many controller groups of clusters are owned, each in one shard or, if it is hot, in several.
-    pub fn places(&self) -> usize {
-        let place = |shard: &str| shard.rsplitn(3, '/').nth(2).map(str::to_owned);
-        self.settled.iter().map(|(shard, _)| place(shard)).collect::<BTreeSet<_>>().len()
-    }
 }
 
 /// The folders of our CRDs.

@@ -165,7 +165,7 @@ pub async fn grant(kubectl: &Kubectl, controller: &str, user: &str) -> Result<()
     Ok(())
 }
 
-/// Waits until the shards of exactly `count` groups of clusters are owned and none is moving, all owners are replicas of
+/// Waits until exactly `count` shards are owned and none is moving, all owners are replicas of
 /// `managers`, and each of those owns at least one if there are enough.
 ///
 /// # Errors
@@ -182,7 +182,7 @@ pub async fn settled(home: &Client, count: usize, managers: &mut [Manager]) -> R
         let known = |owner: &str| managers.iter().any(|manager| manager.is(owner));
         let busy = managers.iter().filter(|m| last.settled.iter().any(|(_, owner)| m.is(owner)));
         let complete = last.unsettled == 0
-            && last.places() == count
+            && last.settled.len() == count
             && last.settled.iter().all(|(_, owner)| known(owner))
             && busy.count() >= managers.len().min(count);
         Ok(complete.then(|| last.clone()))
