@@ -16,8 +16,6 @@ use tower::service_fn;
 
 /// Fine where a renewal is in time, and up to what no Lease outlives.
 const SECONDS: [f64; 10] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0];
-/// The class of a request without an answer, as in client-go.
-const NO_ANSWER: &str = "<error>";
 /// The class of a request that its sender gave up before an answer.
 const GIVEN_UP: &str = "<timeout>";
 
@@ -84,15 +82,7 @@ impl HomeSeries {
 
 impl Begun {
     fn answered<B>(mut self, answer: Option<&Response<B>>) {
-        self.code = match answer.map(|answer| answer.status().as_u16() / 100) {
-            None => NO_ANSWER,
-            Some(1) => "1xx",
-            Some(2) => "2xx",
-            Some(3) => "3xx",
-            Some(4) => "4xx",
-            Some(5) => "5xx",
-            Some(_) => "other",
-        };
+        self.code = wire::class(answer.map(|answer| answer.status().as_u16()));
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use model::labels::OTHER_CLUSTERS;
-use model::{ClusterLabel, ClusterLabels, ClusterName, ControllerName};
+use model::{ClusterLabel, ClusterLabels, ClusterName, ControllerName, wire};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts};
@@ -162,25 +162,12 @@ impl ClusterSeries {
     /// Counts a request; without a status, one that got no answer.
     pub fn requested(&self, status: Option<u16>, took: Duration) {
         self.families.request.observe(took.as_secs_f64());
-        self.families.requests.with_label_values(&[class(status)]).inc();
+        self.families.requests.with_label_values(&[wire::class(status)]).inc();
     }
 
     /// Counts a watch that has to be opened again.
     pub fn watch_restarted(&self, kind: &str, reason: &str) {
         self.families.watch_restarts.with_label_values(&[kind, reason]).inc();
-    }
-}
-
-/// The class of an answer: a server may answer with any status there is.
-fn class(status: Option<u16>) -> &'static str {
-    match status.map(|status| status / 100) {
-        None => "<error>",
-        Some(1) => "1xx",
-        Some(2) => "2xx",
-        Some(3) => "3xx",
-        Some(4) => "4xx",
-        Some(5) => "5xx",
-        Some(_) => "other",
     }
 }
 

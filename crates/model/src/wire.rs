@@ -42,6 +42,20 @@ pub fn is_watch(uri: &Uri) -> bool {
     pairs.any(|pair| matches!(pair, "watch" | "watch=true" | "watch=1"))
 }
 
+/// The class of an answer, as a label: a server may answer with any status there is. Without one, the word of
+/// client-go for a request that got no answer.
+pub fn class(status: Option<u16>) -> &'static str {
+    match status.map(|status| status / 100) {
+        None => "<error>",
+        Some(1) => "1xx",
+        Some(2) => "2xx",
+        Some(3) => "3xx",
+        Some(4) => "4xx",
+        Some(5) => "5xx",
+        Some(_) => "other",
+    }
+}
+
 /// How many bytes are shown of a refusal that does not come from an API server.
 const MAX_REFUSAL_BYTES: usize = 200;
 

@@ -39,8 +39,9 @@ pub(super) struct Schedule {
     tunnels: Mutex<HashMap<String, Due>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Due {
+    address: String,
     probe: Timestamp,
     check: Timestamp,
 }
@@ -96,24 +97,27 @@ async fn connect(address: SocketAddr) -> Result<(), String> {
 }
 
 impl Schedule {
-    /// Whether to try a Tunnel now, and no more than that. Before it is due, it is looked at as a whole:
+    /// The address of a Tunnel to try now, if that is all to do. Before it is due, it is looked at as a whole:
     /// something has changed.
-    pub(super) fn is_due(&self, tunnel: &str, now: Timestamp) -> bool {
+    pub(super) fn due(&self, tunnel: &str, now: Timestamp) -> Option<String> {
         let tunnels = self.tunnels.lock().expect("no holder of this lock panics");
-        tunnels.get(tunnel).is_some_and(|due| due.probe <= now && now < due.check)
+        let due = tunnels.get(tunnel).filter(|due| due.probe <= now && now < due.check)?;
+        Some(due.address.clone())
     }
 
-    /// Connections come through. After a look at the whole, `check` is when to look again.
-    pub(super) fn passed(&self, tunnel: &str, now: Timestamp, check: Option<Timestamp>) {
+    /// A look at the whole has found that connections come through at that address; the next is at `check`.
+    pub(super) fn found(&self, tunnel: &str, address: String, now: Timestamp, check: Timestamp) {
         let mut tunnels = self.tunnels.lock().expect("no holder of this lock panics");
-        match (check, tunnels.get_mut(tunnel)) {
-            (Some(check), _) => {
-                // Those that this replica looks at no more.
-                tunnels.retain(|_, due| now < due.check);
-                tunnels.insert(tunnel.to_owned(), Due { probe: now + EVERY, check });
-            }
-            (None, Some(due)) => due.probe = now + EVERY,
-            (None, None) => {}
+        // Those that this replica looks at no more.
+        tunnels.retain(|_, due| now < due.check);
+        tunnels.insert(tunnel.to_owned(), Due { address, probe: now + EVERY, check });
+    }
+
+    /// Connections still come through.
+    pub(super) fn passed(&self, tunnel: &str, now: Timestamp) {
+        let mut tunnels = self.tunnels.lock().expect("no holder of this lock panics");
+        if let Some(due) = tunnels.get_mut(tunnel) {
+            due.probe = now + EVERY;
         }
     }
 
@@ -147,19 +151,23 @@ mod tests {
     fn a_tunnel_is_looked_at_as_a_whole_before_it_is_due_and_after_its_time() {
         let at = |s: i64| Timestamp::from_second(s).unwrap();
         let schedule = Schedule::default();
-        assert!(!schedule.is_due("a", at(0)));
-        schedule.passed("a", at(0), Some(at(600)));
-        assert!(!schedule.is_due("a", at(29)));
-        assert!(schedule.is_due("a", at(30)));
-        schedule.passed("a", at(30), None);
-        assert!(!schedule.is_due("a", at(59)));
-        assert!(schedule.is_due("a", at(599)));
-        assert!(!schedule.is_due("a", at(600)));
+        let is_due = |tunnel, second| schedule.due(tunnel, at(second)).is_some();
+        let found = |tunnel: &str, second, check| {
+            schedule.found(tunnel, "203.0.113.7".to_owned(), at(second), at(check));
+        };
+        assert!(!is_due("a", 0));
+        found("a", 0, 600);
+        assert!(!is_due("a", 29));
+        assert_eq!(schedule.due("a", at(30)).as_deref(), Some("203.0.113.7"));
+        schedule.passed("a", at(30));
+        assert!(!is_due("a", 59));
+        assert!(is_due("a", 599));
+        assert!(!is_due("a", 600));
         schedule.forget("a");
-        assert!(!schedule.is_due("a", at(599)));
+        assert!(!is_due("a", 599));
         // What is over goes with the next.
-        schedule.passed("b", at(0), Some(at(10)));
-        schedule.passed("c", at(20), Some(at(30)));
+        found("b", 0, 10);
+        found("c", 20, 30);
         assert_eq!(schedule.tunnels.lock().unwrap().len(), 1);
     }
 }

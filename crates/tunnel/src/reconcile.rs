@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt;
 use kube::api::{Api, PostParams};
+use kube::{Resource, ResourceExt};
 use sdk::ObjectKey;
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, ExternalError, Lifecycle, ReconcileError,
@@ -66,7 +66,9 @@ impl Reconciler for TunnelReconciler {
         let Some(tunnel) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
         let defaults = defaults(ctx)?;
         let Self { settings, inventory, schedule } = self;
-        let run = |tunnel| TunnelRun { ctx, settings, inventory, schedule, defaults, tunnel };
+        let secrets = Secrets::default();
+        let run =
+            |tunnel| TunnelRun { ctx, settings, inventory, schedule, defaults, tunnel, secrets };
         match ctx.finalizer(&tunnel, names::FINALIZER).await? {
             Lifecycle::Over => Ok(Action::Done),
             Lifecycle::Ending => run(tunnel.clone()).end().await,
@@ -82,12 +84,11 @@ impl TunnelReconciler {
         let (uid, status) = (tunnel.uid()?, tunnel.status.as_ref()?);
         let as_told = status.observed_generation == tunnel.metadata.generation
             && tunnel.metadata.deletion_timestamp.is_none();
-        if !as_told || !self.schedule.is_due(&uid, ctx.now()) {
-            return None;
-        }
-        match self.settings.probe.run(status.host_ip.as_deref()?, &tunnel.spec.ports).await? {
+        // The address of the last look, not what the status says: others may write that.
+        let address = self.schedule.due(&uid, ctx.now()).filter(|_| as_told)?;
+        match self.settings.probe.run(&address, &tunnel.spec.ports).await? {
             Ok(()) => {
-                self.schedule.passed(&uid, ctx.now(), None);
+                self.schedule.passed(&uid, ctx.now());
                 Some(Action::RequeueAfter(EVERY))
             }
             // One connection may be lost. The next one is tried with a look at everything.
@@ -107,6 +108,22 @@ struct TunnelRun<'a> {
     schedule: &'a Schedule,
     defaults: Defaults,
     tunnel: Tunnel,
+    secrets: Secrets,
+}
+
+/// The Tunnel's Secrets, as far as they exist.
+#[derive(Default)]
+struct Secrets {
+    credentials: Option<Secret>,
+    client: Option<Secret>,
+}
+
+/// Why a name of a child is not free.
+enum Taken {
+    /// The child of a Tunnel of the same name that is gone: it goes too.
+    ByFormer,
+    /// An object of others.
+    ByOthers(Blocked),
 }
 
 impl TunnelRun<'_> {
@@ -146,7 +163,12 @@ impl TunnelRun<'_> {
         provider.look(names::tunnel_tag(&self.uid()), self.status().host_id.as_deref()).await
     }
 
-    async fn live(self) -> Result<Action, ReconcileError> {
+    /// Looks again at what only a person can fix.
+    fn recheck(&self) -> Action {
+        Action::RequeueAfter(spread(RECHECK, &self.tunnel))
+    }
+
+    async fn live(mut self) -> Result<Action, ReconcileError> {
         let spec = &self.tunnel.spec;
         let wanted = check_ports(spec)
             .and_then(|()| check_image(spec, &self.defaults))
@@ -161,11 +183,12 @@ impl TunnelRun<'_> {
                 Ok(found) => found,
                 Err(invalid) => return self.blocked(invalid.into(), Action::Done).await,
             };
-        if let Some(taken) = self.foreign_child().await? {
-            let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
-            return self.blocked(taken, recheck).await;
+        let recheck = self.recheck();
+        match self.read_children().await? {
+            Some(Taken::ByFormer) => return Ok(Action::RequeueAfter(POLL)),
+            Some(Taken::ByOthers(blocked)) => return self.blocked(blocked, recheck).await,
+            None => {}
         }
-        let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
         // The client is updated even if the provider does not answer.
         let client = self.connected().await?;
         let provider = match self.provider(self.held().as_ref().unwrap_or(&wanted)).await? {
@@ -228,7 +251,7 @@ impl TunnelRun<'_> {
                 match check_number(&self.tunnel, all, &self.defaults) {
                     Ok(()) => self.create(provider, wanted, exit).await,
                     Err(invalid) => {
-                        let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
+                        let recheck = self.recheck();
                         self.blocked(invalid.into(), recheck).await
                     }
                 }
@@ -249,19 +272,18 @@ impl TunnelRun<'_> {
     }
 
     /// Updates the client of a host that is known to run.
-    async fn connected(&self) -> Result<Option<Deployment>, ReconcileError> {
+    async fn connected(&mut self) -> Result<Option<Deployment>, ReconcileError> {
         let status = self.status();
         let address = status.host_ip.filter(|_| status.host_status == Some(HostStatus::Active));
         let Some(address) = address else { return Ok(None) };
         self.apply_client(&address).await.map(Some)
     }
 
-    async fn apply_client(&self, address: &str) -> Result<Deployment, ReconcileError> {
-        let config = exit::client_config(&self.tunnel, address, &self.credentials().await?);
+    async fn apply_client(&mut self, address: &str) -> Result<Deployment, ReconcileError> {
+        let credentials = self.credentials().await?;
+        let config = exit::client_config(&self.tunnel, address, &credentials);
         let secret = exit::client_secret(&self.tunnel, &config);
-        let secrets = Api::<Secret>::namespaced(self.ctx.client(), &self.namespace());
-        let found = secrets.get_opt(&secret.name_any()).await?;
-        if found.is_none_or(|found| found.data != secret.data) {
+        if self.secrets.client.as_ref().is_none_or(|found| found.data != secret.data) {
             self.ctx.apply_child(&self.tunnel, secret).await?;
         }
         // After the Secret: a new Pod must find its configuration.
@@ -269,7 +291,7 @@ impl TunnelRun<'_> {
     }
 
     async fn connect(
-        self,
+        mut self,
         host: Host,
         address: String,
         client: Option<Deployment>,
@@ -286,7 +308,7 @@ impl TunnelRun<'_> {
         let note = format!("host {} runs at {address}", host.id);
         let closed = tried.clone().and_then(Result::err);
         let is_new = closed.is_some() && !self.is_told("Unreachable");
-        let outcome = Outcome::Active { host, address, closed: closed.clone() };
+        let outcome = Outcome::Active { host, address: address.clone(), closed: closed.clone() };
         self.record(&outcome, Some(&client)).await?;
         if !known {
             self.ctx.publish(Event::normal(&self.tunnel, "HostActive", "Connect", note)).await;
@@ -300,7 +322,7 @@ impl TunnelRun<'_> {
             None => check,
             Some(Ok(())) => {
                 let now = self.ctx.now();
-                self.schedule.passed(&uid, now, Some(now + check));
+                self.schedule.found(&uid, address, now, now + check);
                 EVERY
             }
             Some(Err(_)) => {
@@ -315,29 +337,38 @@ impl TunnelRun<'_> {
         self.status().conditions.iter().any(|condition| condition.reason == reason)
     }
 
-    /// An object of others that has the name of one of the Tunnel's own.
-    async fn foreign_child(&self) -> Result<Option<Blocked>, ReconcileError> {
+    /// Reads what is in the cluster under the names of the Tunnel's children. Returns why one is not free, if so.
+    async fn read_children(&mut self) -> Result<Option<Taken>, ReconcileError> {
         let (namespace, name) = (self.namespace(), self.tunnel.name_any());
-        let client = names::client(&name);
-        let deployment = self.ctx.get::<Deployment>(Some(&namespace), &client)?;
-        let is_foreign = deployment.is_some_and(|found| !controlled_by(&*found, &self.tunnel));
-        let mut taken = is_foreign.then_some(("Deployment", client.clone()));
+        let (client, credentials) = (names::client(&name), names::credentials(&name));
         let secrets = Api::<Secret>::namespaced(self.ctx.client(), &namespace);
-        for secret in [client, names::credentials(&name)] {
-            if taken.is_none()
-                && let Some(found) = secrets.get_metadata_opt(&secret).await?
-                && !controlled_by(&found, &self.tunnel)
-            {
-                taken = Some(("Secret", secret));
-            }
+        self.secrets = Secrets {
+            credentials: secrets.get_opt(&credentials).await?,
+            client: secrets.get_opt(&client).await?,
+        };
+        let deployment = self.ctx.get::<Deployment>(Some(&namespace), &client)?;
+        let Secrets { credentials: found, client: config } = &self.secrets;
+        let taken = deployment.and_then(|found| self.taken(&*found, "Deployment"));
+        let taken = taken.or_else(|| self.taken(config.as_ref()?, "Secret"));
+        Ok(taken.or_else(|| self.taken(found.as_ref()?, "Secret")))
+    }
+
+    /// Why an object under the name of a child is not the Tunnel's, if so.
+    fn taken<K: Resource>(&self, found: &K, kind: &str) -> Option<Taken> {
+        if controlled_by(found, &self.tunnel) {
+            return None;
         }
-        Ok(taken.map(|(kind, name)| Blocked {
-            reason: "NameTaken",
-            message: format!(
-                "{kind} {name} is not this Tunnel's: delete it, or rename the Service and with it \
-                 the Tunnel"
-            ),
-        }))
+        let (name, own) = (found.name_any(), self.tunnel.name_any());
+        let mut owners = found.owner_references().iter();
+        if owners.any(|owner| {
+            owner.controller == Some(true) && owner.kind == "Tunnel" && owner.name == own
+        }) {
+            return Some(Taken::ByFormer);
+        }
+        let message = format!(
+            "{kind} {name} is not this Tunnel's: delete it, or rename the Service and with it the Tunnel"
+        );
+        Some(Taken::ByOthers(Blocked { reason: "NameTaken", message }))
     }
 
     /// Requests a host. The mark of the request is written first. It uses the client of the look, which
@@ -529,20 +560,21 @@ impl TunnelRun<'_> {
     }
 
     /// The Tunnel's credentials: the stored ones, or new ones, which are stored.
-    async fn credentials(&self) -> Result<Credentials, ReconcileError> {
-        let secrets = Api::<Secret>::namespaced(self.ctx.client(), &self.namespace());
-        let name = names::credentials(&self.tunnel.name_any());
-        let found = match secrets.get_opt(&name).await? {
-            Some(found) => found,
+    async fn credentials(&mut self) -> Result<Credentials, ReconcileError> {
+        let stored = match self.secrets.credentials.take() {
+            Some(stored) => stored,
             None => {
                 let drawn = Credentials::draw().map_err(ReconcileError::transient)?;
                 let mut secret = Secret { data: Some(drawn.data()), ..Secret::default() };
-                secret.metadata.name = Some(name);
+                secret.metadata.name = Some(names::credentials(&self.tunnel.name_any()));
                 sdk::set_controller(&self.tunnel, &mut secret).map_err(ReconcileError::terminal)?;
+                let secrets = Api::<Secret>::namespaced(self.ctx.client(), &self.namespace());
                 secrets.create(&PostParams::default(), &secret).await?
             }
         };
-        Credentials::of(&found).map_err(ReconcileError::terminal)
+        let credentials = Credentials::of(&stored).map_err(ReconcileError::terminal);
+        self.secrets.credentials = Some(stored);
+        credentials
     }
 
     /// Writes the status if it says something new. Returns the Tunnel as it then is; `None` if it is

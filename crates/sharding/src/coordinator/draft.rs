@@ -78,9 +78,10 @@ pub(super) fn all<'a>(
         .filter_map(|cluster| {
             let base = Base::of(cluster, view);
             let desired = base.start(cluster, world, spoken)?;
-            let is_durable = || world.durable_floor() >= Some(desired.highest_epoch());
             let goal = match unwanted.contains(cluster) {
-                true => Goal::Remove { is_durable: is_durable() },
+                true => Goal::Remove {
+                    is_durable: world.durable_floor() >= Some(desired.highest_epoch()),
+                },
                 false => Goal::Keep,
             };
             Some((cluster, Draft { base, desired, goal, waits: false, paused: BTreeSet::new() }))

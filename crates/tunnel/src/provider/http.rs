@@ -1,4 +1,4 @@
-//! JSON over HTTP, to a provider's API. The only file of this controller that opens connections.
+//! JSON over HTTP, to a provider's API. The only file of this controller that connects to providers.
 //!
 //! `hyper-util` and `hyper-rustls` are in the program already, for the API servers. A larger client
 //! would bring its own pools, redirects and retries, which are not needed here. The program runs in an

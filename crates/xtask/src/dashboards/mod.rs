@@ -26,7 +26,6 @@ fn boards() -> [Board; 4] {
 const JOB: &str = r#"{job=~"$job"}"#;
 const CONTROLLER: &str = r#"{job=~"$job", controller=~"$controller"}"#;
 const CLUSTER: &str = r#"{job=~"$job", cluster=~"$cluster"}"#;
-const BOTH: &str = r#"{job=~"$job", cluster=~"$cluster", controller=~"$controller"}"#;
 
 fn job() -> Variable {
     Variable { name: "job", label: "Job", series: "leasehold_shards_unowned", is_one: false }

@@ -2,8 +2,7 @@
 
 use super::Kind::{Lines, Stack};
 use super::{
-    BOTH, Board, CLUSTER, CONTROLLER, Variable, first, job, max, panel, quantile, rate, row, sum,
-    table,
+    Board, CLUSTER, CONTROLLER, Variable, first, job, max, panel, quantile, rate, row, sum, table,
 };
 
 pub(super) fn cluster() -> Board {
@@ -139,8 +138,7 @@ pub(super) fn controller() -> Board {
     let time = |part| quantile(part, "", "controller_runtime_reconcile_time_seconds", CONTROLLER);
     let total = |series: &str| format!("sum(rate({series}{CONTROLLER}[$__rate_interval]))");
     let all = |series: &str| format!("sum({series}{CONTROLLER})");
-    let everywhere = BOTH.replace("cluster=~\"$cluster\", ", "");
-    let latency = quantile("0.99", "cluster", "leasehold_cluster_reconcile_seconds", &everywhere);
+    let latency = quantile("0.99", "cluster", "leasehold_cluster_reconcile_seconds", CONTROLLER);
     Board {
         uid: "leasehold-controller",
         title: "Leasehold controller",
@@ -251,7 +249,7 @@ pub(super) fn controller() -> Board {
                     table(
                         ("Most keys that wait", "short"),
                         "Ready keys of this controller, by cluster.",
-                        first(&sum("cluster", "leasehold_cluster_queue_depth", &everywhere)),
+                        first(&sum("cluster", "leasehold_cluster_queue_depth", CONTROLLER)),
                     ),
                     table(
                         ("Slowest reconciles, p99", "s"),

@@ -193,6 +193,8 @@ async fn deleting_the_tunnel_makes_another_host() {
         .await;
     let second = world.served().await.status.unwrap();
     assert_ne!(second.host_id, first.status.unwrap().host_id);
+    // What the first left behind for a moment is not taken for an object of others.
+    assert!(!reasons(&world.env, NAMESPACE).await.contains(&"NameTaken".to_owned()));
     assert_eq!(world.hosts(), [second.host_id.unwrap().parse::<u64>().unwrap()]);
 }
 
