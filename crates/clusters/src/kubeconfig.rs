@@ -106,7 +106,7 @@ impl Origin {
         (prefix::cluster_name(self.prefix.as_ref(), context), origin.into())
     }
 
-    fn down_as_a_whole(&self, error: Unusable) -> Draft {
+    pub(crate) fn down_as_a_whole(&self, error: Unusable) -> Draft {
         let (name, origin) = self.nameless();
         Draft { name, origin, access: Err(Arc::new(error)), references: Vec::new() }
     }

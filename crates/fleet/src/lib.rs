@@ -1,6 +1,10 @@
-//! The whole fleet as the home cluster tells it, for `leasehold status`. Reads, never writes.
+//! The whole fleet as the home cluster tells it, for `leasehold status`; what is wrong with it; and the way to its
+//! replicas, with what they say of their queues. Reads, never writes.
 
+mod events;
+mod health;
 mod replica;
+mod top;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,7 +23,10 @@ use sharding::read::Unreadable;
 use sharding::record::{Kind, MapRecord, MemberRecord, Object};
 use sharding::world::World;
 
+pub use events::{FleetEvent, events};
+pub use health::Problem;
 pub use replica::{AskError, Way, get};
+pub use top::{ClusterLoad, ControllerLoad, Key, Top};
 
 /// Everything `leasehold status` shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -100,6 +107,8 @@ pub struct FleetMember {
     pub drain: bool,
     /// How its Lease stands.
     pub lease: LeaseStanding,
+    /// For how many seconds it holds after a renewal.
+    pub lease_seconds: u32,
     /// When it last renewed its Lease, by its own wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewed: Option<Timestamp>,
@@ -311,6 +320,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
             state: member.spec.state,
             drain: member.spec.drain || policies.cordon(&member.spec),
             lease: standing(&id, lease),
+            lease_seconds: lease.and_then(duration).unwrap_or_default(),
             renewed: lease.and_then(|l| Some(l.spec.as_ref()?.renew_time.as_ref()?.0)),
             coordinator: coordinator.as_ref() == Some(&id),
             capacity: member.spec.capacity,
@@ -380,6 +390,11 @@ fn standing(member: &MemberId, lease: Option<&Lease>) -> LeaseStanding {
     }
 }
 
+/// The duration of a Lease, in seconds.
+fn duration(lease: &Lease) -> Option<u32> {
+    lease.spec.as_ref()?.lease_duration_seconds?.try_into().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
@@ -425,6 +440,7 @@ mod tests {
             state: MemberState::Active,
             drain: false,
             lease,
+            lease_seconds: 10,
             renewed: None,
             coordinator: false,
             capacity: 1,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clusters::{
     Claim, ClusterProvider, Clusters, Directory, HomeSeries, InCluster, KubeconfigFile, Marker,
-    Probing, Registry, Secrets, Terms, Trust, Unusable, budgeted, fleet_id,
+    Plugins, Probing, Registry, Secrets, Terms, Trust, Unusable, budgeted, fleet_id,
 };
 use engine::{
     DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, Role, SingleSpec, Source,
@@ -213,19 +213,21 @@ async fn home(
 ) -> Result<Client, Error> {
     let series = HomeSeries::register(metrics);
     let series = series.map_err(|source| Error::Metrics("the home cluster's client", source))?;
-    let (client, clock) = (home_client(config, Arc::clone(clock)), Arc::clone(clock));
+    let plugins = config.clusters.credential_plugins.clone();
+    let (client, clock) = (home_client(config, plugins, Arc::clone(clock)), Arc::clone(clock));
     let making = liveness.handle().spawn(async move { Ok(series.measure(client.await?, clock)) });
     let made = making.await.map_err(|_| Error::Ended("the creation of the home client"))?;
     made.map_err(|source| Error::Home { source })
 }
 
-/// A client for the home cluster, whose connections run on the runtime that polls this.
+/// A client for the home cluster, whose connections run on the runtime that polls this. Its kubeconfig may run
+/// these programs.
 pub(crate) fn home_client(
     config: &Config,
+    plugins: Plugins,
     clock: Arc<dyn Clock>,
 ) -> impl Future<Output = Result<Client, Arc<Unusable>>> + Send + use<> {
     let home = config.home.clone();
-    let plugins = config.clusters.credential_plugins.clone();
     async move {
         match home {
             Home::InCluster => clusters::client_in_cluster(clock).await,
@@ -261,6 +263,22 @@ fn providers(config: &Config, home: &Client) -> Vec<Box<dyn ClusterProvider>> {
         budgeted(secrets.terms(terms).provider(), budget)
     });
     in_cluster.chain(files).chain(folders).chain(secrets).collect()
+}
+
+/// The clusters of a configuration, for whoever only looks: without marks and metrics.
+///
+/// # Errors
+/// Of the metrics library, which gets a registry of its own here.
+#[cfg(feature = "cli")]
+pub(crate) fn registry(
+    config: &Config,
+    home: &Client,
+    stop: &CancellationToken,
+) -> Result<Clusters, prometheus::Error> {
+    let labels = Arc::new(ClusterLabels::new(config.cluster_labels));
+    let metrics = (&prometheus::Registry::new(), labels);
+    let clock = Arc::new(clock::SystemClock);
+    Registry::spawn(providers(config, home), Probing::On, None, stop.clone(), metrics, clock)
 }
 
 /// What the clusters are marked with; nothing if there is nothing to do in them, or nobody wants it.

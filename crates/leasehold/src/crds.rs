@@ -25,3 +25,8 @@ pub fn workload_crds() -> Vec<CustomResourceDefinition> {
 pub fn workload_crds() -> Vec<CustomResourceDefinition> {
     Vec::new()
 }
+
+/// The rights that replicas need in their namespace of the home cluster.
+pub fn home_rights() -> Vec<k8s_openapi::api::rbac::v1::PolicyRule> {
+    sharding::rights()
+}

@@ -26,7 +26,10 @@ pub(crate) async fn guard(config: &Config, clock: &Arc<dyn Clock>) -> Result<Opt
     };
     let client = match authorization {
         Authorization::Nobody => return Ok(None),
-        Authorization::Home => home_client(config, Arc::clone(clock)).await,
+        Authorization::Home => {
+            let plugins = config.clusters.credential_plugins.clone();
+            home_client(config, plugins, Arc::clone(clock)).await
+        }
         Authorization::InCluster => clusters::client_in_cluster(Arc::clone(clock)).await,
     };
     let client = client.map_err(|source| Error::Reviewer { source })?;

@@ -96,7 +96,9 @@ impl Fleet {
 
     async fn json(&self, args: &[&str]) -> Value {
         let output = self.leasehold(args).await;
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // The clusters of these fleets are down, which `status` says by its exit code.
+        let known = matches!(output.status.code(), Some(0 | 3));
+        assert!(known, "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 }
@@ -467,7 +469,7 @@ async fn secrets_of_the_inputs_are_shown_nowhere() {
     {
         shown += &get(path).await;
     }
-    shown += &stdout(&fleet.leasehold(&["status", "--kubeconfig"]).await);
+    shown += &String::from_utf8_lossy(&fleet.leasehold(&["status", "--kubeconfig"]).await.stdout);
     let pid =
         child.id().and_then(|id| rustix::process::Pid::from_raw(id as i32)).expect("a process");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");

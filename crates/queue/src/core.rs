@@ -45,11 +45,11 @@ use slab::Slab;
 use tracing::Span;
 
 use super::cluster_queue::ClusterQueue;
-use super::item::{Outcome, Popped, Reason, WakeUp};
+use super::item::{Outcome, Popped, Reason, Running, WakeUp};
 use super::priority::Priority;
 use super::rate_limiter::RateLimiter;
 use super::shard_queue::ShardQueue;
-use super::status::KeyStatus;
+use super::status::{KeyStatus, RunningKey};
 
 /// How long a key waits after the fence refused it. By then the shard is lost, or ours again.
 const REFUSED_DELAY: Duration = Duration::from_secs(1);
@@ -309,6 +309,19 @@ impl<T: Clone> Queue<T> {
     pub fn running_since(&self) -> impl Iterator<Item = Moment> {
         let all = self.clusters.iter().flat_map(|(_, cluster)| cluster.running());
         all.map(|running| running.since)
+    }
+
+    /// The keys that have run longest; at most so many.
+    pub fn longest(&self, count: usize, now: Moment) -> Vec<RunningKey> {
+        let mut all: Vec<_> =
+            self.clusters.iter().flat_map(|(_, cluster)| cluster.running()).collect();
+        all.sort_by_key(|running| running.since);
+        all.truncate(count);
+        let shown = |running: &Running| RunningKey {
+            key: running.key.to_string(),
+            seconds: now.since(running.since).as_secs_f64(),
+        };
+        all.into_iter().map(shown).collect()
     }
 
     /// Since when the oldest ready key is ready.

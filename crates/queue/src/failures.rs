@@ -5,11 +5,14 @@
 //! - At most [`MAX_FAILING`] keys of a cluster are kept, each with at most [`MAX_ERROR_BYTES`] of text; the one that
 //!   failed longest ago makes room.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{ClusterName, Moment, ObjectKey};
 use serde::{Deserialize, Serialize};
+
+use super::status::FailingKey;
 
 /// The most failing keys of one cluster that are kept.
 const MAX_FAILING: usize = 256;
@@ -90,15 +93,39 @@ impl Failures {
 
     /// How a key failed last, if it fails.
     pub(super) fn of(&self, key: &ObjectKey, now: Moment) -> Option<FailureStatus> {
-        let Failure { first, last, times, result, error } =
-            self.0.get(&key.cluster)?.get(&local(key))?;
-        Some(FailureStatus {
-            result: (*result).to_owned(),
-            error: error.clone(),
-            times: *times,
-            last_seconds: now.since(*last).as_secs_f64(),
-            first_seconds: now.since(*first).as_secs_f64(),
-        })
+        Some(self.0.get(&key.cluster)?.get(&local(key))?.status(now))
+    }
+
+    /// The keys that failed most often; at most so many.
+    pub(super) fn worst(&self, count: usize, now: Moment) -> Vec<FailingKey> {
+        let of = |(cluster, keys): (_, _)| {
+            let keys: &BTreeMap<Local, Failure> = keys;
+            keys.iter().map(move |(local, failure)| (cluster, local, failure))
+        };
+        let mut all: Vec<(&ClusterName, &Local, &Failure)> = self.0.iter().flat_map(of).collect();
+        all.sort_by_key(|(.., failure)| Reverse(failure.times));
+        all.truncate(count);
+        let shown = |(cluster, (namespace, name), failure): (&ClusterName, &Local, &Failure)| {
+            let key = ObjectKey {
+                cluster: cluster.clone(),
+                namespace: namespace.clone(),
+                name: Arc::clone(name),
+            };
+            FailingKey { key: key.to_string(), failure: failure.status(now) }
+        };
+        all.into_iter().map(shown).collect()
+    }
+}
+
+impl Failure {
+    fn status(&self, now: Moment) -> FailureStatus {
+        FailureStatus {
+            result: self.result.to_owned(),
+            error: self.error.clone(),
+            times: self.times,
+            last_seconds: now.since(self.last).as_secs_f64(),
+            first_seconds: now.since(self.first).as_secs_f64(),
+        }
     }
 }
 
@@ -137,6 +164,20 @@ mod tests {
         failures.succeeded(&key);
         assert_eq!(failures.of(&key, at(36)), None);
         assert!(failures.0.is_empty(), "nothing is kept of a cluster without failing keys");
+    }
+
+    #[test]
+    fn the_worst_are_those_that_failed_most_often() {
+        let mut failures = Failures::default();
+        for (cluster, name, times) in [("east", "a", 1), ("east", "b", 3), ("west", "c", 2)] {
+            for _ in 0..times {
+                failures.failed(&key(cluster, name), "failed", "x", at(1));
+            }
+        }
+        let worst = failures.worst(2, at(2));
+        let keys: Vec<_> = worst.iter().map(|failing| failing.key.as_str()).collect();
+        assert_eq!(keys, ["east/ns/b", "west/ns/c"]);
+        assert_eq!(worst[0].failure.times, 3);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::core::{Added, Limits, Queue};
 use super::item::{Outcome, Popped};
 use super::priority::Priority;
 use super::rate_limiter::RateLimiter;
-use super::status::{HeldShard, KeyStatus};
+use super::status::{HeldShard, KeyStatus, RunningKey};
 
 const LIMITS: Limits = Limits { per_cluster: 2, total: 3, keys: 100 };
 
@@ -548,6 +548,9 @@ fn a_key_is_looked_up_in_each_of_its_states() {
     let found = queue.look(&a, at(4000));
     assert_eq!((found.running_seconds, found.runs_again), (Some(1.0), true));
     assert_eq!((found.ready_seconds, found.delayed_seconds), (None, None));
+    let longest = queue.longest(9, at(4000));
+    assert_eq!(longest, [RunningKey { key: "east/ns/a".to_owned(), seconds: 1.0 }]);
+    assert_eq!(queue.longest(0, at(4000)), []);
     queue.finish(&a, Outcome::RetryAfter(Duration::from_secs(20)), at(4000));
     let found = queue.look(&a, at(5000));
     assert_eq!((found.ready_seconds, found.delayed_seconds), (Some(1.0), Some(19.0)));

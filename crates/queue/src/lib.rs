@@ -29,7 +29,9 @@ pub use self::item::{Outcome, Popped};
 pub use self::metrics::QueueMetrics;
 pub use self::priority::Priority;
 pub use self::rate_limiter::RateLimiter;
-pub use self::status::{HeldShard, KeyStatus, QueueGauges, QueueStatus};
+pub use self::status::{
+    FailingKey, HeldShard, KeyStatus, MAX_SHOWN_KEYS, QueueGauges, QueueStatus, RunningKey,
+};
 
 /// The longest that the runner sleeps. Timers stand still while the machine is suspended; the clock,
 /// which decides what is due, does not.
@@ -229,6 +231,7 @@ impl<T: Clone> WorkQueue<T> {
 
     /// Its status.
     pub fn status(&self) -> QueueStatus {
+        let failing = self.failures().worst(MAX_SHOWN_KEYS, self.clock.now());
         self.with(|queue, now| QueueStatus {
             controller: self.name.clone(),
             depth: queue.depth().iter().sum(),
@@ -236,6 +239,8 @@ impl<T: Clone> WorkQueue<T> {
             running: queue.running(),
             oldest_seconds: queue.oldest().map_or(0.0, |since| now.since(since).as_secs_f64()),
             clusters: queue.depth_by_cluster().map(|(c, depth)| (c.clone(), depth)).collect(),
+            longest: queue.longest(MAX_SHOWN_KEYS, now),
+            failing,
         })
     }
 

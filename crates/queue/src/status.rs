@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::failures::FailureStatus;
 
 /// A queue at one moment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueStatus {
     /// The controller.
@@ -24,6 +24,36 @@ pub struct QueueStatus {
     pub oldest_seconds: f64,
     /// Ready keys of each cluster.
     pub clusters: BTreeMap<ClusterName, usize>,
+    /// The keys that have run longest, of those that run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub longest: Vec<RunningKey>,
+    /// The keys that failed most often since they succeeded, of those that are kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failing: Vec<FailingKey>,
+}
+
+/// The most keys of each list in a [`QueueStatus`].
+pub const MAX_SHOWN_KEYS: usize = 20;
+
+/// A key that is being reconciled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunningKey {
+    /// The object, as `cluster/namespace/name`.
+    pub key: String,
+    /// For how long.
+    pub seconds: f64,
+}
+
+/// A key that fails.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailingKey {
+    /// The object, as `cluster/namespace/name`.
+    pub key: String,
+    /// How it failed last.
+    #[serde(flatten)]
+    pub failure: FailureStatus,
 }
 
 /// Where one key stands in a queue.

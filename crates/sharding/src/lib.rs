@@ -205,6 +205,7 @@ pub mod ranges;
 mod reach;
 pub mod read;
 pub mod record;
+mod rights;
 mod shell;
 mod status;
 mod tally;
@@ -217,6 +218,7 @@ pub use config::{Config, ConfigError, DEFAULT_INSTALLATION, LeaseTimings, MAX_LE
 pub use handle::{Error, Sharding};
 pub use member::{Departure, Standing};
 pub use pulse::Stalled;
+pub use rights::rights;
 pub use shell::container::own_container;
 pub use status::{HeldShard, Status};
 pub use versions::ProtocolVersions;

@@ -124,6 +124,7 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
         let name = format!("{}.yaml", crd.spec.names.plural);
         files.insert(Path::new(HOME_CRDS).join(name), yaml(&crd)?);
     }
+    files.insert(Path::new(RBAC).join("home.yaml"), yaml(&leasehold::crds::home_rights())?);
     for builtin in leasehold::controllers::BUILTINS {
         let name = format!("{}.yaml", builtin.name);
         files.insert(Path::new(RBAC).join(&name), yaml(&(builtin.rbac)())?);
@@ -191,7 +192,7 @@ mod tests {
         fs::remove_file(root.path().join(&missing)).unwrap();
         fs::write(root.path().join(&changed), "edited").unwrap();
         fs::write(root.path().join(&leftover), format!("{HEADER}old")).unwrap();
-        fs::write(root.path().join(RBAC).join("home.yaml"), "written by hand").unwrap();
+        fs::write(root.path().join(RBAC).join("other.yaml"), "written by hand").unwrap();
         assert_eq!(
             drift(root.path()).unwrap(),
             [Drift::Missing(missing), Drift::Changed(changed), Drift::Leftover(leftover)]

@@ -54,6 +54,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("extent", &["cache", "listwatch", "model"]),
     ("metrics", &["model", "queue"]),
     ("explain", &["model", "queue"]),
+    ("doctor", &["model"]),
     ("writes", &["cache", "listwatch", "model"]),
     (
         "engine",
@@ -79,7 +80,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("etcd", &["fuzz", "operands", "sdk"]),
     ("mysql", &["fuzz", "operands", "sdk"]),
     ("controllers", &["etcd", "fuzz", "mysql", "sdk", "sqs", "tunnel"]),
-    ("fleet", &["model", "portforward", "sharding"]),
+    ("fleet", &["model", "portforward", "queue", "sharding"]),
     ("demo", &["apiserver", "clusters", "controllers", "fleet", "model", "sharding"]),
     (
         "leasehold",
@@ -90,6 +91,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "clusters",
             "controllers",
             "demo",
+            "doctor",
             "engine",
             "explain",
             "fleet",
@@ -97,6 +99,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "model",
             "operands",
             "portforward",
+            "queue",
             "sdk",
             "sharding",
             "telemetry",

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use model::ClusterName;
 
 use super::home::HomeArgs;
 use super::output::Output;
@@ -25,8 +26,15 @@ pub(super) enum Command {
     Demo(demo::Args),
     /// Run one replica of the manager.
     Run(RunArgs),
-    /// Show members and shards, read from the home cluster.
+    /// Show members and shards, read from the home cluster. Unless it waits, the exit code is 3 if something is
+    /// wrong.
     Status(StatusArgs),
+    /// Look for what is wrong, in the fleet and in each cluster, and say what to do.
+    Doctor(super::doctor::DoctorArgs),
+    /// Show where the work is: controllers, clusters, and the objects that run longest or fail most.
+    Top(super::top::TopArgs),
+    /// Show what the fleet has told of itself: moves of shards, fences, clusters that went down.
+    Events(super::events::EventsArgs),
     /// Say where one object stands: its shard, its owner, its queue, its last failure.
     Explain(super::explain::ExplainArgs),
     /// Say what would move if members left or joined, in an invented fleet or a live one.
@@ -60,8 +68,30 @@ pub(super) enum Command {
     Apiserver(ApiserverArgs),
     /// Print the CustomResourceDefinitions as YAML: `leasehold crds | kubectl apply -f -`.
     Crds(CrdsArgs),
+    /// Print the rights that somebody needs to watch a fleet or to run one: `| kubectl apply -f -`.
+    Rbac(super::rbac::RbacArgs),
+    /// Write what those need who help: the fleet, its replicas' views, metrics and logs, without secrets.
+    SupportBundle(super::bundle::BundleArgs),
+    /// Print a script for a shell that completes this command's arguments.
+    Completion(CompletionArgs),
     /// Print the version.
-    Version,
+    Version(VersionArgs),
+}
+
+/// Arguments of `leasehold completion`.
+#[derive(Debug, clap::Args)]
+pub(super) struct CompletionArgs {
+    /// The shell: `source <(leasehold completion bash)`.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `leasehold version`.
+#[derive(Debug, clap::Args)]
+pub(super) struct VersionArgs {
+    /// The form of the answer.
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
 }
 
 /// Arguments of `leasehold run`.
@@ -87,10 +117,19 @@ pub(super) struct StatusArgs {
     /// The form of the answer.
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
     pub output: Output,
+    /// Only the shards of this cluster.
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Vec<ClusterName>,
+    /// Only this member and its shards: its id, or its identity (the pod's name).
+    #[arg(long, value_name = "NAME")]
+    pub member: Vec<String>,
     /// Wait until the fleet has settled: a member is alive, each shard is owned by such a one, and nobody is
     /// refused. After this long (40s, 2m), show what there is and exit with 1.
     #[arg(long, value_name = "DURATION", value_parser = crate::local::duration)]
     pub wait: Option<Duration>,
+    /// Show it again at each change, until interrupted.
+    #[arg(long, short = 'w', conflicts_with = "wait")]
+    pub watch: bool,
 }
 
 /// Arguments of `leasehold drain`.

@@ -157,6 +157,7 @@ mod tests {
             state: MemberState::Active,
             drain: false,
             lease,
+            lease_seconds: 10,
             renewed: None,
             coordinator: false,
             capacity: 100,

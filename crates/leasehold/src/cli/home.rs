@@ -1,22 +1,23 @@
 //! The home cluster, for the commands that read a fleet or change something in it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clusters::{Plugins, Risk, Trust};
+use clusters::{OwnKubeconfig, Plugins};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 
+use crate::assemble::home_client;
 use crate::builtin;
 use crate::clock::SystemClock;
-use crate::config::{Config, Home};
-use fleet::{self, Fleet, Objects, assemble};
+use crate::config::Config;
+use fleet::{self, Fleet, FleetEvent, Objects, ReadError, assemble};
 
 /// How long the home cluster may take to answer.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
-const DEFAULT_NAMESPACE: &str = "leasehold-system";
+pub(super) const DEFAULT_NAMESPACE: &str = "leasehold-system";
 const INSTALL: &str =
     "are the definitions installed? `leasehold crds --for home | kubectl apply -f -`";
 
@@ -26,7 +27,7 @@ pub(super) struct HomeArgs {
     /// Take home cluster and namespace from a manager's configuration file.
     #[arg(long, short, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     pub config: Option<PathBuf>,
-    /// The home cluster's kubeconfig. Default: $KUBECONFIG, else ~/.kube/config.
+    /// The home cluster's kubeconfig. Default: the files of $KUBECONFIG, merged, else ~/.kube/config.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// The home cluster's context. Default: the kubeconfig's current one.
@@ -56,9 +57,19 @@ impl HomeCluster {
 
     /// Makes a client for the home cluster that the arguments name.
     pub(super) async fn named_by(args: &HomeArgs) -> anyhow::Result<Self> {
-        let (home, namespace) = target(args)?;
-        let client = connect(&home).await?;
-        let namespace = args.namespace.clone().or(namespace);
+        let (client, named) = match &args.config {
+            Some(path) => {
+                let config = Config::load(path, &builtin::names())?;
+                let client = home_client(&config, Plugins::Any, Arc::new(SystemClock)).await;
+                (client, Some(config.namespace))
+            }
+            None => {
+                let own = own_kubeconfig(args.kubeconfig.as_deref())?;
+                (own.client(args.context.as_deref(), Arc::new(SystemClock)).await, None)
+            }
+        };
+        let client = client.map_err(|unusable| anyhow::anyhow!("{}", unusable.reason()))?;
+        let namespace = args.namespace.clone().or(named);
         Ok(Self { client, namespace: namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()) })
     }
 
@@ -67,18 +78,27 @@ impl HomeCluster {
         Ok(assemble(&self.objects().await?))
     }
 
+    /// Reads what the fleet has told.
+    pub(super) async fn events(&self) -> anyhow::Result<Vec<FleetEvent>> {
+        in_time(fleet::events(self.client.clone(), &self.namespace)).await
+    }
+
     /// Reads the objects of the fleet.
     pub(super) async fn objects(&self) -> anyhow::Result<Objects> {
-        let listed = fleet::list(self.client.clone(), &self.namespace);
-        match tokio::time::timeout(TIMEOUT, listed).await {
-            Ok(Ok(objects)) => Ok(objects),
-            Ok(Err(error)) => {
-                let missing = model::error::chain(&error).contains("404");
-                let context = if missing { INSTALL } else { "read the fleet" };
-                Err(anyhow::Error::new(error).context(context))
-            }
-            Err(_) => anyhow::bail!(silent()),
+        in_time(fleet::list(self.client.clone(), &self.namespace)).await
+    }
+}
+
+/// What was read, if home answers in time.
+async fn in_time<T>(reading: impl Future<Output = Result<T, ReadError>>) -> anyhow::Result<T> {
+    match tokio::time::timeout(TIMEOUT, reading).await {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(error)) => {
+            let missing = model::error::chain(&error).contains("404");
+            let context = if missing { INSTALL } else { "read the fleet" };
+            Err(anyhow::Error::new(error).context(context))
         }
+        Err(_) => anyhow::bail!(silent()),
     }
 }
 
@@ -87,37 +107,12 @@ pub(super) fn silent() -> String {
     format!("the home cluster did not answer within {}s", TIMEOUT.as_secs())
 }
 
-/// The home cluster to reach, and the namespace if a configuration file names it.
-fn target(args: &HomeArgs) -> anyhow::Result<(Home, Option<String>)> {
-    if let Some(path) = &args.config {
-        let config = Config::load(path, &builtin::names())?;
-        return Ok((config.home, Some(config.namespace)));
+/// The kubeconfig of whoever runs the command: that of `--kubeconfig`, of `$KUBECONFIG`, or of the home folder.
+pub(super) fn own_kubeconfig(given: Option<&Path>) -> anyhow::Result<OwnKubeconfig> {
+    if let Some(path) = given {
+        return Ok(OwnKubeconfig::file(path));
     }
-    let path = match &args.kubeconfig {
-        Some(path) => path.clone(),
-        None => default_kubeconfig().context("no kubeconfig: give --config or --kubeconfig")?,
-    };
-    let allow = Risk::ALL.into();
-    Ok((Home::Kubeconfig { path, context: args.context.clone(), allow }, None))
-}
-
-pub(super) fn default_kubeconfig() -> Option<PathBuf> {
-    let named = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
-    match named {
-        Some(value) => std::env::split_paths(&value).next(),
-        None => Some(std::env::home_dir()?.join(".kube/config")),
-    }
-}
-
-async fn connect(home: &Home) -> anyhow::Result<Client> {
-    let clock = Arc::new(SystemClock);
-    let client = match home {
-        Home::InCluster => clusters::client_in_cluster(clock).await,
-        Home::Kubeconfig { path, context, allow } => {
-            let (plugins, allowed) = (Plugins::Any, allow.clone());
-            let trust = Trust { plugins, allowed, contained: false };
-            clusters::client_from_kubeconfig(path, context.as_deref(), trust, clock).await
-        }
-    };
-    client.map_err(|unusable| anyhow::anyhow!("{}", unusable.reason()))
+    let (variable, folder) = (std::env::var_os("KUBECONFIG"), std::env::home_dir());
+    OwnKubeconfig::named(variable.as_deref(), folder.as_deref())
+        .context("no kubeconfig: give --kubeconfig, or set KUBECONFIG")
 }

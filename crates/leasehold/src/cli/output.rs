@@ -1,15 +1,47 @@
 //! The forms of answers, and of times in them.
 
+use std::io::Write;
+
 use clap::ValueEnum;
 use jiff::Timestamp;
+use serde::Serialize;
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
     /// For people.
     Table,
+    /// For people, with more columns where there are more.
+    Wide,
     /// For programs.
     Json,
+    /// For programs and people.
+    Yaml,
+}
+
+impl Output {
+    /// Prints `value` in this form; `table` makes the text for people.
+    pub(super) fn print(
+        self,
+        value: &impl Serialize,
+        table: impl FnOnce() -> String,
+    ) -> anyhow::Result<()> {
+        let text = match self {
+            Self::Table | Self::Wide => table(),
+            Self::Json => serde_json::to_string_pretty(value)? + "\n",
+            Self::Yaml => serde_saphyr::to_string(&serde_json::to_value(value)?)?,
+        };
+        print(&text)
+    }
+}
+
+/// Prints text. That a reader has seen enough, as `head` has, is no error.
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
 }
 
 /// How long ago, as far as two machines' clocks agree.

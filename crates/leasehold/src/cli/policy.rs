@@ -294,13 +294,8 @@ pub(super) async fn lift(args: &LiftArgs) -> anyhow::Result<()> {
 pub(super) async fn policies(args: &PoliciesArgs) -> anyhow::Result<()> {
     let home = HomeCluster::named_by(&args.home).await?;
     let policies = list(&home).await?;
-    if args.output == Output::Json {
-        println!("{}", serde_json::to_string_pretty(&policies)?);
-        return Ok(());
-    }
-    let fleet = home.fleet().await?;
-    print!("{}", table(&policies, &fleet)?);
-    Ok(())
+    let table = table(&policies, &home.fleet().await?)?;
+    args.output.print(&policies, || table)
 }
 
 fn table(policies: &[FleetPolicy], fleet: &Fleet) -> anyhow::Result<String> {

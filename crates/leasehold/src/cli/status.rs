@@ -1,42 +1,112 @@
 //! `leasehold status`: members and shards of the fleet, read from the home cluster.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::Clock;
+use model::{Clock, ClusterName};
+use serde::Serialize;
 use sharding::api::{MemberState, Moved, Phase};
 
 use super::args::StatusArgs;
 use super::columns::columns;
 use super::home::HomeCluster;
-use super::output::{Output, ago};
+use super::output::{Output, ago, print};
 use crate::clock::SystemClock;
-use fleet::{Fleet, FleetMember, FleetShard, Refused};
+use fleet::{Fleet, FleetMember, FleetShard, Problem, Refused};
 
-/// How often a fleet is read that has not settled yet.
+/// How often a fleet is read that has not settled yet, or is watched.
 const POLL: Duration = Duration::from_millis(500);
+/// The exit code when something is wrong with the fleet.
+const UNHEALTHY: u8 = 3;
+/// Clears a terminal.
+const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Prints the fleet; after a wait in vain, with exit code 1.
+/// Prints the fleet; after a wait in vain, with exit code 1. Without a wait, it is 3 if something is wrong.
 ///
 /// # Errors
 /// When the home cluster cannot be named, reached or read.
 pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let fleet = runtime.block_on(async {
+    runtime.block_on(async {
         let home = HomeCluster::named_by(&args.home).await?;
-        match args.wait {
+        if args.watch {
+            return watch(&home, args).await;
+        }
+        let fleet = match args.wait {
             Some(wait) => settled(&home, wait).await,
             None => home.fleet().await,
+        }?;
+        let in_vain = args.wait.is_some() && !fleet.is_settled();
+        let fleet = chosen(fleet, args);
+        let now = SystemClock.wall();
+        let problems = fleet.problems(now);
+        args.output.print(&Shown { fleet: &fleet, problems: &problems }, || {
+            table(&fleet, args, &problems, now)
+        })?;
+        // Whoever waits asks for one thing only.
+        Ok(match (args.wait, in_vain, problems.is_empty()) {
+            (Some(_), true, _) => ExitCode::FAILURE,
+            (Some(_), false, _) | (None, _, true) => ExitCode::SUCCESS,
+            (None, _, false) => ExitCode::from(UNHEALTHY),
+        })
+    })
+}
+
+/// The fleet and what is wrong with it.
+#[derive(Serialize)]
+struct Shown<'f> {
+    #[serde(flatten)]
+    fleet: &'f Fleet,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    problems: &'f [Problem],
+}
+
+/// Prints the fleet at each change.
+async fn watch(home: &HomeCluster, args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let clears = std::io::stdout().is_terminal();
+    let mut last = None;
+    loop {
+        let fleet = chosen(home.fleet().await?, args);
+        // Renewals alone are no change.
+        let mut same = fleet.clone();
+        same.members.iter_mut().for_each(|member| member.renewed = None);
+        if last.replace(same.clone()).is_none_or(|last| last != same) {
+            if clears {
+                print(CLEAR)?;
+            }
+            let now = SystemClock.wall();
+            let problems = fleet.problems(now);
+            args.output.print(&Shown { fleet: &fleet, problems: &problems }, || {
+                table(&fleet, args, &problems, now) + "\n"
+            })?;
         }
-    })?;
-    let in_vain = args.wait.is_some() && !fleet.is_settled();
-    match args.output {
-        Output::Table => print!("{}", table(&fleet, SystemClock.wall())),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&fleet)?),
+        tokio::time::sleep(POLL).await;
     }
-    Ok(if in_vain { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The part of the fleet that was asked for. Its members stay, because its health depends on them.
+fn chosen(mut fleet: Fleet, args: &StatusArgs) -> Fleet {
+    let of_cluster =
+        |cluster: &ClusterName| args.cluster.is_empty() || args.cluster.contains(cluster);
+    let wanted: Vec<_> =
+        fleet.members.iter().filter(|m| asked(m, args)).map(|m| m.member.clone()).collect();
+    let of_member = |shard: &FleetShard| {
+        let mut holders = shard.owner.iter().chain(&shard.target);
+        args.member.is_empty() || holders.any(|holder| wanted.contains(holder))
+    };
+    fleet.shards.retain(|shard| of_cluster(&shard.shard.cluster) && of_member(shard));
+    for member in &mut fleet.members {
+        member.down_clusters.retain(|down| of_cluster(&down.cluster));
+    }
+    fleet
+}
+
+fn asked(member: &FleetMember, args: &StatusArgs) -> bool {
+    let is = |name: &String| *name == member.identity || *name == member.member.as_str();
+    args.member.is_empty() || args.member.iter().any(is)
 }
 
 /// Reads the fleet until it has settled, or for this long.
@@ -53,7 +123,40 @@ async fn settled(home: &HomeCluster, wait: Duration) -> anyhow::Result<Fleet> {
 }
 
 /// The fleet as text, as of `now` on the reader's clock.
-fn table(fleet: &Fleet, now: Timestamp) -> String {
+fn table(fleet: &Fleet, args: &StatusArgs, problems: &[Problem], now: Timestamp) -> String {
+    let mut text = members(fleet, args, now);
+    text.push('\n');
+    text += &shards(fleet, now);
+    let down = down_rows(fleet);
+    if !down.is_empty() {
+        text.push('\n');
+        text += &columns(["DOWN CLUSTER", "SEEN BY", "REASON"], down.into_iter());
+    }
+    if !fleet.refused.is_empty() {
+        let row = |refused: &Refused| [refused.member.to_string(), refused.reason.clone()];
+        text.push('\n');
+        text += &columns(["CANNOT TAKE PART", "REASON"], fleet.refused.iter().map(row));
+    }
+    let count = |phase| fleet.shards.iter().filter(|s| s.phase == phase).count();
+    let paused = fleet.shards.iter().filter(|shard| shard.paused_by.is_some()).count();
+    text += &format!(
+        "\n{} members, {} shards: {} owned, {} draining, {} unowned\n",
+        fleet.members.iter().filter(|member| asked(member, args)).count(),
+        fleet.shards.len(),
+        count(Phase::Owned),
+        count(Phase::Draining),
+        count(Phase::Unowned),
+    );
+    if paused > 0 {
+        text += &format!("{paused} shards are paused: see `leasehold policies`\n");
+    }
+    for problem in problems {
+        text += &format!("problem: {problem}\n");
+    }
+    text
+}
+
+fn members(fleet: &Fleet, args: &StatusArgs, now: Timestamp) -> String {
     let member_row = |m: &FleetMember| {
         let renewed = m.renewed.map_or_else(|| "never".to_owned(), |at| ago(at, now));
         let role = if m.coordinator { "coordinator" } else { "" };
@@ -68,6 +171,24 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
             role.to_owned(),
         ]
     };
+    let shown = || fleet.members.iter().filter(|member| asked(member, args));
+    if args.output == Output::Wide {
+        let wide = |m: &FleetMember| {
+            let [member, state, lease, renewed, shards, busy, protocol, role] = member_row(m);
+            let (identity, capacity) = (m.identity.clone(), m.capacity.to_string());
+            [member, identity, state, lease, renewed, shards, busy, capacity, protocol, role]
+        };
+        let heading = [
+            "MEMBER", "IDENTITY", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY", "CAPACITY",
+            "PROTOCOL", "ROLE",
+        ];
+        return columns(heading, shown().map(wide));
+    }
+    let heading = ["MEMBER", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY", "PROTOCOL", "ROLE"];
+    columns(heading, shown().map(member_row))
+}
+
+fn shards(fleet: &Fleet, now: Timestamp) -> String {
     let shard_row = |s: &FleetShard| {
         let owner = s.owner.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
         let target = s.target.as_ref().map(|t| format!("-> {t}")).unwrap_or_default();
@@ -84,46 +205,8 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
         let epoch = s.epoch.to_string();
         [s.shard.to_string(), phase, epoch, owner, target, moved.unwrap_or_default()]
     };
-    let mut text = columns(
-        ["MEMBER", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY", "PROTOCOL", "ROLE"],
-        fleet.members.iter().map(member_row),
-    );
-    text.push('\n');
-    text += &columns(
-        ["SHARD", "PHASE", "EPOCH", "OWNER", "TARGET", "MOVED"],
-        fleet.shards.iter().map(shard_row),
-    );
-    let down = down_rows(fleet);
-    if !down.is_empty() {
-        text.push('\n');
-        text += &columns(["DOWN CLUSTER", "SEEN BY", "REASON"], down.into_iter());
-    }
-    if !fleet.refused.is_empty() {
-        let row = |refused: &Refused| [refused.member.to_string(), refused.reason.clone()];
-        text.push('\n');
-        text += &columns(["CANNOT TAKE PART", "REASON"], fleet.refused.iter().map(row));
-    }
-    let count = |phase| fleet.shards.iter().filter(|s| s.phase == phase).count();
-    let paused = fleet.shards.iter().filter(|shard| shard.paused_by.is_some()).count();
-    text += &format!(
-        "\n{} members, {} shards: {} owned, {} draining, {} unowned\n",
-        fleet.members.len(),
-        fleet.shards.len(),
-        count(Phase::Owned),
-        count(Phase::Draining),
-        count(Phase::Unowned),
-    );
-    if paused > 0 {
-        text += &format!("{paused} shards are paused: see `leasehold policies`\n");
-    }
-    let unserved = fleet.shards.iter().filter(|shard| shard.unserved).count();
-    if unserved > 0 {
-        text += &format!(
-            "{unserved} shards are not served: their owners do not have the cluster configured or \
-             fail to reach it\n"
-        );
-    }
-    text
+    let heading = ["SHARD", "PHASE", "EPOCH", "OWNER", "TARGET", "MOVED"];
+    columns(heading, fleet.shards.iter().map(shard_row))
 }
 
 /// The clusters for which members have no client; members with the same reason share a row.
@@ -175,6 +258,9 @@ mod tests {
     use model::Epoch;
     use sharding::api::{DownCluster, MoveCause};
 
+    use clap::Parser;
+
+    use super::super::args::{Args, Command};
     use super::*;
     use fleet::LeaseStanding;
 
@@ -186,6 +272,7 @@ mod tests {
             state: MemberState::Active,
             drain: !coordinator,
             lease: LeaseStanding::Held,
+            lease_seconds: 10,
             renewed: Some(Timestamp::UNIX_EPOCH),
             coordinator,
             capacity: 100,
@@ -243,7 +330,31 @@ mod tests {
             }],
         };
         let now = Timestamp::from_millisecond(1500).unwrap();
-        insta::assert_snapshot!(table(&fleet, now), @r"
+        let args = |line: &[&str]| {
+            let line = ["leasehold", "status"].iter().chain(line);
+            match Args::parse_from(line).command {
+                Command::Status(args) => args,
+                _ => unreachable!(),
+            }
+        };
+        let problems = fleet.problems(now);
+        let one = args(&["--cluster", "west", "--member", "replica-0-abcde", "-o", "wide"]);
+        insta::assert_snapshot!(table(&chosen(fleet.clone(), &one), &one, &[], now), @r"
+        MEMBER           IDENTITY  STATE   LEASE  RENEWED   SHARDS  BUSY  CAPACITY  PROTOCOL  ROLE
+        replica-0-abcde  replica   active  held   1.5s ago  1       1.25  100       1         coordinator
+
+        SHARD           PHASE              EPOCH  OWNER            TARGET  MOVED
+        west/tdset/0/1  owned, not served  7      replica-0-abcde
+
+        DOWN CLUSTER  SEEN BY                           REASON
+        west          replica-0-abcde,replica-10-xyzzy  kubeconfig west has no contexts; fix: add a context
+
+        CANNOT TAKE PART  REASON
+        replica-10-xyzzy  the fleet uses protocol version 1; roll this replica back
+
+        1 members, 1 shards: 1 owned, 0 draining, 0 unowned
+        ");
+        insta::assert_snapshot!(table(&fleet, &args(&[]), &problems, now), @r"
         MEMBER            STATE     LEASE  RENEWED   SHARDS  BUSY  PROTOCOL  ROLE
         replica-0-abcde   active    held   1.5s ago  1       1.25  1         coordinator
         replica-10-xyzzy  draining  held   1.5s ago  1       1.25  1-2
@@ -260,7 +371,10 @@ mod tests {
         replica-10-xyzzy  the fleet uses protocol version 1; roll this replica back
 
         2 members, 3 shards: 1 owned, 1 draining, 1 unowned
-        1 shards are not served: their owners do not have the cluster configured or fail to reach it
+        problem: 1 shard (north/tdset/0/1) without an owner; fix: see DOWN CLUSTER in `leasehold status`; policies may rule all members out: `leasehold policies`
+        problem: 1 shard (west/tdset/0/1) not served: their owners do not have the cluster configured or fail to reach it; fix: `leasehold doctor` says why, cluster by cluster
+        problem: member replica-10-xyzzy cannot take part: the fleet uses protocol version 1; fix: roll this replica back
+        problem: cluster west is down for replica-0-abcde, replica-10-xyzzy: kubeconfig west has no contexts; fix: add a context
         ");
     }
 }

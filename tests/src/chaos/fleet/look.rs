@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use futures::future::join_all;
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::Fleet;
 use crate::chaos::agreement;
 use crate::chaos::replica::{self, Replica};
 use crate::harness::home::{self, Entry};
-use crate::harness::{kubectl, process};
+use crate::harness::kubectl;
 
 impl Fleet<'_> {
     /// The entries of the ShardMaps now.
@@ -66,7 +66,11 @@ impl Fleet<'_> {
         let mut command = Command::new(self.scene.tools().leasehold());
         command.args([Path::new("status"), Path::new("--output"), Path::new("json")]);
         command.arg("--kubeconfig").arg(&self.home.kubeconfig);
-        let status: Value = serde_json::from_str(&process::run(&mut command)?)?;
+        let output = command.output().context("run leasehold status")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        // 3 says that something is wrong with the fleet, which is what faults are for.
+        ensure!(matches!(output.status.code(), Some(0 | 3)), "leasehold status: {said}");
+        let status: Value = serde_json::from_slice(&output.stdout)?;
         Ok(agreement::untrue(&status, &before, &self.entries().await?))
     }
 }

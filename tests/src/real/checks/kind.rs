@@ -99,10 +99,10 @@ async fn add_clusters(kind: &Kind) -> Result<()> {
     let mut said = String::new();
     let outcome = wait::until(DEADLINE, "the added clusters to be served", async || {
         said = kind.shell("leasehold clusters list").await?;
-        // Name, server and shards, and no reason why it is down.
+        // Name, server, shards, who has them, and that they are served.
         let served = said.lines().filter(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
-            matches!(words[..], [name, _, shards] if shards != "0" && ADDED.iter().any(|c| c.0 == name))
+            matches!(words[..], [name, _, _, _, "served"] if ADDED.iter().any(|c| c.0 == name))
         });
         Ok((served.count() == ADDED.len()).then_some(()))
     });

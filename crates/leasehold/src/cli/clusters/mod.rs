@@ -12,18 +12,24 @@ mod entry;
 mod rights;
 mod target;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Subcommand;
-use model::ClusterName;
+use fleet::{Fleet, FleetShard};
+use model::{ClusterName, MemberId};
+use serde::Serialize;
+use sharding::api::Phase;
 
 use self::entry::Entries;
 use self::target::Target;
+pub(super) use self::target::builtin;
 use super::columns::columns;
 use super::home::{HomeArgs, HomeCluster};
+use super::output::Output;
 
 /// How often the fleet is read while a removed cluster is awaited.
 const POLL: Duration = Duration::from_millis(500);
@@ -36,7 +42,7 @@ pub(super) enum ClustersCommand {
     /// Give the fleet a cluster: a ServiceAccount with rights and a token there, and a Secret with its
     /// kubeconfig in the home cluster, which replicas with clusters.secrets in their configuration pick up.
     Add(AddArgs),
-    /// List the clusters that were added, with what the fleet says of them.
+    /// List the clusters of the fleet: who serves each, or why nobody does.
     List(ListArgs),
     /// Take a cluster away from the fleet; with --context, remove the fleet's user there too. Custom
     /// resources and their definitions stay.
@@ -112,6 +118,9 @@ struct TokenArgs {
 /// Arguments of `leasehold clusters list`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
+    /// The form of the answer.
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
     #[command(flatten)]
     fleet: FleetArgs,
 }
@@ -238,16 +247,81 @@ async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
 async fn list(args: &ListArgs) -> anyhow::Result<()> {
     let home = args.fleet.connect().await?;
     let (entries, fleet) = (Entries::of(&home).all().await?, home.fleet().await?);
-    let row = |(name, server): (String, String)| {
-        let shards = fleet.shards.iter().filter(|shard| shard.shard.cluster.as_str() == name);
-        let mut members = fleet.members.iter().flat_map(|member| &member.down_clusters);
-        let down = members.find(|down| down.cluster.as_str() == name);
-        let state = down.map_or_else(String::new, |down| down.reason.clone());
-        [name.clone(), server, shards.count().to_string(), state]
+    let rows = listed(entries.into_iter().collect(), &fleet);
+    args.output.print(&rows, || {
+        let row = |row: &Listed| {
+            let Listed { cluster, server, shards, members, state } = row.clone();
+            [cluster, server, shards.to_string(), members.join(","), state]
+        };
+        columns(["CLUSTER", "SERVER", "SHARDS", "MEMBERS", "STATE"], rows.iter().map(row))
+    })
+}
+
+/// A cluster of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed {
+    /// Its name.
+    cluster: String,
+    /// Its server, if it was added with this command.
+    server: String,
+    /// How many shards it has.
+    shards: usize,
+    /// Who owns them, by their identities.
+    members: Vec<String>,
+    /// Whether it is served, and if not, why.
+    state: String,
+}
+
+/// The clusters that were added, and those that the fleet knows otherwise.
+fn listed(servers: BTreeMap<String, String>, fleet: &Fleet) -> Vec<Listed> {
+    let mut names: BTreeSet<String> = servers.keys().cloned().collect();
+    names.extend(fleet.shards.iter().map(|shard| shard.shard.cluster.to_string()));
+    names.extend(
+        fleet
+            .members
+            .iter()
+            .flat_map(|member| member.down_clusters.iter().map(|down| down.cluster.to_string())),
+    );
+    names.remove(model::single::FLEET);
+    let of = |name: String| {
+        let shards: Vec<&FleetShard> =
+            fleet.shards.iter().filter(|shard| shard.shard.cluster.as_str() == name).collect();
+        let owners: BTreeSet<&MemberId> =
+            shards.iter().filter_map(|shard| shard.owner.as_ref()).collect();
+        let owners = fleet.members.iter().filter(|member| owners.contains(&member.member));
+        let down = fleet.members.iter().flat_map(|member| &member.down_clusters);
+        let down = down.into_iter().find(|down| down.cluster.as_str() == name);
+        let state = match (down, shards.as_slice()) {
+            (Some(down), _) => format!("down: {}", down.reason),
+            (None, []) => "not in use: no replica knows it yet".to_owned(),
+            (None, shards) => served(shards).to_owned(),
+        };
+        Listed {
+            server: servers.get(&name).cloned().unwrap_or_default(),
+            shards: shards.len(),
+            members: owners.map(|member| member.identity.clone()).collect(),
+            state,
+            cluster: name,
+        }
     };
-    let rows: Vec<_> = entries.into_iter().map(row).collect();
-    print!("{}", columns(["CLUSTER", "SERVER", "SHARDS", "DOWN BECAUSE"], rows.into_iter()));
-    Ok(())
+    names.into_iter().map(of).collect()
+}
+
+/// Whether the shards of a cluster are served.
+fn served(shards: &[&FleetShard]) -> &'static str {
+    let any = |is: &dyn Fn(&FleetShard) -> bool| shards.iter().any(|shard| is(shard));
+    if any(&|shard| shard.unserved) {
+        "not served: its owners fail to reach it"
+    } else if any(&|shard| shard.paused_by.is_some()) {
+        "paused"
+    } else if any(&|shard| shard.phase == Phase::Unowned) {
+        "not served: a shard has no owner"
+    } else if any(&|shard| shard.phase == Phase::Draining) {
+        "served, moving"
+    } else {
+        "served"
+    }
 }
 
 impl FleetArgs {

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use clusters::{Trust, install};
+use clusters::{Unusable, install};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
-use kube::config::{Cluster, Kubeconfig};
+use kube::config::Cluster;
 use kube::core::{ApiResource, Resource};
 use kube::{Client, ResourceExt};
 use model::ClusterName;
 use serde_json::{Value, json};
 
-use super::super::home::default_kubeconfig;
+use super::super::home::own_kubeconfig;
 use super::rights::{self, FLEET, MADE, NAMESPACE, USER};
 use crate::clock::SystemClock;
 
@@ -47,24 +47,20 @@ impl Target {
         context: &str,
         server: Option<&str>,
     ) -> anyhow::Result<Self> {
-        let path = match kubeconfig {
-            Some(path) => path.to_owned(),
-            None => default_kubeconfig().context("no kubeconfig: give --kubeconfig")?,
-        };
-        let (trust, clock) = (Trust::own(), Arc::new(SystemClock));
-        let client = clusters::client_from_kubeconfig(&path, Some(context), trust, clock).await;
-        let client = client.map_err(|unusable| anyhow::anyhow!("{}", unusable.reason()))?;
-        let read = Kubeconfig::read_from(&path)?;
+        let own = own_kubeconfig(kubeconfig)?;
+        let reason = |unusable: &Unusable| anyhow::anyhow!("{}", unusable.reason());
+        let client = own.client(Some(context), Arc::new(SystemClock)).await;
+        let client = client.map_err(|unusable| reason(&unusable))?;
+        let read = own.read().map_err(|unusable| reason(&unusable))?;
         let mut contexts = read.contexts.into_iter().filter(|found| found.name == context);
         let named = contexts.next().and_then(|found| found.context).map(|found| found.cluster);
         let mut clusters =
             read.clusters.into_iter().filter(|found| Some(&found.name) == named.as_ref());
         let cluster = clusters.next().and_then(|found| found.cluster);
         let mut cluster =
-            cluster.with_context(|| format!("{} has no such cluster", path.display()))?;
+            cluster.with_context(|| format!("{} has no such cluster", own.shown()))?;
         if let Some(file) = cluster.certificate_authority.take() {
-            let file = path.parent().unwrap_or(Path::new("")).join(file);
-            let pem = std::fs::read(&file).with_context(|| format!("read {}", file.display()))?;
+            let pem = std::fs::read(&file).with_context(|| format!("read {file}"))?;
             let data = serde_json::to_value(k8s_openapi::ByteString(pem))?;
             cluster.certificate_authority_data = data.as_str().map(str::to_owned);
         }
@@ -278,7 +274,7 @@ type Builtin = (
 
 /// The rights of a built-in controller, and its definitions.
 #[cfg(feature = "builtin")]
-fn builtin(name: &str) -> anyhow::Result<Builtin> {
+pub(in super::super) fn builtin(name: &str) -> anyhow::Result<Builtin> {
     let known: Vec<_> = controllers::all().collect();
     let found = controllers::get(name);
     ensure!(found.is_some(), "there is no controller {name}; known here: {}", known.join(", "));
@@ -290,6 +286,6 @@ fn builtin(name: &str) -> anyhow::Result<Builtin> {
 
 /// There is none.
 #[cfg(not(feature = "builtin"))]
-fn builtin(name: &str) -> anyhow::Result<Builtin> {
+pub(in super::super) fn builtin(name: &str) -> anyhow::Result<Builtin> {
     bail!("there is no controller {name}: this build has none")
 }

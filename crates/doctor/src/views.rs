@@ -1,0 +1,335 @@
+//! What replicas say of themselves and of their clusters at `/debug` and `/metrics`: pure. A replica of another
+//! release may say more or less.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+
+use crate::report::Finding;
+
+/// How long a credential must be valid that nobody renews by itself.
+const NEAR_ITS_END: SignedDuration = SignedDuration::from_hours(24);
+/// How long a server may be silent before a watch is in doubt.
+const MAX_LAG_SECONDS: f64 = 300.0;
+/// The share of its memory limit that a replica may use.
+const MAX_MEMORY: f64 = 0.85;
+/// How many failing objects a finding names.
+const MAX_NAMED: usize = 3;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Clusters {
+    clusters: Vec<Cluster>,
+    problems: Vec<String>,
+    upstreams: Vec<Upstream>,
+    quarantines: Vec<Quarantine>,
+    informers: Vec<Informer>,
+    absent: Vec<Absent>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Cluster {
+    name: String,
+    state: String,
+    unidentified: Option<String>,
+    unmarked: Option<String>,
+    credential: Option<Credential>,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Credential {
+    source: String,
+    ends: Timestamp,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Upstream {
+    cluster: String,
+    cause: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Quarantine {
+    cluster: String,
+    reason: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Informer {
+    cluster: String,
+    kind: String,
+    synced: bool,
+    objects: u64,
+    bytes: u64,
+    lag_seconds: Option<f64>,
+    /// Told once for each controller that needs it.
+    absent: Option<String>,
+    error: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Absent {
+    controller: String,
+    cluster: String,
+    kind: String,
+    optional: bool,
+    error: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Queue {
+    controller: String,
+    failing: Vec<Failing>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Failing {
+    key: String,
+    result: String,
+    error: String,
+    times: u32,
+}
+
+/// What a member's `/debug/clusters` tells, as of `now`.
+pub fn clusters(member: &str, answer: &[u8], now: Timestamp) -> Vec<Finding> {
+    let Ok(all) = serde_json::from_slice::<Clusters>(answer) else {
+        return vec![unreadable(member, "/debug/clusters")];
+    };
+    let about = |cluster: &str| format!("cluster {cluster}");
+    let mut found: Vec<Finding> = Vec::new();
+    found.extend(all.clusters.iter().flat_map(|cluster| of_cluster(cluster, now)));
+    found.extend(all.problems.iter().map(|problem| Finding::of_reason("clusters", problem)));
+    found.extend(all.upstreams.iter().filter_map(|upstream| {
+        let cause = upstream.cause.as_ref()?;
+        let fix =
+            "requests go on by themselves once it answers again; see what its API server does";
+        let what = format!("requests are held back: {cause}");
+        Some(Finding::failure(about(&upstream.cluster), what, fix))
+    }));
+    let quarantined = |quarantine: &Quarantine| {
+        Finding::of_reason(about(&quarantine.cluster), &quarantine.reason)
+    };
+    found.extend(all.quarantines.iter().map(quarantined));
+    found.extend(all.informers.iter().filter_map(of_informer));
+    found.extend(all.absent.iter().filter(|absent| !absent.optional).map(|absent| {
+        let Absent { controller, cluster, kind, error, .. } = absent;
+        let said = error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
+        let what = format!("controller {controller} does not run: {kind} cannot be watched{said}");
+        let fix = "install its definition (`leasehold crds`), or give our user the right to list and watch it";
+        Finding::failure(about(cluster), what, fix)
+    }));
+    let (objects, bytes) = all.informers.iter().fold((0, 0), |(objects, bytes), informer| {
+        (objects + informer.objects, bytes + informer.bytes)
+    });
+    let up = all.clusters.iter().filter(|cluster| cluster.state == "engaged").count();
+    let what = format!(
+        "{up} of {} clusters engaged; caches {objects} objects in {:.1} MiB",
+        all.clusters.len(),
+        bytes as f64 / f64::from(1 << 20)
+    );
+    found.push(Finding::ok(format!("member {member}"), what));
+    found
+}
+
+fn of_cluster(cluster: &Cluster, now: Timestamp) -> Vec<Finding> {
+    let about = || format!("cluster {}", cluster.name);
+    let mut found = Vec::new();
+    found.extend(cluster.reason.as_ref().map(|reason| Finding::of_reason(about(), reason)));
+    let notes = [&cluster.unidentified, &cluster.unmarked];
+    let warn = |note: &String| Finding {
+        level: crate::report::Level::Warning,
+        ..Finding::of_reason(about(), note)
+    };
+    found.extend(notes.into_iter().flatten().map(warn));
+    if let Some(Credential { source, ends }) = &cluster.credential {
+        let left = ends.duration_since(now);
+        // Programs and issuers renew by themselves.
+        if ["file", "kubeconfig"].contains(&source.as_str()) && left < NEAR_ITS_END {
+            let what = if left.is_negative() {
+                format!("its credential ended at {ends}")
+            } else {
+                format!("its credential ends at {ends}")
+            };
+            let fix = "`leasehold clusters rotate`, or replace what is in its kubeconfig";
+            found.push(Finding::warning(about(), what, fix));
+        }
+    }
+    found
+}
+
+fn of_informer(informer: &Informer) -> Option<Finding> {
+    let Informer { cluster, kind, synced, lag_seconds, error, .. } = informer;
+    let about = format!("cluster {cluster}");
+    if informer.absent.is_some() {
+        return None;
+    }
+    if let Some(error) = error {
+        return Some(Finding::of_reason(about, &format!("{kind} cannot be watched: {error}")));
+    }
+    if !synced {
+        let fix = "large lists take minutes; if it stays, see leasehold_watch_* of the engine's dashboard";
+        return Some(Finding::warning(about, format!("{kind} is not listed yet"), fix));
+    }
+    let lag = lag_seconds.filter(|lag| *lag > MAX_LAG_SECONDS)?;
+    let fix = "see whether its API server and what lies between send events";
+    Some(Finding::warning(about, format!("nothing was heard of {kind} for {lag:.0} s"), fix))
+}
+
+/// What a member's `/debug/queues` tells: the objects that fail.
+pub fn queues(member: &str, answer: &[u8]) -> Vec<Finding> {
+    let Ok(all) = serde_json::from_slice::<Vec<Queue>>(answer) else {
+        return vec![unreadable(member, "/debug/queues")];
+    };
+    let finding = |queue: &Queue| {
+        let worst = queue.failing.iter().take(MAX_NAMED);
+        let shown: Vec<_> = worst
+            .map(|f| format!("{} ({} times, {}: {})", f.key, f.times, f.result, f.error))
+            .collect();
+        let more = queue.failing.len().saturating_sub(MAX_NAMED);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        let what = format!("objects fail: {}{more}", shown.join("; "));
+        let fix = "`leasehold explain CLUSTER/KIND/NAMESPACE/NAME` tells all of one; `leasehold top` lists them";
+        Finding::warning(format!("controller {}", queue.controller), what, fix)
+    };
+    all.iter().filter(|queue| !queue.failing.is_empty()).map(finding).collect()
+}
+
+/// What a member's `/metrics` tell of its memory: none if it has no limit.
+pub fn memory(member: &str, metrics: &str) -> Option<Finding> {
+    let value = |name: &str| -> Option<f64> {
+        let mut lines = metrics.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+    };
+    let used = value("process_resident_memory_bytes")?;
+    let limit = value("leasehold_memory_limit_bytes").filter(|limit| *limit > 0.0)?;
+    let share = used / limit;
+    let what = format!("uses {:.0} % of its {:.0} MiB", share * 100.0, limit / f64::from(1 << 20));
+    let about = format!("member {member}");
+    Some(if share > MAX_MEMORY {
+        let fix =
+            "give the replicas more memory, or run more of them: Sizing in the chart's README";
+        Finding::warning(about, what, fix)
+    } else {
+        Finding::ok(about, what)
+    })
+}
+
+fn unreadable(member: &str, path: &str) -> Finding {
+    let what =
+        format!("its {path} cannot be read: it is of another release, or reads its clusters still");
+    Finding::warning(format!("member {member}"), what, "upgrade the older of the two")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::report::Level;
+
+    fn found(answer: &Value) -> Vec<(Level, String)> {
+        let now = "2026-11-26T18:00:00Z".parse().unwrap();
+        let found = clusters("m-0", answer.to_string().as_bytes(), now);
+        found.into_iter().map(|finding| (finding.level, finding.what)).collect()
+    }
+
+    #[test]
+    fn each_trouble_of_a_replica_with_its_clusters_is_found() {
+        let healthy = json!({
+            "clusters": [{"name": "east", "state": "engaged", "answers": true, "credential":
+                {"source": "program", "begins": "2026-11-26T17:00:00Z", "ends": "2026-11-26T18:10:00Z"}}],
+            "informers": [{"cluster": "east", "kind": "Pod", "synced": true, "objects": 3,
+                "bytes": 1048576, "lagSeconds": 2.0}],
+            "upstreams": [{"cluster": "east", "breaker": "closed"}],
+        });
+        let ok = "1 of 1 clusters engaged; caches 3 objects in 1.0 MiB".to_owned();
+        assert_eq!(found(&healthy), [(Level::Ok, ok)]);
+        let ends = |at: &str| json!({"source": "file", "begins": at, "ends": at});
+        for (path, value, level, expect) in [
+            ("/clusters/0/reason", json!("no route; fix: open it"), Level::Failure, "no route"),
+            ("/clusters/0/unmarked", json!("no right; fix: x"), Level::Warning, "no right"),
+            (
+                "/clusters/0/credential",
+                ends("2026-11-27T17:00:00Z"),
+                Level::Warning,
+                "its credential ends at 2026-11-27T17:00:00Z",
+            ),
+            (
+                "/clusters/0/credential",
+                ends("2026-11-26T17:00:00Z"),
+                Level::Warning,
+                "its credential ended at 2026-11-26T17:00:00Z",
+            ),
+            ("/problems", json!(["two names"]), Level::Failure, "two names"),
+            ("/upstreams/0/cause", json!("503"), Level::Failure, "requests are held back: 503"),
+            (
+                "/quarantines",
+                json!([{"cluster": "east", "reason": "too many objects; fix: a budget"}]),
+                Level::Failure,
+                "too many objects",
+            ),
+            ("/informers/0/synced", json!(false), Level::Warning, "Pod is not listed yet"),
+            (
+                "/informers/0/lagSeconds",
+                json!(400.0),
+                Level::Warning,
+                "nothing was heard of Pod for 400 s",
+            ),
+            ("/informers/0/error", json!("500"), Level::Failure, "Pod cannot be watched: 500"),
+            (
+                "/absent",
+                json!([{"controller": "tdset", "cluster": "east", "kind": "x/TDSet", "optional": false}]),
+                Level::Failure,
+                "controller tdset does not run: x/TDSet cannot be watched",
+            ),
+        ] {
+            let mut answer = healthy.clone();
+            let (parent, field) = path.rsplit_once('/').unwrap();
+            answer.pointer_mut(parent).unwrap()[field] = value;
+            let found = found(&answer);
+            assert!(found.contains(&(level, expect.to_owned())), "{expect}: {found:?}");
+        }
+        let optional =
+            json!({"absent": [{"controller": "a", "cluster": "b", "kind": "c", "optional": true}]});
+        assert_eq!(found(&optional).len(), 1, "whoever does without it is well");
+    }
+
+    #[test]
+    fn failing_objects_are_named_and_counted() {
+        let failing = |name: &str| {
+            json!({"key": format!("east/ns/{name}"), "result": "failed",
+            "error": "no bucket", "times": 4})
+        };
+        let all: Vec<_> = ["a", "b", "c", "d", "e"].map(failing).into();
+        let answer = json!([{"controller": "sqs", "failing": all}, {"controller": "tdset"}]);
+        let found = queues("m-0", answer.to_string().as_bytes());
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].about, "controller sqs");
+        let what = &found[0].what;
+        assert!(what.contains("east/ns/a (4 times, failed: no bucket)"), "{what}");
+        assert!(what.ends_with("; and 2 more"), "{what}");
+        assert_eq!(queues("m-0", b"null")[0].level, Level::Warning);
+    }
+
+    #[test]
+    fn memory_near_its_limit_is_a_warning() {
+        let metrics = |used: u64, limit: u64| {
+            format!(
+                "# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes {used}\n\
+                 leasehold_memory_limit_bytes {limit}\n"
+            )
+        };
+        let level = |used, limit| memory("m-0", &metrics(used, limit)).map(|finding| finding.level);
+        assert_eq!(level(50 << 20, 100 << 20), Some(Level::Ok));
+        assert_eq!(level(90 << 20, 100 << 20), Some(Level::Warning));
+        assert_eq!(level(90 << 20, 0), None);
+        assert_eq!(memory("m-0", ""), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! What a fleet has told of itself: its Events in the home cluster.
+
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use serde::Serialize;
+
+use crate::ReadError;
+
+/// Events of one page, and the most pages that are read.
+const PAGE: u32 = 500;
+const MAX_PAGES: usize = 20;
+/// What the names of those begin with that report for Leasehold.
+const OURS: &str = "leasehold.dev/";
+
+/// One thing that a member told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetEvent {
+    /// When it last did.
+    pub at: Timestamp,
+    /// Whether something is wrong.
+    pub warning: bool,
+    /// What happened, in one word.
+    pub reason: String,
+    /// The object it is about: `ShardMap/east`.
+    pub about: String,
+    /// What happened, in a sentence.
+    pub note: String,
+    /// The replica that tells it.
+    pub by: String,
+}
+
+/// Reads the Events of a fleet, the oldest first.
+///
+/// # Errors
+/// A list that the home cluster refused or did not answer.
+pub async fn events(client: Client, namespace: &str) -> Result<Vec<FleetEvent>, ReadError> {
+    let api: Api<Event> = Api::namespaced(client, namespace);
+    let (mut found, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
+    for _ in 0..MAX_PAGES {
+        let page = api.list(&params).await.map_err(|source| ReadError::List {
+            what: "events.events.k8s.io",
+            namespace: namespace.to_owned(),
+            source: Box::new(source),
+        })?;
+        found.extend(page.items.into_iter().filter_map(told));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => break,
+        }
+    }
+    found.sort_by(|a, b| (a.at, &a.about).cmp(&(b.at, &b.about)));
+    Ok(found)
+}
+
+/// An Event of ours.
+fn told(event: Event) -> Option<FleetEvent> {
+    event.reporting_controller.as_deref().filter(|name| name.starts_with(OURS))?;
+    let regarding = event.regarding.unwrap_or_default();
+    let name = |part: Option<String>| model::error::foreign(&part.unwrap_or_default());
+    let seen = event.series.map(|series| series.last_observed_time.0);
+    let at = seen.or(event.event_time.map(|time| time.0));
+    let at = at.or(event.metadata.creation_timestamp.map(|time| time.0))?;
+    Some(FleetEvent {
+        at,
+        warning: event.type_.as_deref() == Some("Warning"),
+        reason: name(event.reason),
+        about: format!("{}/{}", name(regarding.kind), name(regarding.name)),
+        note: name(event.note),
+        by: name(event.reporting_instance),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(event: Value) -> Option<FleetEvent> {
+        told(serde_json::from_value(event).unwrap())
+    }
+
+    #[test]
+    fn events_of_ours_are_read_with_their_last_time() {
+        let event = |controller: &str, extra: Value| {
+            let mut event = json!({
+                "metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "eventTime": "2026-01-01T00:00:01Z", "type": "Warning", "reason": "Fenced",
+                "note": "m-0 fenced\nitself", "reportingController": controller,
+                "reportingInstance": "m-0", "regarding": {"kind": "Member", "name": "m-0"},
+            });
+            event.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            event
+        };
+        assert_eq!(read(event("kubelet", json!({}))), None);
+        let told = read(event("leasehold.dev/sharding", json!({}))).unwrap();
+        assert_eq!((told.about.as_str(), told.note.as_str()), ("Member/m-0", "m-0 fenced itself"));
+        assert!(told.warning);
+        assert_eq!(told.at.to_string(), "2026-01-01T00:00:01Z");
+        let series = json!({"series": {"count": 2, "lastObservedTime": "2026-01-01T00:05:00Z"}});
+        let told = read(event("leasehold.dev/sharding", series)).unwrap();
+        assert_eq!(told.at.to_string(), "2026-01-01T00:05:00Z");
+    }
+}

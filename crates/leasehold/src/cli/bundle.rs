@@ -1,0 +1,285 @@
+//! `leasehold support-bundle`: what those need who help, in one file, without secrets.
+//!
+//! Secrets are never read. What is read goes through `redact`, because people put secrets where none should be. A
+//! part that cannot be read is named in `problems.txt`, and the rest is written.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use fleet::{FleetMember, LeaseStanding};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{Api, ListParams, LogParams};
+use kube::{Resource, ResourceExt};
+use model::Clock;
+use serde_json::{Value, json};
+use sharding::record::Kind;
+
+use super::home::{HomeArgs, HomeCluster, TIMEOUT};
+use super::redact;
+use super::replicas::{AskArgs, Replicas};
+use super::version::Version;
+use crate::clock::SystemClock;
+
+/// The objects of a release of the chart.
+const OF_THE_CHART: &str = "app.kubernetes.io/name=leasehold";
+/// The most objects of a kind, Pods and replicas whose logs and views are read.
+const MAX_OBJECTS: u32 = 20_000;
+const MAX_REPLICAS: usize = 50;
+/// How much of each container's log.
+const LOG_LINES: i64 = 5_000;
+const LOG_BYTES: i64 = 4 << 20;
+/// How long one request may take: logs are longer than what else is read.
+const READ_WITHIN: Duration = TIMEOUT.saturating_mul(3);
+/// What is asked of each replica.
+const VIEWS: [(&str, &str); 5] = [
+    ("/readyz?verbose", "readyz.txt"),
+    ("/debug/shards", "shards.json"),
+    ("/debug/queues", "queues.json"),
+    ("/debug/clusters", "clusters.json"),
+    ("/metrics", "metrics.txt"),
+];
+
+/// Arguments of `leasehold support-bundle`.
+#[derive(Debug, clap::Args)]
+pub(super) struct BundleArgs {
+    /// Where it is written. Default: leasehold-bundle-TIME.tar.gz here.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Leave the logs out.
+    #[arg(long)]
+    no_logs: bool,
+    /// How the replicas are asked.
+    #[command(flatten)]
+    ask: AskArgs,
+    /// Which fleet.
+    #[command(flatten)]
+    home: HomeArgs,
+}
+
+/// Writes the bundle.
+///
+/// # Errors
+/// When the home cluster cannot be named or reached, or the file cannot be written.
+pub(super) fn run(args: &BundleArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let now = SystemClock.wall();
+        let home = HomeCluster::named_by(&args.home).await?;
+        let name = format!("leasehold-bundle-{}", now.strftime("%Y%m%dT%H%M%SZ"));
+        let path = args.out.clone().unwrap_or_else(|| format!("{name}.tar.gz").into());
+        let mut bundle = Bundle::create(&path, name, now)?;
+        bundle.json("version.json", json!(Version::of_this_build()))?;
+        gather(&home, args, &mut bundle).await?;
+        let problems = bundle.finish()?;
+        println!(
+            "{}: written, without what looks like a secret; look at it before you send it",
+            path.display()
+        );
+        for problem in &problems {
+            eprintln!("leasehold: left out: {problem}");
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+async fn gather(home: &HomeCluster, args: &BundleArgs, bundle: &mut Bundle) -> anyhow::Result<()> {
+    let now = bundle.at;
+    let fleet = home.fleet().await;
+    if let Ok(fleet) = &fleet {
+        let problems = fleet.problems(now);
+        bundle.json("fleet.json", json!({"fleet": fleet, "problems": problems}))?;
+    }
+    objects(home, bundle).await?;
+    match home.events().await {
+        Ok(events) => bundle.json("home/events.json", json!(events))?,
+        Err(error) => bundle.problem("home/events.json", &error),
+    }
+    of_the_chart(home, args, bundle).await?;
+    match fleet {
+        Ok(fleet) => {
+            let alive = fleet.members.iter().filter(|m| m.lease == LeaseStanding::Held);
+            views(home, args, alive.take(MAX_REPLICAS).collect(), bundle).await
+        }
+        Err(error) => {
+            bundle.problem("fleet.json", &error);
+            Ok(())
+        }
+    }
+}
+
+/// The objects by which the fleet agrees.
+async fn objects(home: &HomeCluster, bundle: &mut Bundle) -> anyhow::Result<()> {
+    let kinds = [(Kind::Lease, "leases"), (Kind::Member, "members"), (Kind::Map, "shardmaps")];
+    let apis =
+        kinds.map(|(kind, name)| (sharding::read::api(&home.client, &home.namespace, kind), name));
+    let policies = sharding::read::policies(&home.client, &home.namespace);
+    for (api, name) in apis {
+        let listed = read(api.list(&ListParams::default().limit(MAX_OBJECTS))).await;
+        let listed = listed.map(|list| json!(list.items));
+        bundle.read(&format!("home/{name}.json"), listed)?;
+    }
+    let listed = read(policies.list(&ListParams::default().limit(MAX_OBJECTS))).await;
+    bundle.read("home/fleetpolicies.json", listed.map(|list| json!(list.items)))
+}
+
+/// The Deployment, its configuration, its Pods and their logs, where the chart has installed them.
+async fn of_the_chart(
+    home: &HomeCluster,
+    args: &BundleArgs,
+    bundle: &mut Bundle,
+) -> anyhow::Result<()> {
+    let listed = labelled::<Deployment>(home).await;
+    bundle.read("chart/deployments.json", listed.map(|list| json!(list)))?;
+    let listed = labelled::<ConfigMap>(home).await;
+    bundle.read("chart/configmaps.json", listed.map(|list| json!(list)))?;
+    let pods = labelled::<Pod>(home).await;
+    let named: Vec<(String, Vec<String>)> =
+        pods.iter().flatten().take(MAX_REPLICAS).map(containers).collect();
+    bundle.read("chart/pods.json", pods.map(|list| json!(list)))?;
+    if args.no_logs {
+        return Ok(());
+    }
+    let api: Api<Pod> = Api::namespaced(home.client.clone(), &home.namespace);
+    for (pod, container, previous) in named.iter().flat_map(|(pod, containers)| {
+        let each = containers.iter();
+        each.flat_map(move |container| [false, true].map(|previous| (pod, container, previous)))
+    }) {
+        let params = LogParams {
+            container: Some(container.clone()),
+            previous,
+            timestamps: true,
+            tail_lines: Some(LOG_LINES),
+            limit_bytes: Some(LOG_BYTES),
+            ..LogParams::default()
+        };
+        let before = if previous { ".previous" } else { "" };
+        let name = format!("logs/{pod}.{container}{before}.log");
+        match read(api.logs(pod, &params)).await {
+            Ok(log) => bundle.text(&name, &log)?,
+            // Most containers have not been restarted.
+            Err(_) if previous => {}
+            Err(error) => bundle.problem(&name, &error),
+        }
+    }
+    Ok(())
+}
+
+fn containers(pod: &Pod) -> (String, Vec<String>) {
+    let spec = pod.spec.iter();
+    let names = spec.flat_map(|spec| &spec.containers).map(|container| container.name.clone());
+    (pod.name_any(), names.collect())
+}
+
+async fn labelled<K>(home: &HomeCluster) -> anyhow::Result<Vec<K>>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(home.client.clone(), &home.namespace);
+    let params = ListParams::default().labels(OF_THE_CHART).limit(MAX_OBJECTS);
+    Ok(read(api.list(&params)).await?.items)
+}
+
+/// What the replicas show of themselves.
+async fn views(
+    home: &HomeCluster,
+    args: &BundleArgs,
+    members: Vec<&FleetMember>,
+    bundle: &mut Bundle,
+) -> anyhow::Result<()> {
+    let replicas = Replicas::of(home, &args.ask)?;
+    for (path, file) in VIEWS {
+        for (member, answer) in replicas.get_all(members.iter().copied(), path).await {
+            let name = format!("members/{}/{file}", member.member);
+            match answer {
+                Ok(answer) if file.ends_with(".json") => {
+                    let value = serde_json::from_slice(&answer);
+                    bundle.read(&name, value.context("it is no JSON"))?;
+                }
+                Ok(answer) => bundle.text(&name, &String::from_utf8_lossy(&answer))?,
+                Err(error) => bundle.problem(&name, &error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An answer of the home cluster, if it comes in time.
+async fn read<T>(asked: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
+    match tokio::time::timeout(READ_WITHIN, asked).await {
+        Ok(answer) => answer.map_err(|error| anyhow::anyhow!("{}", model::error::chain(&error))),
+        Err(_) => anyhow::bail!("no answer within {}s", READ_WITHIN.as_secs()),
+    }
+}
+
+/// A tar file in the making.
+struct Bundle {
+    tar: tar::Builder<GzEncoder<File>>,
+    /// The folder in it.
+    folder: String,
+    at: Timestamp,
+    problems: Vec<String>,
+}
+
+impl Bundle {
+    /// A file that only its owner reads, and that was not there before.
+    fn create(path: &Path, folder: String, at: Timestamp) -> anyhow::Result<Self> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(path);
+        let file =
+            file.with_context(|| format!("create {}: give another --out", path.display()))?;
+        let tar = tar::Builder::new(GzEncoder::new(file, Compression::default()));
+        Ok(Self { tar, folder, at, problems: Vec::new() })
+    }
+
+    fn json(&mut self, name: &str, mut value: Value) -> anyhow::Result<()> {
+        redact::json(&mut value);
+        self.add(name, serde_json::to_string_pretty(&value)?.as_bytes())
+    }
+
+    fn text(&mut self, name: &str, text: &str) -> anyhow::Result<()> {
+        self.add(name, redact::text(text).as_bytes())
+    }
+
+    /// What was read, or why not.
+    fn read(&mut self, name: &str, read: anyhow::Result<Value>) -> anyhow::Result<()> {
+        match read {
+            Ok(value) => self.json(name, value),
+            Err(error) => {
+                self.problem(name, &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn problem(&mut self, name: &str, error: &anyhow::Error) {
+        self.problems.push(redact::text(&format!("{name}: {error:#}")));
+    }
+
+    fn add(&mut self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(self.at.as_second().try_into().unwrap_or_default());
+        let path = format!("{}/{name}", self.folder);
+        self.tar.append_data(&mut header, path, bytes).context("write the bundle")
+    }
+
+    /// Writes what is left, and gives what could not be read.
+    fn finish(mut self) -> anyhow::Result<Vec<String>> {
+        let problems = std::mem::take(&mut self.problems);
+        self.add("problems.txt", problems.join("\n").as_bytes())?;
+        let mut file = self.tar.into_inner()?.finish()?;
+        file.flush()?;
+        Ok(problems)
+    }
+}

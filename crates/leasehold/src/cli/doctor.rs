@@ -1,0 +1,308 @@
+//! `leasehold doctor`: what is wrong, and what to do.
+//!
+//! With a manager's configuration file it looks at everything as a replica would, with its files, its credentials
+//! and from where it is: run it in a replica's Pod. Without, it looks at the fleet through its home cluster, and asks
+//! the replicas what they see.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::doctor::{Finding, Level, Report, Right, Wanted};
+use anyhow::Context as _;
+use clusters::{Clusters, State};
+use fleet::{Fleet, LeaseStanding};
+use futures::{StreamExt, stream};
+use kube::Client;
+use model::{Clock, Cluster, ClusterName, Kind};
+use sdk::ControllerSpec;
+use tokio_util::sync::CancellationToken;
+
+use super::home::{HomeArgs, HomeCluster};
+use super::output::Output;
+use super::replicas::{AskArgs, Replicas};
+use crate::assemble;
+use crate::builtin;
+use crate::clock::SystemClock;
+use crate::config::Config;
+
+/// The exit code when something does not work.
+const FAILED: u8 = 3;
+/// How many clusters are looked at at once, and how long one may take.
+const AT_ONCE: usize = 16;
+const CLUSTER_WITHIN: Duration = Duration::from_secs(120);
+/// How long the clusters may take until each has a client or a reason why not.
+const ENGAGED_WITHIN: Duration = Duration::from_secs(30);
+/// How a replica is run so in its Pod.
+const INSIDE: &str = "kubectl exec deployment/leasehold -- /leasehold doctor --config /etc/leasehold/config/config.yaml";
+
+/// Arguments of `leasehold doctor`.
+#[derive(Debug, clap::Args)]
+pub(super) struct DoctorArgs {
+    /// Look at each cluster as a replica with this configuration file does: reachability, version, clock, kinds,
+    /// rights.
+    #[arg(long, short, value_name = "FILE", env = "LEASEHOLD_CONFIG", conflicts_with_all = ["kubeconfig", "context", "namespace"])]
+    config: Option<PathBuf>,
+    /// The home cluster's kubeconfig. Default: the files of $KUBECONFIG, merged, else ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The home cluster's context. Default: the kubeconfig's current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// The namespace of Leases, Members and ShardMaps.
+    #[arg(long, short, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Only this cluster, of those that the configuration names.
+    #[arg(long, value_name = "NAME")]
+    cluster: Vec<ClusterName>,
+    /// The form of the answer.
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    /// How the replicas are asked.
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+/// Looks, and prints what was found. The exit code is 3 if something does not work.
+///
+/// # Errors
+/// When the configuration file is wrong, or no home cluster is named.
+pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let report = runtime.block_on(look(args));
+    // A credential plugin that hangs holds a thread for good.
+    runtime.shutdown_background();
+    let report = report?;
+    args.output.print(&report, || report.text())?;
+    Ok(match report.count(Level::Failure) {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(FAILED),
+    })
+}
+
+async fn look(args: &DoctorArgs) -> anyhow::Result<Report> {
+    let home = HomeArgs {
+        config: args.config.clone(),
+        kubeconfig: args.kubeconfig.clone(),
+        context: args.context.clone(),
+        namespace: args.namespace.clone(),
+    };
+    let home = match HomeCluster::named_by(&home).await {
+        Ok(home) => home,
+        // A configuration file that is wrong is no finding.
+        Err(error) if error.is::<crate::config::Problems>() => return Err(error),
+        Err(error) => return Ok(Report::of([Finding::of_reason("home", &format!("{error:#}"))])),
+    };
+    let mut found = Vec::new();
+    let config = args.config.as_ref().map(|path| Config::load(path, &builtin::names()));
+    let config = config.transpose()?;
+    let answers = of_home(&home, config.as_ref(), &mut found).await;
+    if let Some(config) = &config {
+        of_clusters(config, &home.client, &args.cluster, &mut found).await?;
+    } else if answers {
+        let what = "each cluster is looked at only through the replicas";
+        let fix = format!("for rights and kinds, look from inside: {INSIDE}");
+        found.push(Finding { level: Level::Ok, ..Finding::failure("clusters", what, fix) });
+    }
+    if let Ok(fleet) = home.fleet().await {
+        // Whoever runs in a replica's Pod has neither a token nor the right to dial others.
+        if args.config.is_none() {
+            of_replicas(&home, args, &fleet, &mut found).await?;
+        }
+    }
+    Ok(Report::of(found))
+}
+
+/// The home cluster and what the fleet has there. Whether it answers.
+async fn of_home(home: &HomeCluster, config: Option<&Config>, found: &mut Vec<Finding>) -> bool {
+    let about = "home";
+    let server = ::doctor::server(&home.client, about, || SystemClock.wall()).await;
+    let answers = !server.iter().any(|finding| finding.level == Level::Failure);
+    found.extend(server);
+    if !answers {
+        return false;
+    }
+    let install = Some("leasehold crds --for home | kubectl apply -f -".to_owned());
+    let kinds = sharding::api::crds();
+    let wanted = kinds.iter().filter_map(Kind::of_crd).map(|kind| Wanted {
+        kind,
+        by: "sharding".to_owned(),
+        optional: false,
+        install: install.clone(),
+    });
+    found.extend(::doctor::kinds(&home.client, about, &wanted.collect::<Vec<_>>()).await);
+    if let Some(config) = config {
+        let mut wanted = ::doctor::wanted(&sharding::rights(), &[home.namespace.clone()], &[]);
+        let secrets = sdk::rbac::rule("", &["secrets"], &["get", "list", "watch"]);
+        for source in &config.clusters.secrets {
+            let namespace = source.namespace.clone().unwrap_or_else(|| home.namespace.clone());
+            wanted.extend(::doctor::wanted(std::slice::from_ref(&secrets), &[namespace], &[]));
+        }
+        found.extend(::doctor::rights(&home.client, about, "home", &wanted).await);
+    }
+    match home.fleet().await {
+        Ok(fleet) => found.extend(of_fleet(&fleet)),
+        Err(error) => found.push(Finding::of_reason(about, &format!("{error:#}"))),
+    }
+    true
+}
+
+fn of_fleet(fleet: &Fleet) -> Vec<Finding> {
+    let problems = fleet.problems(SystemClock.wall());
+    if problems.is_empty() {
+        let (members, shards) = (fleet.members.len(), fleet.shards.len());
+        return vec![Finding::ok("fleet", format!("{members} members serve {shards} shards"))];
+    }
+    let finding = |problem: fleet::Problem| Finding::failure("fleet", problem.what, problem.fix);
+    problems.into_iter().map(finding).collect()
+}
+
+/// What the replicas say.
+async fn of_replicas(
+    home: &HomeCluster,
+    args: &DoctorArgs,
+    fleet: &Fleet,
+    found: &mut Vec<Finding>,
+) -> anyhow::Result<()> {
+    let replicas = Replicas::of(home, &args.ask)?;
+    let alive = || fleet.members.iter().filter(|m| m.lease == LeaseStanding::Held);
+    let now = SystemClock.wall();
+    for (member, answer) in replicas.get_all(alive(), "/debug/clusters").await {
+        found.extend(match answer {
+            Ok(answer) => ::doctor::clusters(&member.identity, &answer, now),
+            Err(why) => {
+                let fix = "see its Pod and its log; who may ask it: `leasehold rbac`";
+                let what = format!("does not say how it is: {why:#}");
+                vec![Finding::warning(format!("member {}", member.identity), what, fix)]
+            }
+        });
+    }
+    for (member, answer) in replicas.get_all(alive(), "/debug/queues").await {
+        found.extend(answer.iter().flat_map(|answer| ::doctor::queues(&member.identity, answer)));
+    }
+    for (member, answer) in replicas.get_all(alive(), "/metrics").await {
+        let text = answer.unwrap_or_default();
+        found.extend(::doctor::memory(&member.identity, &String::from_utf8_lossy(&text)));
+    }
+    Ok(())
+}
+
+/// What a controller needs in each cluster.
+struct Needs {
+    controller: String,
+    kinds: Vec<Wanted>,
+    rights: BTreeSet<Right>,
+}
+
+/// Each cluster of the configuration, as a replica sees it.
+async fn of_clusters(
+    config: &Config,
+    home: &Client,
+    only: &[ClusterName],
+    found: &mut Vec<Finding>,
+) -> anyhow::Result<()> {
+    let needs: Arc<Vec<Needs>> = Arc::new(needs(config)?);
+    let stop = CancellationToken::new();
+    let _stop = stop.clone().drop_guard();
+    let clusters = assemble::registry(config, home, &stop).context("look for the clusters")?;
+    let _ = tokio::time::timeout(ENGAGED_WITHIN, all_settled(clusters.clone())).await;
+    let status = clusters.status();
+    found.extend(status.problems.iter().map(|problem| Finding::of_reason("clusters", problem)));
+    let wanted = |name: &ClusterName| only.is_empty() || only.contains(name);
+    for cluster in status.clusters.iter().filter(|cluster| wanted(&cluster.name)) {
+        let about = format!("cluster {}", cluster.name);
+        if let Some(reason) = &cluster.reason {
+            found.push(Finding::of_reason(about, reason));
+        } else if cluster.state != State::Engaged {
+            let within = ENGAGED_WITHIN.as_secs();
+            let what = format!("has no client yet after {within} s");
+            found.push(Finding::failure(
+                about,
+                what,
+                "see whether its server and its credential program answer",
+            ));
+        }
+    }
+    for name in only.iter().filter(|name| !status.clusters.iter().any(|c| c.name == **name)) {
+        let what = "the configuration names no such cluster";
+        found.push(Finding::failure(
+            format!("cluster {name}"),
+            what,
+            "see `clusters` in the configuration",
+        ));
+    }
+    let set = clusters.watch().borrow().clone();
+    let engaged: Vec<Cluster> =
+        set.engaged().filter(|cluster| wanted(&cluster.name)).cloned().collect();
+    let look = |cluster: Cluster| {
+        let needs = Arc::clone(&needs);
+        async move {
+            let about = format!("cluster {}", cluster.name);
+            let looking = of_cluster(&cluster.client, &about, &needs);
+            tokio::time::timeout(CLUSTER_WITHIN, looking).await.unwrap_or_else(|_| {
+                let what = format!(
+                    "answers too slowly: not all was seen after {} s",
+                    CLUSTER_WITHIN.as_secs()
+                );
+                vec![Finding::failure(about, what, "see what its API server does")]
+            })
+        }
+    };
+    let looked: Vec<Vec<Finding>> =
+        stream::iter(engaged).map(look).buffered(AT_ONCE).collect().await;
+    found.extend(looked.into_iter().flatten());
+    Ok(())
+}
+
+/// Waits until each cluster has a client or a reason why not.
+async fn all_settled(clusters: Clusters) {
+    let mut status = clusters.watch_status();
+    let is_settled = |status: &Arc<clusters::Status>| {
+        let waits = |cluster: &clusters::ClusterStatus| cluster.state == State::Connecting;
+        !status.clusters.is_empty() && !status.clusters.iter().any(waits)
+    };
+    let _ = status.wait_for(is_settled).await;
+}
+
+async fn of_cluster(client: &Client, about: &str, needs: &[Needs]) -> Vec<Finding> {
+    let mut found = ::doctor::server(client, about, || SystemClock.wall()).await;
+    if found.iter().any(|finding| finding.level == Level::Failure) {
+        return found;
+    }
+    for Needs { controller, kinds, rights } in needs {
+        found.extend(::doctor::kinds(client, about, kinds).await);
+        found.extend(::doctor::rights(client, about, controller, rights).await);
+    }
+    found
+}
+
+/// What the controllers of a configuration need.
+fn needs(config: &Config) -> anyhow::Result<Vec<Needs>> {
+    let mut all = Vec::new();
+    for (name, settings) in config.controllers.iter().flatten() {
+        let builtin = super::clusters::builtin(name.as_str())?;
+        let namespaces: Vec<String> = settings.namespaces.iter().flatten().cloned().collect();
+        let own: Vec<Kind> = builtin.1.iter().filter_map(Kind::of_crd).collect();
+        let specs = builtin::specs(|known| match known == name.as_str() {
+            true => settings.own.clone(),
+            false => serde_json::Value::Null,
+        });
+        let specs = specs.iter().filter(|spec| spec.whole() == name);
+        let kinds = specs.flat_map(|spec: &ControllerSpec| &spec.sources).map(|source| Wanted {
+            by: name.to_string(),
+            optional: source.optional,
+            install: own
+                .contains(&source.kind)
+                .then(|| "leasehold crds --for workload | kubectl apply -f -".to_owned()),
+            kind: source.kind.clone(),
+        });
+        let mut kinds: Vec<Wanted> = kinds.collect();
+        kinds.sort_by(|a, b| a.kind.cmp(&b.kind));
+        kinds.dedup_by(|a, b| a.kind == b.kind);
+        let rights = ::doctor::wanted(&builtin.0, &namespaces, &["namespaces"]);
+        all.push(Needs { controller: name.to_string(), kinds, rights });
+    }
+    Ok(all)
+}

@@ -1,0 +1,180 @@
+//! Takes secrets out of text: for what leaves the machine in a support bundle. Pure. What looks like a secret goes,
+//! whether it is one or not.
+
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+use serde_json::Value;
+
+/// What stands in place of a secret.
+pub(super) const WITHHELD: &str = "(withheld)";
+
+/// Names of fields whose values are secrets, as they end: `clientSecret`, `aws_secret_access_key`.
+const SECRET_NAMES: &str = "password|passwd|passphrase|secret|token|tokens|api[_-]?key|access[_-]?key|\
+                            private[_-]?key|secret[_-]?key|client[_-]?key(?:[_-]?data)?|credential|credentials|\
+                            authorization|auth|cookie|signature|key[_-]?data|ca[_-]?bundle|userinfo";
+
+/// Secrets that show what they are by themselves.
+static SHAPES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    [
+        // A block of PEM, whatever it holds.
+        r"-----BEGIN [A-Z0-9 ]+-----[\s\S]*?(?:-----END [A-Z0-9 ]+-----|$)",
+        // A JSON Web Token.
+        r"eyJ[A-Za-z0-9_=-]{5,}\.[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_=+/-]*)?",
+        // PEM, or JSON, in base64.
+        r"LS0tLS1CRUdJT[A-Za-z0-9+/=]+",
+        // Keys of AWS, tokens of GitHub, GitLab, Slack, Google, bootstrap tokens of Kubernetes.
+        r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+        r"\bgh[pousr]_[A-Za-z0-9]{20,}\b",
+        r"\bglpat-[A-Za-z0-9_-]{20,}\b",
+        r"\bxox[abprs]-[A-Za-z0-9-]{10,}",
+        r"\bAIza[A-Za-z0-9_-]{35}\b",
+        r"\bya29\.[A-Za-z0-9_-]+",
+        r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b",
+    ]
+    .iter()
+    .map(|shape| Regex::new(shape).expect("the expression is right"))
+    .collect()
+});
+
+/// Secrets of which what is beside them is kept.
+static BESIDE: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    let named = format!(
+        r#"(?i)(\b[\w.-]*(?:{SECRET_NAMES})["']?\s*[:=]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&"'}}\]]+)"#
+    );
+    [
+        r"(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}".to_owned(),
+        r"(://)[^/\s@:]*:[^/\s@]*@".to_owned(),
+        named,
+    ]
+    .iter()
+    .map(|shape| Regex::new(shape).expect("the expression is right"))
+    .collect()
+});
+
+static SECRET_NAME: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(&format!("(?i)(?:{SECRET_NAMES})$")).expect("the expression is right")
+});
+
+/// `text` without what looks like a secret.
+pub(super) fn text(text: &str) -> String {
+    let mut text = text.to_owned();
+    for shape in SHAPES.iter() {
+        text = shape.replace_all(&text, WITHHELD).into_owned();
+    }
+    for shape in BESIDE.iter() {
+        let keep = |found: &Captures<'_>| {
+            let at = if found[1].ends_with("//") { "@" } else { "" };
+            format!("{}{WITHHELD}{at}", &found[1])
+        };
+        text = shape.replace_all(&text, keep).into_owned();
+    }
+    text
+}
+
+/// `value` without what looks like a secret: values of fields with such a name, and such text anywhere. Of
+/// containers the values of variables and the last applied manifest go as a whole.
+pub(super) fn json(value: &mut Value) {
+    match value {
+        Value::String(string) => *string = text(string),
+        Value::Array(items) => items.iter_mut().for_each(json),
+        Value::Object(fields) => {
+            fields.remove("managedFields");
+            if let Some(Value::Object(annotations)) = fields.get_mut("annotations") {
+                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+            }
+            if let Some(Value::Array(variables)) = fields.get_mut("env") {
+                for variable in variables {
+                    if let Some(value) = variable.get_mut("value") {
+                        *value = WITHHELD.into();
+                    }
+                }
+            }
+            for (name, field) in fields.iter_mut() {
+                if field.is_string() && SECRET_NAME.is_match(name) {
+                    *field = WITHHELD.into();
+                } else {
+                    json(field);
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json as value;
+
+    use super::*;
+
+    /// The part that must be gone.
+    const SESAME: &str = "0pen-Sesame.42";
+
+    #[test]
+    fn secrets_in_text_are_withheld_and_the_rest_is_kept() {
+        for (line, kept) in [
+            (format!("Authorization: Bearer {SESAME}"), "Authorization: "),
+            (
+                format!("dial https://alice:{SESAME}@host:6443/x"),
+                "dial https://(withheld)@host:6443/x",
+            ),
+            (format!("password={SESAME} user=bob"), " user=bob"),
+            (format!("{{\"clientSecret\": \"{SESAME} and more\", \"a\": 1}}"), "\"a\": 1"),
+            (format!("aws_secret_access_key = {SESAME}"), "aws_secret_access_key = (withheld)"),
+            (format!("token: '{SESAME}'"), "token: (withheld)"),
+            (format!("--token={SESAME}, retry"), ", retry"),
+            (
+                format!("a\n-----BEGIN PRIVATE KEY-----\n{SESAME}\n-----END PRIVATE KEY-----\nb"),
+                "\nb",
+            ),
+            (format!("a -----BEGIN PRIVATE KEY-----\n{SESAME}"), "a (withheld)"),
+            (format!("seen eyJhbGciOi.{SESAME}.sig end"), " end"),
+        ] {
+            let found = text(&line);
+            assert!(!found.contains(SESAME) && !found.contains("Sesame"), "{line}: {found}");
+            assert!(found.contains(kept), "{line}: {found}");
+        }
+        for secret in [
+            "AKIAIOSFODNN7EXAMPLE",
+            "ghp_0123456789abcdefghij0123",
+            "abcdef.0123456789abcdef",
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==",
+        ] {
+            assert_eq!(text(&format!("x {secret} y")), "x (withheld) y");
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_stays() {
+        for line in [
+            "shard east/tdset/0/1 is owned by replica-0-abcde at epoch 4",
+            "leasehold_cluster_up{cluster=\"east\"} 1",
+            "secrets \"cluster-east\" is forbidden: cannot list resource",
+            "GET https://10.0.0.1:6443/api/v1/pods?limit=500 200",
+            "a token is needed",
+        ] {
+            assert_eq!(text(line), line);
+        }
+    }
+
+    #[test]
+    fn objects_lose_their_secrets_and_keep_their_form() {
+        let mut object = value!({
+            "metadata": {"name": "p", "managedFields": [1], "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": SESAME, "a": "b"}},
+            "spec": {"containers": [{"env": [{"name": "A", "value": SESAME},
+                {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+                "args": [format!("--password={SESAME}")]}],
+                "clientSecret": SESAME, "secretName": "kept"},
+        });
+        json(&mut object);
+        assert!(!object.to_string().contains("Sesame"), "{object}");
+        assert_eq!(object["metadata"], value!({"name": "p", "annotations": {"a": "b"}}));
+        assert_eq!(object["spec"]["secretName"], "kept");
+        assert_eq!(
+            object["spec"]["containers"][0]["env"][1]["valueFrom"]["secretKeyRef"]["key"],
+            "k"
+        );
+    }
+}

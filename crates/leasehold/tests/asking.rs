@@ -1,0 +1,374 @@
+//! The commands that ask replicas, against one whose admin server is reached through home's API server; and
+//! `leasehold doctor` in the place of a replica.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Output;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::faults::{Fault, Hook, Request};
+use apiserver::status::{ApiError, Reason};
+use apiserver::{Matcher, Process, Program, Server, Start};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource, Risk};
+use leasehold::{Action, Context, Controller, Manager, ObjectKey, ReconcileError, Reconciler};
+use serde_json::{Value, json};
+use tokio::io::DuplexStream;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+const NAMESPACE: &str = "leasehold-system";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The replica: its identity, which is the name of its Pod.
+const REPLICA: &str = "replica-0";
+const PORT: u16 = 8443;
+
+/// Fails for one object.
+struct Picky;
+
+impl Reconciler for Picky {
+    type Kind = ConfigMap;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        match &*key.name {
+            "leaks" => {
+                let map = ctx.get::<ConfigMap>(key.namespace.as_deref(), &key.name)?;
+                let secret = map.and_then(|map| map.data.clone()).unwrap_or_default();
+                let error = format!("no answer to token={}", secret["secret"]);
+                Err(ReconcileError::terminal(std::io::Error::other(error)))
+            }
+            "bad" => Err(ReconcileError::terminal(std::io::Error::other("no such bucket"))),
+            _ => Ok(Action::Done),
+        }
+    }
+}
+
+/// A container in which the replica seems to run: its port is the replica's.
+struct Door(SocketAddr);
+
+impl Program for Door {
+    fn start(&self, _: &Start) -> Arc<dyn Process> {
+        Arc::new(Self(self.0))
+    }
+}
+
+impl Process for Door {
+    fn connect(&self, port: u16) -> Option<DuplexStream> {
+        let (near, mut far) = tokio::io::duplex(1 << 16);
+        let address = self.0;
+        (port == PORT).then(|| {
+            tokio::spawn(async move {
+                let mut replica = TcpStream::connect(address).await?;
+                tokio::io::copy_bidirectional(&mut far, &mut replica).await
+            });
+            near
+        })
+    }
+}
+
+struct Fleet {
+    home: Server,
+    east: Server,
+    stop: CancellationToken,
+    dir: tempfile::TempDir,
+}
+
+async fn create<K>(client: Client, namespace: Option<&str>, object: Value)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug,
+    K: serde::de::DeserializeOwned + serde::Serialize,
+{
+    let resource = kube::api::ApiResource::erase::<K>(&());
+    let api: Api<kube::api::DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+        None => Api::all_with(client, &resource),
+    };
+    let object = serde_json::from_value(object).expect("an object");
+    api.create(&PostParams::default(), &object).await.expect("created");
+}
+
+impl Fleet {
+    async fn start() -> Self {
+        let address = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr();
+        let address = address.expect("an address");
+        let home = Server::builder().name("home").workloads(true);
+        let home = home.program(Matcher::Container("manager".into()), Arc::new(Door(address)));
+        let home = home.start().await.expect("it starts");
+        let east = Server::builder().name("east").start().await.expect("it starts");
+        create::<Namespace>(home.client(), None, json!({"metadata": {"name": NAMESPACE}})).await;
+        for crd in sharding::api::crds() {
+            create::<CustomResourceDefinition>(home.client(), None, json!(crd)).await;
+        }
+        let pod = json!({"metadata": {"name": REPLICA},
+            "spec": {"containers": [{"name": "manager", "image": "leasehold:1"}]}});
+        create::<Pod>(home.client(), Some(NAMESPACE), pod).await;
+        for name in ["good", "bad"] {
+            let map = json!({"metadata": {"name": name}});
+            create::<ConfigMap>(east.client(), Some("default"), map).await;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let (home_path, path) = (dir.path().join("home"), dir.path().join("clusters"));
+        fs::write(&home_path, home.kubeconfig()).expect("written");
+        fs::write(&path, east.kubeconfig()).expect("written");
+        let allow = [Risk::Loopback].into();
+        let source = KubeconfigSource { path, allow, ..KubeconfigSource::default() };
+        let clusters = ClusterSources { kubeconfigs: vec![source], ..ClusterSources::default() };
+        let allow = [Risk::Loopback].into();
+        let at = Home::Kubeconfig { path: home_path, context: None, allow };
+        let mut config = Config::new(at, REPLICA, clusters);
+        config.admin = Some(address.into());
+        let controller = Controller::for_kind::<ConfigMap>("picky").reconciler(Picky);
+        let stop = CancellationToken::new();
+        tokio::spawn(Manager::new(config).controller(controller).run(stop.clone()));
+        Self { home, east, stop, dir }
+    }
+
+    async fn leasehold(&self, args: &[&str]) -> Output {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(args).arg("--kubeconfig").arg(self.dir.path().join("home"));
+        timeout(PATIENCE, command.output()).await.expect("in time").expect("the binary runs")
+    }
+
+    async fn explain(&self, object: &str) -> Output {
+        self.leasehold(&["explain", object, "--plaintext"]).await
+    }
+
+    /// What is said of an object, once these lines are in it.
+    async fn said(&self, object: &str, lines: &[&str]) -> String {
+        let mut last = String::new();
+        let said = async {
+            while !lines.iter().all(|line| last.contains(line)) {
+                let output = self.explain(object).await;
+                last = String::from_utf8_lossy(&output.stdout).into_owned()
+                    + &String::from_utf8_lossy(&output.stderr);
+            }
+        };
+        let in_time = timeout(PATIENCE, said).await.is_ok();
+        assert!(in_time, "{object}: {lines:?} never came in\n{last}");
+        last
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_owner_of_an_object_says_how_it_stands() {
+    let fleet = Fleet::start().await;
+    let idle = "its key is not queued";
+    let lines = [
+        idle,
+        "shard east/picky/0/1 is owned by replica-0-",
+        "controller picky on member replica-0-",
+        "the cache has it at resourceVersion",
+        "this member holds its shard east/picky/0/1 at epoch 1",
+    ];
+    fleet.said("east/ConfigMap/default/good", &lines).await;
+    let failed = "its last reconcile failed for good";
+    let bad = fleet.said("east/configmaps/default/bad", &[failed]).await;
+    assert!(bad.contains("no such bucket"), "{bad}");
+    fleet.said("east/ConfigMap/default/none", &["it does not exist"]).await;
+    fleet
+        .said("east/Secret/default/x", &["reconciles the kind Secret; there are: ConfigMap"])
+        .await;
+    let west = ["home has no shard of cluster west", "does not have cluster west configured"];
+    fleet.said("west/ConfigMap/default/good", &west).await;
+
+    let json = ["explain", "east/ConfigMap/default/bad", "--plaintext", "--output", "json"];
+    let json = fleet.leasehold(&json).await;
+    assert!(json.status.success(), "{}", String::from_utf8_lossy(&json.stderr));
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(json["shards"][0]["shard"], "east/picky/0/1", "{json:#}");
+    let failure = &json["members"][0]["controllers"][0]["key"]["failure"];
+    assert_eq!((&failure["result"], &failure["times"]), (&json!("failed for good"), &json!(1)));
+
+    // TLS is spoken where the replica speaks none, and an object has no name.
+    let tls = fleet.leasehold(&["explain", "east/ConfigMap/default/good"]).await;
+    let text = String::from_utf8_lossy(&tls.stdout);
+    assert_eq!(tls.status.code(), Some(1), "{text}");
+    assert!(text.contains("does not say: speak TLS with its admin server"), "{text}");
+    let unnamed = fleet.explain("east/good").await;
+    let text = String::from_utf8_lossy(&unnamed.stderr).into_owned();
+    assert!(text.contains("write CLUSTER/KIND/NAMESPACE/NAME"), "{text}");
+    fleet.stop.cancel();
+}
+
+/// What `top`, `doctor`, `events` and `support-bundle` say of the same replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_person_on_call_finds_what_fails_and_takes_it_along() {
+    let fleet = Fleet::start().await;
+    fleet.said("east/configmaps/default/bad", &["its last reconcile failed for good"]).await;
+
+    let top = fleet.leasehold(&["top", "--plaintext"]).await;
+    let text = String::from_utf8_lossy(&top.stdout).into_owned();
+    assert!(top.status.success(), "{text}");
+    let failing = text.lines().find(|line| line.starts_with("east/default/bad")).expect("a row");
+    assert!(failing.contains("picky") && failing.contains("no such bucket"), "{text}");
+
+    let doctor = fleet.leasehold(&["doctor", "--plaintext", "--output", "json"]).await;
+    let report: Value = serde_json::from_slice(&doctor.stdout).expect("JSON");
+    let found = |level: &str, about: &str, what: &str| {
+        let all = report["findings"].as_array().expect("findings");
+        let is = |finding: &&Value| {
+            finding["level"] == level
+                && finding["about"] == about
+                && finding["what"].as_str().is_some_and(|text| text.contains(what))
+        };
+        assert!(all.iter().any(|finding| is(&finding)), "{level} {about} {what}: {report:#}");
+    };
+    found("warning", "controller picky", "east/default/bad (1 times, failed for good: ");
+    found("ok", "home", "answers, Kubernetes");
+    found("ok", "fleet", "1 members serve 1 shards");
+    found("ok", "member replica-0", "1 of 1 clusters engaged");
+    assert_eq!(doctor.status.code(), Some(0), "a warning is no failure");
+
+    let events = fleet.leasehold(&["events", "--output", "json"]).await;
+    let events: Value = serde_json::from_slice(&events.stdout).expect("JSON");
+    let reasons: Vec<_> = events.as_array().expect("a list").iter().map(|e| &e["reason"]).collect();
+    assert!(reasons.iter().any(|reason| *reason == "Coordinating"), "{events:#}");
+}
+
+/// Secrets in the places where people put them: they are not in a bundle, and all else is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_support_bundle_has_no_secrets_in_it() {
+    const PLANTED: &str = "open-Sesame-31";
+    let fleet = Fleet::start().await;
+    let home = fleet.home.client();
+    let chart = json!({"app.kubernetes.io/name": "leasehold"});
+    let secret = json!({"metadata": {"name": "cluster-east", "labels": chart},
+        "stringData": {"kubeconfig": format!("token: {PLANTED}")}});
+    create::<Secret>(home.clone(), Some(NAMESPACE), secret).await;
+    let map = json!({"metadata": {"name": "leasehold", "labels": chart, "annotations":
+        {"kubectl.kubernetes.io/last-applied-configuration": format!("{{\"x\": \"{PLANTED}\"}}")}},
+        "data": {"config.yaml": format!("otlp: {{headers: {{authorization: 'Bearer {PLANTED}'}}}}\nworkers: 8")}});
+    create::<ConfigMap>(home.clone(), Some(NAMESPACE), map).await;
+    let pod = json!({"metadata": {"name": "leasehold-1", "labels": chart}, "spec": {"containers": [
+        {"name": "other", "image": "leasehold:1", "args": [format!("--password={PLANTED}")],
+            "env": [{"name": "HARMLESS", "value": PLANTED}]}]}});
+    create::<Pod>(home.clone(), Some(NAMESPACE), pod).await;
+    // A controller's error with a secret in it: what replicas say is searched too.
+    let map = json!({"metadata": {"name": "leaks"}, "data": {"secret": PLANTED}});
+    create::<ConfigMap>(fleet.east.client(), Some("default"), map).await;
+    fleet.said("east/ConfigMap/default/leaks", &["its last reconcile failed"]).await;
+
+    let out = fleet.dir.path().join("bundle.tar.gz");
+    let args = ["support-bundle", "--plaintext", "--out", out.to_str().expect("UTF-8")];
+    let made = fleet.leasehold(&args).await;
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let again = fleet.leasehold(&args).await;
+    assert_eq!(again.status.code(), Some(1), "what is there is not overwritten");
+    let files = unpacked(&out);
+    for (name, text) in &files {
+        assert!(!text.contains("Sesame"), "{name}:\n{text}");
+    }
+    let part = |name: &str| {
+        let found = files.iter().find(|(path, _)| path.ends_with(name));
+        found.map_or_else(|| panic!("no {name} in {:?}", files.keys()), |(_, text)| text.as_str())
+    };
+    assert!(part("fleet.json").contains("\"shard\": \"east/picky/0/1\""));
+    assert!(part("home/shardmaps.json").contains("east"));
+    assert!(part("home/events.json").contains("Coordinating"));
+    assert!(part("chart/configmaps.json").contains("workers: 8"));
+    assert!(part("chart/pods.json").contains("HARMLESS"));
+    assert!(part("queues.json").contains("picky"), "{}", part("queues.json"));
+    assert!(part("metrics.txt").contains("leasehold_build_info"));
+    assert!(part("readyz.txt").contains("[+]home ok"));
+    assert!(part("version.json").contains(env!("CARGO_PKG_VERSION")));
+    assert!(!files.keys().any(|name| name.contains("secret")), "{:?}", files.keys());
+}
+
+/// The files of a bundle.
+fn unpacked(path: &std::path::Path) -> std::collections::BTreeMap<String, String> {
+    let file = fs::File::open(path).expect("it was written");
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
+    let entries = archive.entries().expect("a tar file").map(|entry| {
+        let mut entry = entry.expect("an entry");
+        let name = entry.path().expect("a path").display().to_string();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut entry, &mut text).expect("text");
+        (name, text)
+    });
+    entries.collect()
+}
+
+/// As a replica sees it: each thing that can be wrong with a cluster, and what is right once it was added.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_doctor_finds_each_thing_that_is_wrong_with_a_cluster() {
+    let fleet = Fleet::start().await;
+    let dir = fleet.dir.path();
+    let old: Hook = Arc::new(|request: &Request| match request.path.as_str() {
+        "/version" => Fault::Error(ApiError::new(Reason::InternalError, "broken")),
+        _ => Fault::None,
+    });
+    let broken = Server::builder().name("broken").faults(old).start().await.expect("it starts");
+    let strict = Server::builder().name("strict").rbac(true).start().await.expect("it starts");
+    create::<Namespace>(strict.client(), None, json!({"metadata": {"name": "shop"}})).await;
+    // A user without rights, but to read what the server offers.
+    create::<ServiceAccount>(strict.client(), Some("shop"), json!({"metadata": {"name": "fleet"}}))
+        .await;
+    let accounts = Api::<ServiceAccount>::namespaced(strict.client(), "shop");
+    let (params, asked) = (PostParams::default(), TokenRequest::default());
+    let answer = accounts.create_token_request("fleet", &params, &asked).await.expect("a token");
+    let token = answer.status.and_then(|status| status.token).expect("a token");
+    let kubeconfig: Value = serde_saphyr::from_str(&strict.kubeconfig()).expect("YAML");
+    let mut poor = kubeconfig.clone();
+    poor["users"][0]["user"] = json!({"token": token});
+    for (name, text) in [
+        ("broken", broken.kubeconfig()),
+        ("east", fleet.east.kubeconfig()),
+        ("poor", poor.to_string()),
+        (
+            "nowhere",
+            "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n\
+             contexts: [{name: nowhere, context: {cluster: c}}]\n"
+                .to_owned(),
+        ),
+    ] {
+        fs::write(dir.join(format!("{name}.kubeconfig")), text).expect("written");
+    }
+    let sources: Vec<_> = ["broken", "east", "poor", "nowhere", "missing"]
+        .map(|name| format!("{{path: {name}.kubeconfig, allow: [loopback]}}"))
+        .into();
+    let text = format!(
+        "home: {{kubeconfig: home, allow: [loopback]}}\nidentity: r\nclusters: {{kubeconfigs: [{}]}}\n\
+         controllers: {{tdset: {{namespaces: [shop]}}}}\n",
+        sources.join(", ")
+    );
+    let config = dir.join("l.yaml");
+    fs::write(&config, text).expect("written");
+    let report = async || {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(["doctor", "--config"]).arg(&config);
+        let output = timeout(PATIENCE, command.output()).await.expect("in time").expect("it runs");
+        (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+    };
+    let (text, code) = report().await;
+    assert_eq!(code, Some(3), "{text}");
+    let line = |about: &str, what: &str| {
+        let is = |line: &str| line.contains(about) && line.contains(what);
+        assert!(text.lines().any(is), "{about}: {what} in\n{text}");
+    };
+    line("cluster broken", "does not answer: it answers 500 Internal Server Error: broken");
+    line("cluster nowhere", "its API server does not answer: ");
+    line("cluster missing", "cannot read");
+    line("cluster east", "does not serve schedule.rs/TDSet (v1), which tdset needs");
+    line("fix:", "leasehold crds --for workload | kubectl apply -f -");
+    line("cluster strict", "our user lacks rights that tdset needs: ");
+    line("ok       cluster east", "tdset has its");
+    line("ok       home", "home has its");
+
+    // One cluster alone, once it has what it lacked.
+    for crd in leasehold::crds::workload_crds() {
+        create::<CustomResourceDefinition>(fleet.east.client(), None, json!(crd)).await;
+    }
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.args(["doctor", "--cluster", "east", "--config"]).arg(&config);
+    let output = timeout(PATIENCE, command.output()).await.expect("in time").expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!text.contains("cluster strict"), "{text}");
+    let about_east: Vec<_> = text.lines().filter(|line| line.contains("cluster east")).collect();
+    assert!(about_east.iter().all(|line| line.starts_with("ok ")), "{text}");
+}
