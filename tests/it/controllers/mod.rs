@@ -8,6 +8,7 @@ mod many;
 mod memcached;
 mod mysql;
 mod restartpods;
+mod secrets;
 mod sqs;
 mod tdset;
 mod tunnel;

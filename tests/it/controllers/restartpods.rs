@@ -39,8 +39,9 @@ fn maps(env: &TestEnv) -> Api<ConfigMap> {
 }
 
 async fn recorded(env: &TestEnv, wanted: impl Fn(&Noted) -> bool) -> Noted {
-    let found = env.until_object(&maps(env), CONFIG_MAP, |map| wanted(&record(map))).await;
-    record(&found)
+    let found =
+        env.until_object(&maps(env), CONFIG_MAP, |map| wanted(&record(&map.metadata))).await;
+    record(&found.metadata)
 }
 
 async fn restarts(env: &TestEnv, expect: i64) {

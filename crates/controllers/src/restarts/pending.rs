@@ -114,7 +114,7 @@ impl Workload {
 }
 
 /// Whether a Pod can be restarted: alive, and not a static Pod of a kubelet.
-pub(crate) fn restartable(pod: &Pod) -> bool {
+pub(super) fn restartable(pod: &Pod) -> bool {
     is_active(pod) && is_selectable(pod)
 }
 

@@ -21,7 +21,7 @@ use super::evict::{self, Eviction};
 use super::follow::{Stage, Trouble, stage};
 use super::pending::{
     LONGEST_LOOK, MAX_TARGETS, Pending, PodRef, Workload, WorkloadKind, listed, pending,
-    replica_sets, workload_of,
+    replica_sets, restartable, workload_of,
 };
 use super::record::{Decision, Record, next_second};
 
@@ -129,7 +129,7 @@ impl Restarts<'_> {
     /// The restart of the Pods that are selected now.
     async fn pending(&self, hash: String) -> Result<Pending, ReconcileError> {
         let mut pods = self.pods().await?;
-        pods.retain(super::restartable);
+        pods.retain(restartable);
         let mut rolled_out = BTreeMap::new();
         for name in replica_sets(&pods) {
             let found = self.api::<ReplicaSet>().get_metadata_opt(&name).await?;
