@@ -60,6 +60,9 @@ pub use tunnel::Tunnel;
 #[cfg(any(feature = "memcached", feature = "tdset"))]
 const ASK_AGAIN: std::time::Duration = std::time::Duration::from_secs(5 * 60);
 
+/// A key of a controller's section, and the rights that the controller needs where it is `true`.
+pub type SettingRights = (&'static str, fn() -> Vec<PolicyRule>);
+
 /// What the product needs to know of a controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
@@ -78,7 +81,7 @@ pub struct Builtin {
     /// The rights it needs in every workload cluster.
     pub rbac: fn() -> Vec<PolicyRule>,
     /// The rights it needs besides, for each setting of its own that is `true`.
-    pub more_rbac: &'static [(&'static str, fn() -> Vec<PolicyRule>)],
+    pub more_rbac: &'static [SettingRights],
     /// A manifest that shows it at work.
     pub example: &'static str,
 }

@@ -490,6 +490,21 @@ mod tests {
         }
     }
 
+    /// `leasehold run` takes a configuration that names no controllers as one that names none.
+    #[cfg(feature = "controllers")]
+    #[test]
+    fn of_the_built_in_controllers_only_those_run_that_are_named() {
+        let all = || controllers::all().flat_map(|name| controllers::build(name, 1)).collect();
+        let mut config = Config::new(Home::InCluster, "a", ClusterSources::default());
+        config.controllers.get_or_insert_default();
+        assert!(chosen(all(), &config).unwrap().is_empty());
+        let named = "configmonitor".parse().unwrap();
+        config.controllers = Some([(named, ControllerSettings::default())].into());
+        let names: Vec<_> =
+            chosen(all(), &config).unwrap().into_iter().map(|spec| spec.name).collect();
+        assert_eq!(names, ["configmonitor".parse().unwrap()]);
+    }
+
     /// Who watches Secrets joins nobody: these groups are named.
     #[cfg(feature = "controllers")]
     #[test]

@@ -209,10 +209,12 @@ fn refuse_secrets(env: &TestEnv) {
 async fn nobody_asks_for_secrets_unless_the_administrator_says_so() {
     let objects = [manifests(&json!({RESTART_PODS: "app=web"})), vec![monitor()]].concat();
     let mut env = world(&objects).await;
-    let asked = asked_for_secrets(&env, false);
-    env.run(
-        [controllers::build("configmonitor", 2), controllers::build("restart-pods", 2)].concat(),
-    );
+    let asked = asked_for_secrets(&env);
+    let specs = [controllers::build("configmonitor", 2), controllers::build("restart-pods", 2)];
+    let specs = specs.concat();
+    let mut watched = specs.iter().flat_map(|spec| &spec.sources);
+    assert!(watched.all(|source| &*source.kind.kind != "Secret"));
+    env.run(specs);
     let monitors: Api<ConfigMonitor> = env.api(NAMESPACE);
     told(&env, &monitors, "SecretsNotWatched").await;
     let before = generation(&env, "web").await;
@@ -277,15 +279,22 @@ async fn a_crash_at_any_write_still_restarts_once() {
     }
 }
 
-/// What these controllers cache of an object, as text.
-fn cached(name: &str, kind: &str, object: &Value) -> String {
+/// What a controller's cache of a kind keeps.
+fn options(name: &str, kind: &str) -> StoreOptions {
     let mut specs = built(name).into_iter();
     let options = specs.find_map(|mut spec| {
         let key = spec.options.keys().find(|(found, _)| &*found.kind == kind).cloned()?;
-        spec.options.remove(&key)
+        // As the engine does for a watch of metadata alone.
+        let is_partial = matches!(kind, "ConfigMap" | "Pod" | "Secret");
+        let options = spec.options.remove(&key)?;
+        Some(if is_partial { options.metadata_only() } else { options })
     });
-    // As the engine does for a watch of metadata alone.
-    let options: StoreOptions = options.unwrap().metadata_only();
+    options.unwrap()
+}
+
+/// What these controllers cache of an object, as text.
+fn cached(name: &str, kind: &str, object: &Value) -> String {
+    let options = options(name, kind);
     let mut writer = StoreWriter::new(options, Arc::new(DecodedCache::new(0)));
     let entry = writer.parse(&object.to_string()).unwrap();
     entry.decode_dynamic::<Value>().unwrap().to_string()
@@ -302,5 +311,59 @@ fn caches_have_no_value_of_a_secret() {
         let text = cached(name, "Secret", &secret);
         assert_eq!(text.contains(RESTART_PODS), name == "restart-pods", "{text}");
         assert!(!text.contains(VALUE) && !text.contains("aHVudGVyMg"), "{name}: {text}");
+    }
+}
+
+/// An object of about the size that its kind has in clusters, without managedFields.
+fn usual(kind: &str, number: usize) -> Value {
+    let mut rng = fastrand::Rng::with_seed(number as u64);
+    let mut text = |count: usize| (0..count).map(|_| rng.char('a'..='p')).collect::<String>();
+    let annotations = json!({"kubectl.kubernetes.io/last-applied-configuration": text(400)});
+    let metadata = json!({
+        "name": format!("object-{number}"), "namespace": format!("team-{}", number % 20), "uid": text(32),
+        "resourceVersion": number.to_string(), "labels": {"app": format!("app-{}", number % 50)},
+        "annotations": annotations,
+    });
+    let container = |words: String| {
+        json!({"name": "main", "image": words, "command": ["run", "--with", "arguments"],
+            "envFrom": [{"configMapRef": {"name": format!("object-{number}")}}],
+            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+            "livenessProbe": {"httpGet": {"path": "/live", "port": 8080}, "periodSeconds": 10}})
+    };
+    match kind {
+        "ConfigMap" => json!({"metadata": metadata, "data": {"config": text(3_000)}}),
+        "Pod" => {
+            json!({"metadata": metadata, "spec": {"containers": [container(text(60)), container(text(60))]},
+            "status": {"phase": "Running", "podIP": format!("10.0.0.{}", number % 256), "conditions": text(1_500)}})
+        }
+        _ => {
+            json!({"metadata": metadata, "spec": {"template": {"spec": {"containers": [container(text(60))]}}},
+            "status": {"replicas": 1, "conditions": text(600)}})
+        }
+    }
+}
+
+/// Prints the bytes that a cache takes for each object, whole and as these controllers keep it.
+#[test]
+fn caches_are_small() {
+    const OBJECTS: usize = 2_000;
+    let bytes = |options: StoreOptions, kind: &str| {
+        let mut writer = StoreWriter::new(options, Arc::new(DecodedCache::new(0)));
+        for number in 0..OBJECTS {
+            let entry = writer.parse(&usual(kind, number).to_string()).unwrap();
+            writer.upsert(&entry);
+        }
+        writer.store().bytes() / OBJECTS
+    };
+    for (name, kind, least) in [
+        ("configmonitor", "ConfigMap", 4),
+        ("configmonitor", "Pod", 2),
+        ("restart-pods", "ConfigMap", 4),
+        ("restart-pods", "Deployment", 2),
+    ] {
+        let (whole, kept) =
+            (bytes(StoreOptions::default(), kind), bytes(options(name, kind), kind));
+        println!("{name}: {kind}: {whole} bytes each if whole, {kept} as it is kept");
+        assert!(kept * least <= whole, "{name}: {kind}: {kept} of {whole} bytes");
     }
 }

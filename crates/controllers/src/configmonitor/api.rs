@@ -60,10 +60,11 @@ pub struct ConfigMonitorSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub secret: Option<String>,
-    /// Labels, all of which a Pod must carry to be restarted.
-    #[serde(rename = "podSelector")]
+    /// Labels, all of which a Pod must carry to be restarted. Without it, the workloads of the namespace restart
+    /// that use the ConfigMap or Secret.
+    #[serde(default, rename = "podSelector", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minProperties" = 1, "maxProperties" = 32))]
-    pub pod_selector: BTreeMap<String, String>,
+    pub pod_selector: Option<BTreeMap<String, String>>,
     /// How long changes count as one: the restart begins this long after the first of them.
     #[serde(default = "default_debounce", rename = "debounceSeconds")]
     #[schemars(with = "i32", range(min = 0, max = 3_600))]

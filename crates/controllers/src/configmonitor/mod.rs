@@ -39,7 +39,7 @@ fn rbac() -> Vec<PolicyRule> {
         rule("", &["configmaps"], &["get", "list", "watch"]),
         rule("", &["pods"], &["list", "watch"]),
     ];
-    own.into_iter().chain(settings::restarting()).collect()
+    own.into_iter().chain(settings::restarting(&["get", "list", "patch"])).collect()
 }
 
 /// Its rights where it watches Secrets.

@@ -67,11 +67,11 @@ pub(super) fn watched(spec: &ConfigMonitorSpec) -> Result<ContentRef, InvalidSpe
 /// Whether the selector matches these labels.
 pub(super) fn selects(spec: &ConfigMonitorSpec, labels: Option<&BTreeMap<String, String>>) -> bool {
     // An empty selector would restart a whole namespace; the schema refuses it, and so do we.
-    !spec.pod_selector.is_empty()
-        && spec
-            .pod_selector
-            .iter()
-            .all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
+    let selector = spec.pod_selector.as_ref().filter(|selector| !selector.is_empty());
+    selector.is_some_and(|selector| {
+        let has = |(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value));
+        selector.iter().all(has)
+    })
 }
 
 /// The record of a monitor. One of another object says nothing about this one.
@@ -189,7 +189,7 @@ fn words(outcome: &Outcome) -> (&'static str, String) {
         Outcome::Refused(words) => ("Rejected", words.clone()),
         Outcome::TooMany(count) => (
             "TooManyTargets",
-            format!("{count} to restart, {MAX_TARGETS} allowed: narrow spec.podSelector"),
+            format!("{count} to restart, {MAX_TARGETS} allowed: name fewer by spec.podSelector"),
         ),
         Outcome::Current | Outcome::Restarted(..) => ("Watching", String::new()),
     }

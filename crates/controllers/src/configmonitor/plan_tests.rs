@@ -8,7 +8,7 @@ fn spec(config_map: Option<&str>, lowercase: Option<&str>) -> ConfigMonitorSpec 
         config_map: config_map.map(str::to_owned),
         config_map_lowercase: lowercase.map(str::to_owned),
         secret: None,
-        pod_selector: [("app".to_owned(), "frontend".to_owned())].into(),
+        pod_selector: Some([("app".to_owned(), "frontend".to_owned())].into()),
         debounce_seconds: 5,
         evict_bare_pods: false,
     }
@@ -80,8 +80,10 @@ fn selection_needs_every_label_and_at_least_one() {
     assert!(selects(&spec, Some(&labels(&[("app", "frontend"), ("x", "y")]))));
     assert!(!selects(&spec, Some(&labels(&[("app", "backend")]))));
     assert!(!selects(&spec, None));
-    spec.pod_selector.clear();
-    assert!(!selects(&spec, Some(&labels(&[("app", "frontend")]))));
+    for nothing in [Some(BTreeMap::new()), None] {
+        spec.pod_selector = nothing;
+        assert!(!selects(&spec, Some(&labels(&[("app", "frontend")]))));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The shell of ConfigMonitor: three or four caches in, restarts out.
 //!
 //! Of ConfigMaps, Secrets and Pods only the metadata is watched. A content is read from the server when its
-//! version is new. Workloads are not watched but read while they roll out.
+//! version is new. Workloads are not watched but searched when a restart is decided, and read while they roll out.
 //!
 //! A cache may lag, and a restart cannot be undone. So before a restart is decided or resumed, the
 //! monitor and its ConfigMap or Secret are read from the server. The write that records the decision carries
@@ -22,8 +22,8 @@ use super::FIELD_MANAGER;
 use super::api::ConfigMonitor;
 use super::plan::{Found, record, selects, status, watched};
 use crate::restarts::{
-    Advance, Content, ContentKind, ContentRef, Decision, Digests, Outcome, Pending, Record,
-    Restarts, Then, is_selectable, without_annotations,
+    Advance, Asker, Content, ContentKind, ContentRef, Decision, Digests, Discovery, Outcome,
+    Pending, Record, Restarts, Then, is_selectable, without_annotations,
 };
 
 /// The index of monitors by what they watch.
@@ -147,19 +147,23 @@ impl<'a> MonitorRun<'a> {
         monitor: &ConfigMonitor,
     ) -> Result<Self, ReconcileError> {
         let namespace = ctx.key().namespace.as_deref();
-        let selector = LabelSelector {
-            match_labels: Some(monitor.spec.pod_selector.clone()),
-            ..LabelSelector::default()
+        let selector = monitor.spec.pod_selector.clone().map(|labels| {
+            let match_labels = Some(labels);
+            Selector::try_from(LabelSelector { match_labels, ..LabelSelector::default() })
+        });
+        let selector = selector.transpose().map_err(ReconcileError::terminal)?;
+        let pods = match &selector {
+            Some(selector) => ctx.list::<PartialObjectMeta<Pod>>(namespace, selector)?,
+            None => Vec::new(),
         };
-        let selector = Selector::try_from(selector).map_err(ReconcileError::terminal)?;
-        let pods = ctx.list::<PartialObjectMeta<Pod>>(namespace, &selector)?;
         let selected = |pod: &PartialObjectMeta<Pod>| {
             selects(&monitor.spec, pod.metadata.labels.as_ref()) && is_selectable(pod)
         };
         let restarts = Restarts {
             ctx,
             namespace: namespace.unwrap_or_default(),
-            selector: selector.to_string(),
+            selector: selector.map(|selector| selector.to_string()),
+            discovery: None,
             bare: monitor.spec.evict_bare_pods,
             window: Duration::from_secs(monitor.spec.debounce_seconds.into()),
             annotation: format!("configmonitor.leasehold.dev/{}", label_value(&monitor.name_any())),
@@ -169,17 +173,23 @@ impl<'a> MonitorRun<'a> {
     }
 
     /// Takes steps from the server's state, each of them recorded before the next.
-    async fn restart(&self, name: &str) -> Result<Action, ReconcileError> {
+    async fn restart(mut self, name: &str) -> Result<Action, ReconcileError> {
         let Some(mut monitor) = self.restarts.api::<ConfigMonitor>().get_opt(name).await? else {
             return Ok(Action::Done);
         };
         let content = match watched(&monitor.spec) {
-            Ok(content) if !monitor.spec.pod_selector.is_empty() => content,
+            Ok(content) if monitor.spec.pod_selector.as_ref().is_none_or(|s| !s.is_empty()) => {
+                content
+            }
             _ => return Ok(Action::Done),
         };
-        let Some(hash) = self.digests.read(self.ctx, &content).await? else {
+        let Some((metadata, hash)) = self.digests.read(self.ctx, &content).await? else {
             return Ok(Action::Done);
         };
+        if monitor.spec.pod_selector.is_none() {
+            let discovery = Discovery::new(content.clone(), &metadata, Asker::Monitor);
+            self.restarts.discovery = Some(discovery);
+        }
         loop {
             let step = self.restarts.step(record(&monitor, &content), hash.clone()).await?;
             let Advance { record, outcome, then } = step;

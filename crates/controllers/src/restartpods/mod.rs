@@ -47,7 +47,7 @@ fn rbac() -> Vec<PolicyRule> {
         rule("", &["configmaps"], &["get", "list", "patch", "watch"]),
         rule("", &["pods"], &["list"]),
     ];
-    own.into_iter().chain(settings::restarting()).collect()
+    own.into_iter().chain(settings::restarting(&["get", "list", "patch", "watch"])).collect()
 }
 
 /// Its rights where it watches Secrets.

@@ -1,7 +1,8 @@
 //! The shell: the cache shows a change, the server confirms it, and the decision is recorded on the
 //! ConfigMap or Secret before it is carried out.
 //!
-//! Only metadata is watched; a content is read from the server when its version is new. Each record is
+//! Of ConfigMaps and Secrets only the metadata is watched; a content is read from the server when its version is
+//! new. Of workloads only what [`discovery`] reads is kept. Each record is
 //! written under the resourceVersion that it was decided from. A crash at any point repeats nothing, as with
 //! ConfigMonitor.
 
@@ -9,25 +10,28 @@ use std::marker::PhantomData;
 
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
-use kube::core::{ObjectMeta, PartialObjectMeta};
+use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use sdk::refusal::is_gone;
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, ObjectKey, ReconcileError, Reconciler,
-    Watch, label_value,
+    Transform, Watch, label_value,
 };
 use serde_json::json;
 
 use super::FIELD_MANAGER;
-use super::annotation::{self, Noted, RECORD, RESTART_PODS};
+use super::annotation::{self, InvalidRequest, Noted, RECORD, RESTART_PODS};
+use crate::restarts::discovery::{self, asked_for};
 use crate::restarts::{
-    Advance, Content, ContentKind, Digests, MAX_TARGETS, Outcome, Restarts, Then, Trouble, WINDOW,
-    unnamed, without_annotations,
+    Advance, Asker, Content, ContentKind, ContentRef, Digests, Discovery, MAX_TARGETS, Outcome,
+    Restarts, Then, Trouble, WINDOW, WorkloadKind, unnamed, without_annotations,
 };
 
 /// What the annotations that matter here begin with.
 const ANNOTATIONS: &str = "leasehold.dev/";
+/// The index of workloads by what they ask for.
+const ASKED_FOR: &str = "asked-for";
 
-/// Reconciles annotated objects of one kind.
+/// Reconciles objects of one kind that are annotated, or that workloads ask for.
 #[derive(Debug)]
 pub(super) struct RestartPodsReconciler<K> {
     digests: Digests,
@@ -37,16 +41,50 @@ pub(super) struct RestartPodsReconciler<K> {
 /// The part of that name for one kind, with this many workers.
 pub(super) fn controller<K: Content>(name: &str, workers: usize) -> ControllerSpec {
     let annotations = without_annotations(|key| key.starts_with(ANNOTATIONS));
-    Controller::for_watch(name, Watch::<K>::all().metadata_only().transform(annotations))
-        .predicate(|_: Option<&PartialObjectMeta<K>>, now: Option<&PartialObjectMeta<K>>| {
-            now.is_some_and(|object| object.annotations().contains_key(RESTART_PODS))
+    let objects = Watch::<K>::all().metadata_only().transform(annotations);
+    let controller = Controller::for_watch(name, objects);
+    let controller = WorkloadKind::ALL.into_iter().fold(controller, |controller, kind| {
+        controller.watches_with(workloads(kind), |workload, _| {
+            let asked_for = asked_for(workload).into_iter();
+            let own = asked_for.filter(|content| content.kind == K::KIND);
+            own.map(|content| (workload.namespace(), content.name)).collect()
         })
+    });
+    controller
         .part_of(super::BUILTIN.name)
         // A group of its own: its kinds are others' too, and it need not run where those do.
         .group(super::BUILTIN.name)
         .field_manager(FIELD_MANAGER)
         .workers(workers)
         .reconciler(RestartPodsReconciler::<K> { digests: Digests::default(), kind: PhantomData })
+}
+
+/// The workloads of a kind. Only a change of what they ask for counts.
+fn workloads(kind: WorkloadKind) -> Watch<DynamicObject> {
+    let indexed = |workload: &DynamicObject| {
+        let namespace = workload.namespace();
+        asked_for(workload).iter().map(|content| content.indexed(namespace.as_deref())).collect()
+    };
+    let asked = |workload: Option<&DynamicObject>| workload.map(asked_for).unwrap_or_default();
+    let watch = Watch::dynamic(kind.kind())
+        .index(ASKED_FOR, indexed)
+        .transform(Transform::new(discovery::drops))
+        .predicate(move |old: Option<&DynamicObject>, new: Option<&DynamicObject>| {
+            asked(old) != asked(new)
+        });
+    if kind == WorkloadKind::Rollout { watch.optional() } else { watch }
+}
+
+/// What an object's Pods and workloads are, as far as it or they ask for restarts.
+struct Wanted {
+    selector: Option<String>,
+    discovery: Option<Discovery>,
+}
+
+impl Wanted {
+    fn is_nothing(&self) -> bool {
+        self.selector.is_none() && self.discovery.is_none()
+    }
 }
 
 impl<K: Content> Reconciler for RestartPodsReconciler<K> {
@@ -57,9 +95,10 @@ impl<K: Content> Reconciler for RestartPodsReconciler<K> {
         let Some(seen) = ctx.get::<PartialObjectMeta<K>>(namespace, &key.name)? else {
             return Ok(Action::Done);
         };
+        let run = self.run(ctx);
         let digest = self.digests.get(ctx.cluster(), &seen.metadata);
-        match asks_for_more(&seen.metadata, digest.as_deref()) {
-            true => self.run(ctx).go_on(&key.name).await,
+        match asks_for_more(&seen.metadata, &run.wanted(&seen.metadata)?, digest.as_deref()) {
+            true => run.go_on(&key.name).await,
             false => Ok(Action::Done),
         }
     }
@@ -73,15 +112,19 @@ impl<K> RestartPodsReconciler<K> {
 }
 
 /// Whether an object shows that there is something to do. If its digest is not known it must be read.
-fn asks_for_more(metadata: &ObjectMeta, digest: Option<&str>) -> bool {
+fn asks_for_more(
+    metadata: &ObjectMeta,
+    wanted: &Result<Wanted, InvalidRequest>,
+    digest: Option<&str>,
+) -> bool {
     if metadata.deletion_timestamp.is_some() {
         return false;
     }
     let noted = annotation::record(metadata);
-    match annotation::request(metadata) {
-        None => false,
-        Some(Err(invalid)) => noted.problem != Some(invalid.to_string()),
-        Some(Ok(_)) => {
+    match wanted {
+        Ok(wanted) if wanted.is_nothing() => false,
+        Err(invalid) => noted.problem != Some(invalid.to_string()),
+        Ok(_) => {
             let rests = |digest: &str| noted.record == noted.record.clone().seen(digest.to_owned());
             noted.problem.is_some() || !digest.is_some_and(rests)
         }
@@ -102,18 +145,18 @@ impl<K: Content> Run<'_, K> {
         let Some((mut object, digest)) = self.digests.read_of::<K>(self.ctx, name).await? else {
             return Ok(Action::Done);
         };
-        if !asks_for_more(&object, Some(&digest)) {
+        let wanted = self.wanted(&object)?;
+        if !asks_for_more(&object, &wanted, Some(&digest)) {
             return Ok(Action::Done);
         }
-        let restarts = match annotation::request(&object) {
-            None => return Ok(Action::Done),
-            Some(Err(invalid)) => {
+        let restarts = match wanted {
+            Err(invalid) => {
                 let noted =
                     Noted { problem: Some(invalid.to_string()), ..annotation::record(&object) };
                 self.write(&object, &digest, &noted).await?;
                 return Ok(Action::Done);
             }
-            Some(Ok((_, words))) => self.restarts(name, words.to_owned()),
+            Ok(wanted) => self.restarts(name, wanted),
         };
         loop {
             let step = restarts.step(annotation::record(&object).record, digest.clone()).await?;
@@ -139,14 +182,45 @@ impl<K: Content> Run<'_, K> {
         }
     }
 
-    fn restarts(&self, name: &str, selector: String) -> Restarts<'_> {
+    /// What the object asks for, and the workloads for it.
+    fn wanted(
+        &self,
+        metadata: &ObjectMeta,
+    ) -> Result<Result<Wanted, InvalidRequest>, ReconcileError> {
+        let name = metadata.name.clone().unwrap_or_default();
+        let content = ContentRef { kind: K::KIND, name };
+        let discovery = Discovery::new(content.clone(), metadata, Asker::Workload);
+        let searches = discovery.matches() || !discovery.is_ignored() && self.is_asked(&content)?;
+        let discovery = searches.then_some(discovery);
+        let selector = annotation::request(metadata).transpose();
+        Ok(selector.map(|selector| {
+            let selector = selector.map(|(_, words)| words.to_owned());
+            Wanted { selector, discovery }
+        }))
+    }
+
+    /// Whether a workload asks for an object.
+    fn is_asked(&self, content: &ContentRef) -> Result<bool, ReconcileError> {
+        let value = content.indexed(Some(self.namespace));
+        for kind in WorkloadKind::ALL {
+            let kind = kind.kind();
+            let asking = self.ctx.indexed_dynamic::<DynamicObject>(&kind, ASKED_FOR, &value)?;
+            if !asking.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn restarts(&self, name: &str, wanted: Wanted) -> Restarts<'_> {
         let prefix = match K::KIND {
             ContentKind::ConfigMap => "restart-pods.leasehold.dev",
             ContentKind::Secret => "secret.restart-pods.leasehold.dev",
         };
         let annotation = format!("{prefix}/{}", label_value(name));
-        let (ctx, namespace) = (self.ctx, self.namespace);
-        Restarts { ctx, namespace, selector, bare: false, window: WINDOW, annotation }
+        let (ctx, namespace, Wanted { selector, discovery }) = (self.ctx, self.namespace, wanted);
+        let (bare, window) = (false, WINDOW);
+        Restarts { ctx, namespace, selector, discovery, bare, window, annotation }
     }
 
     /// Writes the record if it says something new, unless the object changed since it was read; an Event
@@ -192,9 +266,9 @@ fn problem(outcome: &Outcome) -> Option<String> {
             Some(trouble.words.clone())
         }
         Outcome::Refused(words) => Some(words.clone()),
-        Outcome::TooMany(count) => {
-            Some(format!("{count} to restart, {MAX_TARGETS} allowed: narrow {RESTART_PODS}"))
-        }
+        Outcome::TooMany(count) => Some(format!(
+            "{count} to restart, {MAX_TARGETS} allowed: narrow {RESTART_PODS}, or let fewer workloads ask"
+        )),
         Outcome::Current
         | Outcome::Settling
         | Outcome::Decided(_)

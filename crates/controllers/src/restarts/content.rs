@@ -110,15 +110,14 @@ pub(crate) fn unnamed<K: Content>(metadata: &ObjectMeta) -> PartialObjectMeta<K>
     ObjectMeta { name, namespace, uid, ..ObjectMeta::default() }.into_request_partial()
 }
 
-/// Keeps of the metadata only annotations of which `kept` holds. `kubectl apply` writes a copy of what it
-/// applied into an annotation, all values of a Secret included.
+/// Drops the annotations of which `kept` does not hold. `kubectl apply` writes a copy of what it applied into an
+/// annotation, all values of a Secret included.
 pub(crate) fn without_annotations(
     kept: impl Fn(&str) -> bool + Send + Sync + 'static,
 ) -> Transform {
-    Transform::new(move |path| match path {
-        [metadata, field] if metadata == "metadata" => field == "labels",
-        [metadata, field, key] if metadata == "metadata" && field == "annotations" => !kept(key),
-        _ => false,
+    Transform::new(move |path| {
+        let [metadata, field, key] = path else { return false };
+        metadata == "metadata" && field == "annotations" && !kept(key)
     })
 }
 

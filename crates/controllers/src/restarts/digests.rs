@@ -72,7 +72,7 @@ impl Digests {
         }
     }
 
-    /// The digest of a content, read from the server. `None` if it is gone.
+    /// [`Self::read_of`] of what `content` names.
     ///
     /// # Errors
     /// If the object cannot be read.
@@ -80,13 +80,10 @@ impl Digests {
         &self,
         ctx: &Context,
         content: &ContentRef,
-    ) -> Result<Option<String>, ReconcileError> {
-        let digest = |read: Option<(ObjectMeta, String)>| read.map(|(_, digest)| digest);
+    ) -> Result<Option<(ObjectMeta, String)>, ReconcileError> {
         match content.kind {
-            ContentKind::ConfigMap => {
-                self.read_of::<ConfigMap>(ctx, &content.name).await.map(digest)
-            }
-            ContentKind::Secret => self.read_of::<Secret>(ctx, &content.name).await.map(digest),
+            ContentKind::ConfigMap => self.read_of::<ConfigMap>(ctx, &content.name).await,
+            ContentKind::Secret => self.read_of::<Secret>(ctx, &content.name).await,
         }
     }
 

@@ -5,10 +5,11 @@
 //! version that was read; `record` decides whether that asks for a
 //! restart, and `pending` of which Pods; `shell` takes one step at a time, each of which the controllers
 //! record in their own places: it begins rollouts, which `follow` reads, and evicts the Pods that `evict`
-//! names.
+//! names. [`discovery`] says which workloads use what changed, and restart for it.
 
 pub mod content;
 mod digests;
+pub mod discovery;
 mod evict;
 mod follow;
 mod pending;
@@ -21,6 +22,7 @@ pub use record::Record;
 
 pub(crate) use content::{Content, ContentKind, ContentRef, unnamed, without_annotations};
 pub(crate) use digests::Digests;
+pub(crate) use discovery::{Asker, Discovery};
 pub(crate) use follow::Trouble;
 pub(crate) use pending::{MAX_TARGETS, is_selectable};
 pub(crate) use record::Decision;

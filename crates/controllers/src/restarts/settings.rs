@@ -26,14 +26,14 @@ pub(crate) fn watches_secrets(settings: &Value) -> bool {
     settings[WATCH_SECRETS] == true
 }
 
-/// The rights to restart what rolls Pods out, or to evict these, and what all of them share.
-pub(crate) fn restarting() -> Vec<PolicyRule> {
+/// The rights to restart what rolls Pods out, with these verbs, or to evict Pods.
+pub(crate) fn restarting(verbs: &[&str]) -> Vec<PolicyRule> {
     vec![
         rule("", &["pods/eviction"], &["create"]),
         rule("apps", &["replicasets"], &["get"]),
-        // Restarted, and read until they are.
-        rule("apps", &["daemonsets", "deployments", "statefulsets"], &["get", "patch"]),
-        rule("argoproj.io", &["rollouts"], &["get", "patch"]),
+        // Searched for what changed, restarted, and read until they are.
+        rule("apps", &["daemonsets", "deployments", "statefulsets"], verbs),
+        rule("argoproj.io", &["rollouts"], verbs),
         sdk::rbac::events(),
     ]
 }

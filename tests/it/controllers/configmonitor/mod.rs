@@ -1,6 +1,6 @@
 //! ConfigMonitor: one restart for each change, even through a handover.
 
-mod trouble;
+pub(super) mod trouble;
 
 use std::time::Duration;
 
