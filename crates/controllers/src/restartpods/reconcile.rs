@@ -2,9 +2,8 @@
 //! ConfigMap or Secret before it is carried out.
 //!
 //! Of ConfigMaps and Secrets only the metadata is watched; a content is read from the server when its version is
-//! new. Of workloads only what [`discovery`] reads is kept. Each record is
-//! written under the resourceVersion that it was decided from. A crash at any point repeats nothing, as with
-//! ConfigMonitor.
+//! new. Of workloads only what [`discovery`] reads is kept. Each record is written under the resourceVersion that
+//! it was decided from. A crash at any point repeats nothing, as with ConfigMonitor.
 
 use std::marker::PhantomData;
 
