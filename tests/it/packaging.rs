@@ -53,3 +53,17 @@ fn each_controller_is_a_feature_that_brings_what_it_needs_and_nothing_of_others(
         assert!(!has(&tree, "leasehold-apiserver") && !has(&tree, "leasehold-demo"), "{name}");
     }
 }
+
+/// A chart that is installed without values runs nothing, and gives nobody rights.
+#[test]
+fn no_controller_of_the_chart_is_on_by_default() {
+    let values = std::fs::read_to_string(xtask::root().join("deploy/charts/leasehold/values.yaml"));
+    let values: serde_json::Value = serde_saphyr::from_str(&values.unwrap()).unwrap();
+    let controllers = values["controllers"].as_object().unwrap();
+    assert_eq!(controllers.len(), controllers::all().count());
+    for (name, settings) in controllers {
+        assert_eq!(settings["enabled"], false, "{name}");
+        let secrets = &settings["watchSecrets"];
+        assert!(secrets.is_null() || secrets == false, "{name}");
+    }
+}

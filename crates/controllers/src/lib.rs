@@ -60,6 +60,9 @@ pub use tunnel::Tunnel;
 #[cfg(any(feature = "memcached", feature = "tdset"))]
 const ASK_AGAIN: std::time::Duration = std::time::Duration::from_secs(5 * 60);
 
+/// A key of a controller's section, and the rights that the controller needs where it is `true`.
+pub type SettingRights = (&'static str, fn() -> Vec<PolicyRule>);
+
 /// What the product needs to know of a controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
@@ -77,6 +80,8 @@ pub struct Builtin {
     pub crds: &'static [fn() -> CustomResourceDefinition],
     /// The rights it needs in every workload cluster.
     pub rbac: fn() -> Vec<PolicyRule>,
+    /// The rights it needs besides, for each setting of its own that is `true`.
+    pub more_rbac: &'static [SettingRights],
     /// A manifest that shows it at work.
     pub example: &'static str,
 }
@@ -98,6 +103,7 @@ pub const BUILTINS: &[Builtin] = &[
             etcd::controllers(workers, gateway, &etcd::Settings::from_environment())
         },
         rbac: etcd::rbac,
+        more_rbac: &[],
         example: etcd::EXAMPLE,
     },
     #[cfg(feature = "memcached")]
@@ -110,6 +116,7 @@ pub const BUILTINS: &[Builtin] = &[
         check: anything,
         build: |workers, _| mysql::controllers(workers, &mysql::Settings::from_environment()),
         rbac: mysql::rbac,
+        more_rbac: &[],
         example: mysql::EXAMPLE,
     },
     #[cfg(feature = "restart-pods")]
@@ -122,6 +129,7 @@ pub const BUILTINS: &[Builtin] = &[
         check: sqs::check,
         build: |workers, settings| vec![sqs::controller(workers, settings)],
         rbac: sqs::rbac,
+        more_rbac: &[],
         example: sqs::EXAMPLE,
     },
     #[cfg(feature = "tdset")]
@@ -134,6 +142,7 @@ pub const BUILTINS: &[Builtin] = &[
         check: anything,
         build: |workers, _| tunnel::controllers(workers, &tunnel::Settings::from_environment()),
         rbac: tunnel::rbac,
+        more_rbac: &[],
         example: tunnel::EXAMPLE,
     },
 ];

@@ -460,9 +460,7 @@ mod tests {
             ("configmonitor tdset", &["configmonitor: configmonitor; ", "tdset: tdset; "][..]),
             (
                 "configmonitor restart-pods",
-                &[
-                    "configmonitor: configmonitor, restart-pods; ConfigMap (configmonitor, restart-pods)",
-                ],
+                &["configmonitor: configmonitor; ", "restart-pods: restart-pods; "],
             ),
             (
                 "blogpost memcached restart-pods",
@@ -470,7 +468,7 @@ mod tests {
             ),
             (
                 "configmonitor memcached",
-                &["configmonitor: configmonitor, memcached; Pod (configmonitor, memcached)"],
+                &["configmonitor: configmonitor; ", "memcached: memcached; "],
             ),
             (
                 "restart-pods sqs tdset tunnel",
@@ -486,10 +484,11 @@ mod tests {
             (
                 "configmonitor etcd memcached mysql",
                 &[
-                    "configmonitor: configmonitor, etcd, etcd-restore, etcd-schedule, etcd-snapshot, memcached, \
-                   mysql, mysql-backup, mysql-schedule; \
-                   ConfigMap (configmonitor, mysql), PersistentVolumeClaim (etcd, mysql), \
-                   Pod (configmonitor, etcd, memcached, mysql), Service (etcd, memcached, mysql), \
+                    "configmonitor: configmonitor; ",
+                    "etcd: etcd, etcd-restore, etcd-schedule, etcd-snapshot, memcached, mysql, mysql-backup, \
+                   mysql-schedule; \
+                   PersistentVolumeClaim (etcd, mysql), \
+                   Pod (etcd, memcached, mysql), Service (etcd, memcached, mysql), \
                    apps/StatefulSet (memcached, mysql), batch/Job (etcd-snapshot, etcd-restore, mysql-backup), \
                    cr.mysqloperator.grtl.github.com/MySQLBackup (mysql, mysql-backup, mysql-schedule), \
                    cr.mysqloperator.grtl.github.com/MySQLCluster (mysql, mysql-backup), \
@@ -507,6 +506,39 @@ mod tests {
             let found: Vec<_> = described(&specs).into_iter().map(row).collect();
             assert_eq!(found, expect);
         }
+    }
+
+    /// `leasehold run` takes a configuration that names no controllers as one that names none.
+    #[cfg(feature = "controllers")]
+    #[test]
+    fn of_the_built_in_controllers_only_those_run_that_are_named() {
+        let all = || controllers::all().flat_map(|name| controllers::build(name, 1)).collect();
+        let mut config = Config::new(Home::InCluster, "a", ClusterSources::default());
+        config.controllers.get_or_insert_default();
+        assert!(chosen(all(), &config).unwrap().is_empty());
+        let named = "configmonitor".parse().unwrap();
+        config.controllers = Some([(named, ControllerSettings::default())].into());
+        let names: Vec<_> =
+            chosen(all(), &config).unwrap().into_iter().map(|spec| spec.name).collect();
+        assert_eq!(names, ["configmonitor".parse().unwrap()]);
+    }
+
+    /// Who watches Secrets joins nobody: these groups are named.
+    #[cfg(feature = "controllers")]
+    #[test]
+    fn watching_secrets_joins_no_groups() {
+        let own = serde_json::json!({"watchSecrets": true});
+        let restarting = ["configmonitor", "restart-pods"].into_iter().flat_map(|name| {
+            controllers::get(name).map(|builtin| (builtin.build)(1, &own)).into_iter().flatten()
+        });
+        let others = controllers::BUILTINS.iter().filter(|builtin| builtin.name != "configmonitor");
+        let others = others.filter(|builtin| builtin.name != "restart-pods");
+        let others = others.flat_map(|builtin| controllers::build(builtin.name, 1));
+        let specs: Vec<_> = restarting.chain(others).collect();
+        let described = described(&specs);
+        let of = |group: &str| described[&group.parse::<GroupName>().unwrap()][0].clone();
+        assert_eq!(of("configmonitor"), "configmonitor");
+        assert_eq!(of("restart-pods"), "restart-pods, restart-pods-secrets");
     }
 
     #[test]

@@ -18,7 +18,8 @@ use crate::{dashboards, values};
 /// plural, and those of the controllers, one for each controller and plural.
 const HOME_CRDS: &str = "deploy/charts/leasehold/files/crds/home";
 const CONTROLLER_CRDS: &str = "deploy/charts/leasehold/files/crds/controllers";
-/// The folder of the chart that its RBAC template reads, one file per controller.
+/// The folder of the chart that its RBAC template reads: one file per controller, and one for each setting that
+/// needs more rights.
 const RBAC: &str = "deploy/charts/leasehold/files/rbac";
 /// The folders of the dashboards: Helm can read them only inside of the chart.
 const DASHBOARDS: [&str; 2] = ["dashboards", "deploy/charts/leasehold/files/grafana"];
@@ -128,6 +129,10 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     for builtin in leasehold::controllers::BUILTINS {
         let name = format!("{}.yaml", builtin.name);
         files.insert(Path::new(RBAC).join(&name), yaml(&(builtin.rbac)())?);
+        for (setting, rules) in builtin.more_rbac {
+            let name = format!("{}.{setting}.yaml", builtin.name);
+            files.insert(Path::new(RBAC).join(name), yaml(&rules())?);
+        }
         for crd in builtin.crds {
             let crd = crd();
             let name = format!("{}.{}.yaml", builtin.name, crd.spec.names.plural);

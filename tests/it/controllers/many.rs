@@ -47,11 +47,17 @@ impl Asked {
 
 /// Checks that there are no requests in an hour, nor from a new manager.
 async fn rests(env: &mut TestEnv, name: &str, asked: &Asked) {
+    rests_but(env, name, asked, BTreeMap::new()).await;
+}
+
+/// Checks that there are no requests in an hour, and only these from a new manager.
+async fn rests_but(env: &mut TestEnv, name: &str, asked: &Asked, first: BTreeMap<String, usize>) {
     env.pass(Duration::from_secs(3_600)).await;
+    assert_eq!(asked.taken(), BTreeMap::new());
     env.stop().await;
     env.run(controllers::build(name, 4));
     env.pass(Duration::from_secs(600)).await;
-    assert_eq!(asked.taken(), BTreeMap::new());
+    assert_eq!(asked.taken(), first);
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +111,7 @@ async fn a_thousand_annotated_config_maps_restart_what_they_name_once_each() {
     let restarts = async |env: &TestEnv| {
         env.pass(AMPLE).await;
         let maps = maps.list(&ListParams::default()).await.unwrap().items;
-        let records: Vec<_> = maps.iter().map(|map| record(map).record).collect();
+        let records: Vec<_> = maps.iter().map(|map| record(&map.metadata).record).collect();
         assert!(records.iter().all(|record| record.hash.is_some() && record.pending.is_none()));
         records.iter().map(|record| record.restarts).sum::<i64>()
     };
@@ -129,7 +135,9 @@ async fn a_thousand_annotated_config_maps_restart_what_they_name_once_each() {
     for deployment in deployments.list(&ListParams::default()).await.unwrap() {
         assert_eq!(deployment.metadata.generation, Some(2), "changed once");
     }
-    rests(&mut env, "restart-pods", &asked).await;
+    // A record in an annotation cannot name the version that it makes: a new manager reads each content once.
+    let reads = BTreeMap::from([("get configmaps/".to_owned(), MANY)]);
+    rests_but(&mut env, "restart-pods", &asked, reads).await;
 }
 
 /// Each costs three children, an Event, and a few writes of its status while its nodes come.

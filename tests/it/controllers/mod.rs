@@ -3,11 +3,14 @@
 mod blogpost;
 mod configmonitor;
 mod crash;
+mod discovery;
 mod etcd;
 mod many;
 mod memcached;
 mod mysql;
+mod namespaced;
 mod restartpods;
+mod secrets;
 mod sqs;
 mod tdset;
 mod tunnel;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use controllers::restartpods::annotation::{Noted, RECORD, RESTART_PODS, record};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
 
@@ -39,8 +39,9 @@ fn maps(env: &TestEnv) -> Api<ConfigMap> {
 }
 
 async fn recorded(env: &TestEnv, wanted: impl Fn(&Noted) -> bool) -> Noted {
-    let found = env.until_object(&maps(env), CONFIG_MAP, |map| wanted(&record(map))).await;
-    record(&found)
+    let found =
+        env.until_object(&maps(env), CONFIG_MAP, |map| wanted(&record(&map.metadata))).await;
+    record(&found.metadata)
 }
 
 async fn restarts(env: &TestEnv, expect: i64) {
@@ -121,6 +122,23 @@ async fn without_the_annotation_nothing_happens_and_a_wrong_one_is_reported_once
     annotate(&env, RESTART_PODS, Some("app=greeter")).await;
     restarts(&env, 0).await;
     assert_eq!(generation(&env, DEPLOYMENT).await, before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_without_an_owner_is_left_alone() {
+    let env = example().await;
+    let pods: Api<Pod> = env.api("default");
+    let bare = serde_json::from_value(json!({
+        "metadata": {"name": "bare", "labels": {"app": "greeter"}},
+        "spec": {"containers": [{"name": "app", "image": "app"}]},
+    }));
+    let uid = pods.create(&PostParams::default(), &bare.unwrap()).await.unwrap().metadata.uid;
+    edit(&env, "Hello").await;
+    restarts(&env, 1).await;
+    let left = "left 1 Pods without a controller: nothing creates them again";
+    assert_eq!(warnings(&env).await, [left]);
+    env.pass(Duration::from_secs(600)).await;
+    assert_eq!(pods.get("bare").await.unwrap().metadata.uid, uid);
 }
 
 #[tokio::test(start_paused = true)]

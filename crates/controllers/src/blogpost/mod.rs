@@ -22,6 +22,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     check: crate::anything,
     build: |workers, _| vec![reconcile::controller(workers)],
     rbac,
+    more_rbac: &[],
     example: include_str!("../../blogpost/example.yaml"),
 };
 

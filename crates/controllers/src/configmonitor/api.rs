@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::restarts::Record;
 
-/// Pods to restart when the content of a ConfigMap changes.
+/// Pods to restart when the content of a ConfigMap or Secret changes.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "magalix.com",
@@ -28,8 +28,9 @@ use crate::restarts::Record;
     namespaced,
     status = "ConfigMonitorStatus",
     derive = "PartialEq",
-    doc = "A ConfigMonitor restarts Pods once for each change of a ConfigMap's content.",
+    doc = "A ConfigMonitor restarts Pods once for each change of a ConfigMap's or Secret's content.",
     printcolumn(name = "ConfigMap", type_ = "string", json_path = ".status.configMap"),
+    printcolumn(name = "Secret", type_ = "string", json_path = ".status.secret", priority = 1),
     printcolumn(name = "Pods", type_ = "integer", json_path = ".status.selectedPods"),
     printcolumn(
         name = "Ready",
@@ -54,10 +55,16 @@ pub struct ConfigMonitorSpec {
     #[serde(default, rename = "configmap", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub config_map_lowercase: Option<String>,
-    /// Labels, all of which a Pod must carry to be restarted.
-    #[serde(rename = "podSelector")]
+    /// The name of the Secret to watch instead, in the same namespace. The administrator must let the controller
+    /// watch Secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub secret: Option<String>,
+    /// Labels, all of which a Pod must carry to be restarted. Without it, the workloads of the namespace restart
+    /// that use the ConfigMap or Secret.
+    #[serde(default, rename = "podSelector", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minProperties" = 1, "maxProperties" = 32))]
-    pub pod_selector: BTreeMap<String, String>,
+    pub pod_selector: Option<BTreeMap<String, String>>,
     /// How long changes count as one: the restart begins this long after the first of them.
     #[serde(default = "default_debounce", rename = "debounceSeconds")]
     #[schemars(with = "i32", range(min = 0, max = 3_600))]
@@ -81,6 +88,9 @@ pub struct ConfigMonitorStatus {
     /// The ConfigMap of `hash` and `pending`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<String>,
+    /// The Secret of `hash` and `pending`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
     /// What is recorded of its content and of restarts.
     #[serde(flatten)]
     pub record: Record,

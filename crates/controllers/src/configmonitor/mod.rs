@@ -1,11 +1,11 @@
-//! ConfigMonitor: Pods restart once for each change of a ConfigMap's content.
+//! ConfigMonitor: Pods restart once for each change of a ConfigMap's or Secret's content.
 //!
 //! In data order: [`api`] is what users write and where restarts are recorded; [`crate::restarts`] takes
 //! their steps; `reconcile` records each of them, in the words of `plan`.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
-use sdk::rbac::{events, rule};
+use sdk::rbac::rule;
 
 pub mod api;
 mod plan;
@@ -14,6 +14,7 @@ mod reconcile;
 pub use api::ConfigMonitor;
 
 use crate::Builtin;
+use crate::restarts::settings;
 
 /// The field manager of our changes of Pod templates.
 const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
@@ -22,25 +23,26 @@ const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "configmonitor",
     crds: &[ConfigMonitor::crd],
-    keys: &[],
-    check: crate::anything,
-    build: |workers, _| vec![reconcile::controller(workers)],
+    keys: settings::KEYS,
+    check: settings::check,
+    build: |workers, own| vec![reconcile::controller(workers, settings::watches_secrets(own))],
     rbac,
+    more_rbac: &[(settings::WATCH_SECRETS, secrets)],
     example: include_str!("../../configmonitor/example.yaml"),
 };
 
 /// The rights of the controller in a workload cluster.
 fn rbac() -> Vec<PolicyRule> {
-    vec![
+    let own = [
         rule("magalix.com", &["configmonitors"], &["get", "list", "watch"]),
         rule("magalix.com", &["configmonitors/status"], &["update"]),
         rule("", &["configmaps"], &["get", "list", "watch"]),
         rule("", &["pods"], &["list", "watch"]),
-        rule("", &["pods/eviction"], &["create"]),
-        rule("apps", &["replicasets"], &["get"]),
-        // Restarted, and read until they are.
-        rule("apps", &["daemonsets", "deployments", "statefulsets"], &["get", "patch"]),
-        rule("argoproj.io", &["rollouts"], &["get", "patch"]),
-        events(),
-    ]
+    ];
+    own.into_iter().chain(settings::restarting(&["get", "list", "patch"])).collect()
+}
+
+/// Its rights where it watches Secrets.
+fn secrets() -> Vec<PolicyRule> {
+    vec![rule("", &["secrets"], &["get", "list", "watch"])]
 }

@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use sdk::condition::{Finding, conditions};
 
 use super::api::{ConfigMonitor, ConfigMonitorSpec, ConfigMonitorStatus};
-use crate::restarts::{MAX_TARGETS, Outcome, Record, Trouble};
+use crate::restarts::{ContentKind, ContentRef, MAX_TARGETS, Outcome, Record, Trouble};
 
-/// A spec that names no ConfigMap, or two.
+/// A spec that names nothing to watch, or two objects.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum InvalidSpec {
-    /// Neither spelling is given.
-    #[error("spec.configMap is missing: name the ConfigMap to watch")]
+    /// Nothing is named.
+    #[error("spec.configMap is missing: name the ConfigMap to watch, or a Secret in spec.secret")]
     Nameless,
     /// Both are given and differ.
     #[error("spec.configMap is {config_map:?} and spec.configmap is {lowercase:?}: give one")]
@@ -24,6 +24,9 @@ pub(super) enum InvalidSpec {
         /// The value of `configmap`.
         lowercase: String,
     },
+    /// Both a ConfigMap and a Secret are named.
+    #[error("spec.configMap and spec.secret are both given: write a ConfigMonitor for each")]
+    Both,
 }
 
 /// What a reconcile found.
@@ -31,22 +34,32 @@ pub(super) enum InvalidSpec {
 pub(super) enum Found {
     /// The spec cannot be acted on.
     Invalid(InvalidSpec),
-    /// The ConfigMap of this name is absent.
-    Missing(String),
-    /// The outcome of a step for the ConfigMap of this name.
-    Step(String, Outcome),
+    /// This object is absent.
+    Missing(ContentRef),
+    /// Secrets are not watched, but this one should be.
+    Unwatched(ContentRef),
+    /// The outcome of a step for this object.
+    Step(ContentRef, Outcome),
 }
 
-/// The name of the ConfigMap to watch.
+/// The ConfigMap or Secret to watch.
 ///
 /// # Errors
 /// [`InvalidSpec`] when there is none, or more than one.
-pub(super) fn config_map_name(spec: &ConfigMonitorSpec) -> Result<&str, InvalidSpec> {
-    match (&spec.config_map, &spec.config_map_lowercase) {
+pub(super) fn watched(spec: &ConfigMonitorSpec) -> Result<ContentRef, InvalidSpec> {
+    let config_map = match (&spec.config_map, &spec.config_map_lowercase) {
         (Some(one), Some(other)) if one != other => {
-            Err(InvalidSpec::Ambiguous { config_map: one.clone(), lowercase: other.clone() })
+            return Err(InvalidSpec::Ambiguous {
+                config_map: one.clone(),
+                lowercase: other.clone(),
+            });
         }
-        (Some(name), _) | (None, Some(name)) => Ok(name),
+        (one, other) => one.as_ref().or(other.as_ref()),
+    };
+    match (config_map, &spec.secret) {
+        (Some(_), Some(_)) => Err(InvalidSpec::Both),
+        (Some(name), None) => Ok(ContentRef::config_map(name)),
+        (None, Some(name)) => Ok(ContentRef::secret(name)),
         (None, None) => Err(InvalidSpec::Nameless),
     }
 }
@@ -54,19 +67,28 @@ pub(super) fn config_map_name(spec: &ConfigMonitorSpec) -> Result<&str, InvalidS
 /// Whether the selector matches these labels.
 pub(super) fn selects(spec: &ConfigMonitorSpec, labels: Option<&BTreeMap<String, String>>) -> bool {
     // An empty selector would restart a whole namespace; the schema refuses it, and so do we.
-    !spec.pod_selector.is_empty()
-        && spec
-            .pod_selector
-            .iter()
-            .all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
+    let selector = spec.pod_selector.as_ref().filter(|selector| !selector.is_empty());
+    selector.is_some_and(|selector| {
+        let has = |(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value));
+        selector.iter().all(has)
+    })
 }
 
-/// The record of a monitor. One of another ConfigMap says nothing about this one.
-pub(super) fn record(monitor: &ConfigMonitor, config_map: &str) -> Record {
+/// The record of a monitor. One of another object says nothing about this one.
+pub(super) fn record(monitor: &ConfigMonitor, content: &ContentRef) -> Record {
     let status = monitor.status.clone().unwrap_or_default();
-    match status.config_map.as_deref() == Some(config_map) {
+    match [&status.config_map, &status.secret] == names(content).each_ref() {
         true => status.record,
         false => Record { restarts: status.record.restarts, ..Record::default() },
+    }
+}
+
+/// The names of a ConfigMap and of a Secret, of which one is there.
+fn names(content: &ContentRef) -> [Option<String>; 2] {
+    let name = Some(content.name.clone());
+    match content.kind {
+        ContentKind::ConfigMap => [name, None],
+        ContentKind::Secret => [None, name],
     }
 }
 
@@ -84,13 +106,14 @@ pub(super) fn status(
     if !conditions.iter().any(|condition| condition.type_ == RESTARTED) {
         conditions.extend(before.conditions.iter().filter(|old| old.type_ == RESTARTED).cloned());
     }
-    let config_map = match found {
-        Found::Step(name, _) => Some(name.clone()),
-        _ => before.config_map,
+    let [config_map, secret] = match found {
+        Found::Step(content, _) => names(content),
+        _ => [before.config_map, before.secret],
     };
     ConfigMonitorStatus {
         observed_generation: generation,
         config_map,
+        secret,
         record: record.unwrap_or(before.record),
         selected_pods: i32::try_from(selected).unwrap_or(i32::MAX),
         conditions,
@@ -104,11 +127,16 @@ fn findings(found: &Found) -> Vec<Finding> {
     let restarted = |holds, reason, message| Finding { type_: RESTARTED, holds, reason, message };
     let (ready, reason, message, last) = match found {
         Found::Invalid(invalid) => (false, "Invalid", invalid.to_string(), None),
-        Found::Missing(name) => {
-            (false, "ConfigMapMissing", format!("ConfigMap {name} does not exist"), None)
+        Found::Missing(content) => {
+            let reason = match content.kind {
+                ContentKind::ConfigMap => "ConfigMapMissing",
+                ContentKind::Secret => "SecretMissing",
+            };
+            (false, reason, format!("{content} does not exist"), None)
         }
-        Found::Step(name, outcome) => {
-            let watching = || format!("Pods restart when ConfigMap {name} changes");
+        Found::Unwatched(content) => (false, "SecretsNotWatched", unwatched(content), None),
+        Found::Step(content, outcome) => {
+            let watching = || format!("Pods restart when {content} changes");
             match outcome {
                 Outcome::Current => (true, "Watching", watching(), None),
                 Outcome::Restarted(pending, trouble) => {
@@ -138,6 +166,13 @@ fn findings(found: &Found) -> Vec<Finding> {
     [ready, validity].into_iter().chain(last).collect()
 }
 
+fn unwatched(content: &ContentRef) -> String {
+    format!(
+        "{content} is not watched: the administrator must set controllers.configmonitor.watchSecrets, and give the \
+         right to watch Secrets"
+    )
+}
+
 fn done(summary: &str) -> String {
     match summary {
         "" => "no Pods to restart".to_owned(),
@@ -154,7 +189,7 @@ fn words(outcome: &Outcome) -> (&'static str, String) {
         Outcome::Refused(words) => ("Rejected", words.clone()),
         Outcome::TooMany(count) => (
             "TooManyTargets",
-            format!("{count} to restart, {MAX_TARGETS} allowed: narrow spec.podSelector"),
+            format!("{count} to restart, {MAX_TARGETS} allowed: name fewer by spec.podSelector"),
         ),
         Outcome::Current | Outcome::Restarted(..) => ("Watching", String::new()),
     }

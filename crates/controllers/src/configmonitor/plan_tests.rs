@@ -7,7 +7,8 @@ fn spec(config_map: Option<&str>, lowercase: Option<&str>) -> ConfigMonitorSpec 
     ConfigMonitorSpec {
         config_map: config_map.map(str::to_owned),
         config_map_lowercase: lowercase.map(str::to_owned),
-        pod_selector: [("app".to_owned(), "frontend".to_owned())].into(),
+        secret: None,
+        pod_selector: Some([("app".to_owned(), "frontend".to_owned())].into()),
         debounce_seconds: 5,
         evict_bare_pods: false,
     }
@@ -30,33 +31,44 @@ fn pending(hash: &str) -> Pending {
 
 /// Records the outcome of a step.
 fn say(monitor: &mut ConfigMonitor, outcome: Outcome, record: Record) {
-    let found = Found::Step("settings".to_owned(), outcome);
+    let found = Found::Step(ContentRef::config_map("settings"), outcome);
     monitor.status = Some(status(monitor, &found, Some(record), 1, now(100)));
 }
 
 #[test]
-fn which_config_map() {
-    for (config_map, lowercase, expect) in [
-        (Some("a"), None, "a"),
-        (None, Some("a"), "a"),
-        (Some("a"), Some("a"), "a"),
-        (None, None, "spec.configMap is missing: name the ConfigMap to watch"),
-        (Some("a"), Some("b"), r#"spec.configMap is "a" and spec.configmap is "b": give one"#),
+fn what_is_watched() {
+    let missing =
+        "spec.configMap is missing: name the ConfigMap to watch, or a Secret in spec.secret";
+    let both = "spec.configMap and spec.secret are both given: write a ConfigMonitor for each";
+    let differ = r#"spec.configMap is "a" and spec.configmap is "b": give one"#;
+    for (config_map, lowercase, secret, expect) in [
+        (Some("a"), None, None, "ConfigMap a"),
+        (None, Some("a"), None, "ConfigMap a"),
+        (Some("a"), Some("a"), None, "ConfigMap a"),
+        (None, None, Some("a"), "Secret a"),
+        (None, None, None, missing),
+        (Some("a"), Some("b"), None, differ),
+        (Some("a"), None, Some("a"), both),
+        (None, Some("a"), Some("b"), both),
     ] {
-        let spec = spec(config_map, lowercase);
-        let found = config_map_name(&spec).map_or_else(|error| error.to_string(), str::to_owned);
+        let spec =
+            ConfigMonitorSpec { secret: secret.map(str::to_owned), ..spec(config_map, lowercase) };
+        let found =
+            watched(&spec).map_or_else(|error| error.to_string(), |found| found.to_string());
         assert_eq!(found, expect);
     }
 }
 
 #[test]
-fn a_record_of_another_config_map_says_nothing_about_this_one() {
+fn a_record_of_another_object_says_nothing_about_this_one() {
     let mut monitor = monitor();
     let seen = Record { restarts: 2, ..Record::default() }.seen("h".to_owned());
     say(&mut monitor, Outcome::Current, seen.clone());
-    assert_eq!(record(&monitor, "settings"), seen);
-    let other = record(&monitor, "others");
-    assert_eq!((other.hash, other.restarts), (None, 2));
+    assert_eq!(record(&monitor, &ContentRef::config_map("settings")), seen);
+    for other in [ContentRef::config_map("others"), ContentRef::secret("settings")] {
+        let other = record(&monitor, &other);
+        assert_eq!((other.hash, other.restarts), (None, 2));
+    }
 }
 
 #[test]
@@ -68,8 +80,10 @@ fn selection_needs_every_label_and_at_least_one() {
     assert!(selects(&spec, Some(&labels(&[("app", "frontend"), ("x", "y")]))));
     assert!(!selects(&spec, Some(&labels(&[("app", "backend")]))));
     assert!(!selects(&spec, None));
-    spec.pod_selector.clear();
-    assert!(!selects(&spec, Some(&labels(&[("app", "frontend")]))));
+    for nothing in [Some(BTreeMap::new()), None] {
+        spec.pod_selector = nothing;
+        assert!(!selects(&spec, Some(&labels(&[("app", "frontend")]))));
+    }
 }
 
 #[test]

@@ -1,49 +1,76 @@
-//! The shell of ConfigMonitor: three caches in, restarts out.
+//! The shell of ConfigMonitor: three or four caches in, restarts out.
 //!
-//! Workloads are not watched but read while they roll out: a watch would join this controller with every
-//! other that watches their kinds.
+//! Of ConfigMaps, Secrets and Pods only the metadata is watched. A content is read from the server when its
+//! version is new. Workloads are not watched but searched when a restart is decided, and read while they roll out.
 //!
 //! A cache may lag, and a restart cannot be undone. So before a restart is decided or resumed, the
-//! monitor and its ConfigMap are read from the server. The write that records the decision carries
+//! monitor and its ConfigMap or Secret are read from the server. The write that records the decision carries
 //! the resourceVersion of that read.
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, Lookup, ObjectKey, ReconcileError,
-    Reconciler, Selector, label_value,
+    Reconciler, Selector, Watch, label_value,
 };
 
 use super::FIELD_MANAGER;
 use super::api::ConfigMonitor;
-use super::plan::{Found, config_map_name, record, selects, status};
+use super::plan::{Found, record, selects, status, watched};
 use crate::restarts::{
-    Advance, Decision, Outcome, Pending, Record, Restarts, Then, hash, restartable,
+    Advance, Asker, Content, ContentKind, ContentRef, Decision, Digests, Discovery, Outcome,
+    Pending, Record, Restarts, Then, is_selectable, without_annotations,
 };
 
-/// Reconciles ConfigMonitors.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ConfigMonitorReconciler;
+/// The index of monitors by what they watch.
+const WATCHED: &str = "watched";
 
-/// The controller, with this many workers.
-pub(super) fn controller(workers: usize) -> ControllerSpec {
-    Controller::for_kind::<ConfigMonitor>(super::BUILTIN.name)
-        .watches::<ConfigMap>(|config_map, lookup| {
-            let name = config_map.name_any();
-            monitors(config_map, lookup, |monitor| {
-                config_map_name(&monitor.spec).is_ok_and(|watched| watched == name)
-            })
+/// Reconciles ConfigMonitors.
+#[derive(Debug)]
+pub(super) struct ConfigMonitorReconciler {
+    digests: Digests,
+    watches_secrets: bool,
+}
+
+/// The controller, with this many workers; it watches Secrets only if it is told to.
+pub(super) fn controller(workers: usize, watches_secrets: bool) -> ControllerSpec {
+    let controller = Controller::for_kind::<ConfigMonitor>(super::BUILTIN.name)
+        .index::<ConfigMonitor>(WATCHED, |monitor| {
+            let content = watched(&monitor.spec).ok();
+            content
+                .map(|content| content.indexed(monitor.namespace().as_deref()))
+                .into_iter()
+                .collect()
         })
-        .watches::<Pod>(|pod, lookup| {
-            let labels = pod.metadata.labels.as_ref();
-            monitors(pod, lookup, |monitor| !rolls(monitor) && selects(&monitor.spec, labels))
-        })
+        .watches_with(metadata::<ConfigMap>(), monitors_of::<ConfigMap>)
+        .watches_with(
+            // Their annotations are of no use here, and are often the largest part of them.
+            Watch::<Pod>::all().metadata_only().transform(without_annotations(|_| false)),
+            |pod, lookup| {
+                let (namespace, labels) = (pod.namespace(), pod.metadata.labels.as_ref());
+                let all = lookup.list::<ConfigMonitor>(namespace.as_deref(), &Selector::all());
+                let concerned =
+                    all.iter().filter(|monitor| !rolls(monitor) && selects(&monitor.spec, labels));
+                concerned.map(|monitor| (monitor.namespace(), monitor.name_any())).collect()
+            },
+        )
+        // A group of its own: its kinds are others' too, and it need not run where those do.
+        .group(super::BUILTIN.name)
         .field_manager(FIELD_MANAGER)
-        .workers(workers)
-        .reconciler(ConfigMonitorReconciler)
+        .workers(workers);
+    let controller = match watches_secrets {
+        true => controller.watches_with(metadata::<Secret>().optional(), monitors_of::<Secret>),
+        false => controller,
+    };
+    controller.reconciler(ConfigMonitorReconciler { digests: Digests::default(), watches_secrets })
+}
+
+fn metadata<K: Content>() -> Watch<PartialObjectMeta<K>> {
+    Watch::<K>::all().metadata_only().transform(without_annotations(|_| false))
 }
 
 /// Whether a monitor waits for rollouts, which are read now and then: not with every change of their Pods.
@@ -52,18 +79,15 @@ fn rolls(monitor: &ConfigMonitor) -> bool {
     pending.is_some_and(Pending::only_rolls)
 }
 
-/// The monitors of an object's namespace that it matters to.
-fn monitors<K: Resource>(
-    object: &K,
+/// The monitors that watch an object.
+fn monitors_of<K: Content>(
+    object: &PartialObjectMeta<K>,
     lookup: &Lookup<'_>,
-    cares: impl Fn(&ConfigMonitor) -> bool,
 ) -> Vec<(Option<String>, String)> {
-    lookup
-        .list::<ConfigMonitor>(object.namespace().as_deref(), &Selector::all())
-        .iter()
-        .filter(|monitor| cares(monitor))
-        .map(|monitor| (monitor.namespace(), monitor.name_any()))
-        .collect()
+    let content = ContentRef { kind: K::KIND, name: object.name_any() };
+    let monitors = content.indexed(object.namespace().as_deref());
+    let monitors = lookup.indexed::<ConfigMonitor>(WATCHED, &monitors);
+    monitors.iter().map(|monitor| (monitor.namespace(), monitor.name_any())).collect()
 }
 
 impl Reconciler for ConfigMonitorReconciler {
@@ -77,19 +101,21 @@ impl Reconciler for ConfigMonitorReconciler {
         if monitor.metadata.deletion_timestamp.is_some() {
             return Ok(Action::Done);
         }
-        let run = MonitorRun::new(ctx, &monitor)?;
-        let name = match config_map_name(&monitor.spec) {
-            Ok(name) => name.to_owned(),
+        let run = MonitorRun::new(ctx, &self.digests, &monitor)?;
+        let content = match watched(&monitor.spec) {
+            Ok(content) => content,
             Err(invalid) => return run.say(&monitor, Found::Invalid(invalid)).await,
         };
-        let Some(config_map) = ctx.get::<ConfigMap>(namespace, &name)? else {
-            return run.say(&monitor, Found::Missing(name)).await;
+        if content.kind == ContentKind::Secret && !self.sees_secrets(ctx)? {
+            return run.say(&monitor, Found::Unwatched(content)).await;
+        }
+        let Some(hash) = self.digests.seen(ctx, &content).await? else {
+            return run.say(&monitor, Found::Missing(content)).await;
         };
-        let (hash, window) = (hash(&config_map), run.restarts.window);
-        let record = record(&monitor, &name);
-        match record.decide(&hash, ctx.now(), window) {
+        let record = record(&monitor, &content);
+        match record.decide(&hash, ctx.now(), run.restarts.window) {
             Decision::Current => {
-                let found = Found::Step(name, Outcome::Current);
+                let found = Found::Step(content, Outcome::Current);
                 run.record(&monitor, &found, Some(record.seen(hash))).await?;
                 Ok(Action::Done)
             }
@@ -98,53 +124,76 @@ impl Reconciler for ConfigMonitorReconciler {
     }
 }
 
+impl ConfigMonitorReconciler {
+    /// Whether Secrets are watched, and may be.
+    fn sees_secrets(&self, ctx: &Context) -> Result<bool, ReconcileError> {
+        Ok(self.watches_secrets && ctx.available::<PartialObjectMeta<Secret>>()?)
+    }
+}
+
 /// One reconcile of one monitor.
 struct MonitorRun<'a> {
     ctx: &'a Context,
+    digests: &'a Digests,
     restarts: Restarts<'a>,
     /// How many Pods are selected now.
     selected: usize,
 }
 
 impl<'a> MonitorRun<'a> {
-    fn new(ctx: &'a Context, monitor: &ConfigMonitor) -> Result<Self, ReconcileError> {
+    fn new(
+        ctx: &'a Context,
+        digests: &'a Digests,
+        monitor: &ConfigMonitor,
+    ) -> Result<Self, ReconcileError> {
         let namespace = ctx.key().namespace.as_deref();
-        let selector = LabelSelector {
-            match_labels: Some(monitor.spec.pod_selector.clone()),
-            ..LabelSelector::default()
+        let selector = monitor.spec.pod_selector.clone().map(|labels| {
+            let match_labels = Some(labels);
+            Selector::try_from(LabelSelector { match_labels, ..LabelSelector::default() })
+        });
+        let selector = selector.transpose().map_err(ReconcileError::terminal)?;
+        let pods = match &selector {
+            Some(selector) => ctx.list::<PartialObjectMeta<Pod>>(namespace, selector)?,
+            None => Vec::new(),
         };
-        let selector = Selector::try_from(selector).map_err(ReconcileError::terminal)?;
-        let pods = ctx.list::<Pod>(namespace, &selector)?;
-        let selected =
-            |pod: &Pod| selects(&monitor.spec, pod.metadata.labels.as_ref()) && restartable(pod);
+        let selected = |pod: &PartialObjectMeta<Pod>| {
+            selects(&monitor.spec, pod.metadata.labels.as_ref()) && is_selectable(pod)
+        };
         let restarts = Restarts {
             ctx,
             namespace: namespace.unwrap_or_default(),
-            selector: selector.to_string(),
+            selector: selector.map(|selector| selector.to_string()),
+            discovery: None,
             bare: monitor.spec.evict_bare_pods,
             window: Duration::from_secs(monitor.spec.debounce_seconds.into()),
             annotation: format!("configmonitor.leasehold.dev/{}", label_value(&monitor.name_any())),
         };
         let selected = pods.iter().filter(|pod| selected(pod)).count();
-        Ok(Self { ctx, restarts, selected })
+        Ok(Self { ctx, digests, restarts, selected })
     }
 
     /// Takes steps from the server's state, each of them recorded before the next.
-    async fn restart(&self, name: &str) -> Result<Action, ReconcileError> {
+    async fn restart(mut self, name: &str) -> Result<Action, ReconcileError> {
         let Some(mut monitor) = self.restarts.api::<ConfigMonitor>().get_opt(name).await? else {
             return Ok(Action::Done);
         };
-        let source = match config_map_name(&monitor.spec) {
-            Ok(source) if !monitor.spec.pod_selector.is_empty() => source.to_owned(),
+        let content = match watched(&monitor.spec) {
+            Ok(content) if monitor.spec.pod_selector.as_ref().is_none_or(|s| !s.is_empty()) => {
+                content
+            }
             _ => return Ok(Action::Done),
         };
-        let Some(config_map) = self.restarts.api::<ConfigMap>().get_opt(&source).await? else {
+        let Some((metadata, hash)) = self.digests.read(self.ctx, &content).await? else {
             return Ok(Action::Done);
         };
+        if monitor.spec.pod_selector.is_none() {
+            let discovery = Discovery::new(content.clone(), &metadata, Asker::Monitor);
+            self.restarts.discovery = Some(discovery);
+        }
         loop {
-            let step = self.restarts.step(record(&monitor, &source), hash(&config_map)).await?;
+            let step = self.restarts.step(record(&monitor, &content), hash.clone()).await?;
             let Advance { record, outcome, then } = step;
-            let found = Found::Step(source.clone(), outcome);
+            let found = Found::Step(content.clone(), outcome);
             let Some(recorded) = self.record(&monitor, &found, Some(record)).await? else {
                 return Ok(Action::Done);
             };
@@ -160,10 +209,10 @@ impl<'a> MonitorRun<'a> {
     }
 
     async fn announce(&self, monitor: &ConfigMonitor, found: &Found) {
-        if let Found::Step(source, Outcome::Restarted(pending, None)) = found
+        if let Found::Step(content, Outcome::Restarted(pending, None)) = found
             && pending.targets() > 0
         {
-            let note = format!("ConfigMap {source} changed: restarted {}", pending.summary());
+            let note = format!("{content} changed: restarted {}", pending.summary());
             self.ctx.publish(Event::normal(monitor, "Restarted", "Restart", note)).await;
         }
     }

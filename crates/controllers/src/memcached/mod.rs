@@ -37,6 +37,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     check: crate::anything,
     build: |workers, _| vec![reconcile::controller(workers)],
     rbac,
+    more_rbac: &[],
     example: include_str!("../../memcached/example.yaml"),
 };
 

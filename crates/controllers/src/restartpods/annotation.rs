@@ -1,11 +1,10 @@
-//! What a ConfigMap asks for, and what is recorded about it: two annotations. Pure.
+//! What a ConfigMap or Secret asks for, and what is recorded about it: two annotations. Pure.
 //!
 //! The record is the controller's memory, as a ConfigMonitor's status is: `hash` is the content for
 //! which the Pods were last restarted, `pending` a restart that is decided and perhaps not finished.
 //! It is not part of the content. Without it the content is seen for the first time.
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::ResourceExt;
+use kube::core::ObjectMeta;
 use sdk::{Selector, SelectorError};
 use serde::{Deserialize, Serialize};
 
@@ -39,13 +38,12 @@ pub(crate) enum InvalidRequest {
     Everything,
 }
 
-/// The Pods to restart, as a selector and as it was written; `None` for a ConfigMap that asks for
-/// nothing.
+/// The Pods to restart, as a selector and as it was written; `None` for an object that asks for nothing.
 ///
 /// # Errors
 /// [`InvalidRequest`] for an annotation that cannot be acted on.
-pub(crate) fn request(config_map: &ConfigMap) -> Option<Result<(Selector, &str), InvalidRequest>> {
-    let words = config_map.annotations().get(RESTART_PODS)?.trim();
+pub(crate) fn request(metadata: &ObjectMeta) -> Option<Result<(Selector, &str), InvalidRequest>> {
+    let words = metadata.annotations.as_ref()?.get(RESTART_PODS)?.trim();
     if words.is_empty() {
         return Some(Err(InvalidRequest::Everything));
     }
@@ -53,8 +51,8 @@ pub(crate) fn request(config_map: &ConfigMap) -> Option<Result<(Selector, &str),
 }
 
 /// The record. One that cannot be read counts as absent.
-pub fn record(config_map: &ConfigMap) -> Noted {
-    let text = config_map.annotations().get(RECORD);
+pub fn record(metadata: &ObjectMeta) -> Noted {
+    let text = metadata.annotations.as_ref().and_then(|annotations| annotations.get(RECORD));
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
@@ -62,11 +60,13 @@ pub fn record(config_map: &ConfigMap) -> Noted {
 mod tests {
     use super::*;
 
-    fn asking(words: Option<&str>) -> ConfigMap {
-        let mut map = ConfigMap::default();
-        let annotation = words.map(|words| (RESTART_PODS.to_owned(), words.to_owned()));
-        map.metadata.annotations = Some(annotation.into_iter().collect());
-        map
+    fn with(key: &str, value: &str) -> ObjectMeta {
+        let annotations = Some([(key.to_owned(), value.to_owned())].into());
+        ObjectMeta { annotations, ..ObjectMeta::default() }
+    }
+
+    fn asking(words: Option<&str>) -> ObjectMeta {
+        words.map_or_else(ObjectMeta::default, |words| with(RESTART_PODS, words))
     }
 
     #[test]
@@ -101,13 +101,9 @@ mod tests {
             Noted { record, problem: None },
             Noted { problem: Some("no".to_owned()), ..Noted::default() },
         ] {
-            let mut map = ConfigMap::default();
             let text = serde_json::to_string(&noted).unwrap();
-            map.metadata.annotations = Some([(RECORD.to_owned(), text)].into());
-            assert_eq!(super::record(&map), noted);
+            assert_eq!(super::record(&with(RECORD, &text)), noted);
         }
-        let mut broken = asking(None);
-        broken.annotations_mut().insert(RECORD.to_owned(), "{".to_owned());
-        assert_eq!(super::record(&broken), Noted::default());
+        assert_eq!(super::record(&with(RECORD, "{")), Noted::default());
     }
 }

@@ -1,24 +1,30 @@
-//! Restarts of Pods when the content of a ConfigMap changes: what the controllers `configmonitor` and
-//! `restart-pods` share.
+//! Restarts of Pods when the content of a ConfigMap or Secret changes: what the controllers `configmonitor`
+//! and `restart-pods` share.
 //!
-//! In data order: [`content`] reduces a ConfigMap to a digest; `record` decides whether that asks for a
+//! In data order: [`content`] reduces a ConfigMap or Secret to a digest, and `digests` remembers it for the
+//! version that was read; `record` decides whether that asks for a
 //! restart, and `pending` of which Pods; `shell` takes one step at a time, each of which the controllers
 //! record in their own places: it begins rollouts, which `follow` reads, and evicts the Pods that `evict`
-//! names.
+//! names. [`discovery`] says which workloads use what changed, and restart for it.
 
 pub mod content;
+mod digests;
+pub mod discovery;
 mod evict;
 mod follow;
 mod pending;
 mod record;
+pub(crate) mod settings;
 mod shell;
 
 pub use pending::{Pending, PodRef, Workload, WorkloadKind};
 pub use record::Record;
 
-pub(crate) use content::hash;
+pub(crate) use content::{Content, ContentKind, ContentRef, unnamed, without_annotations};
+pub(crate) use digests::Digests;
+pub(crate) use discovery::{Asker, Discovery};
 pub(crate) use follow::Trouble;
-pub(crate) use pending::{MAX_TARGETS, restartable};
+pub(crate) use pending::{MAX_TARGETS, is_selectable};
 pub(crate) use record::Decision;
 pub(crate) use shell::{Advance, Outcome, Restarts, Then};
 

@@ -95,6 +95,10 @@ pub struct PodRef {
 }
 
 impl WorkloadKind {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Deployment, Self::StatefulSet, Self::DaemonSet, Self::Rollout];
+
     /// The kind as the API knows it.
     pub(crate) fn kind(self) -> Kind {
         match self {
@@ -114,7 +118,7 @@ impl Workload {
 }
 
 /// Whether a Pod can be restarted: alive, and not a static Pod of a kubelet.
-pub(crate) fn restartable(pod: &Pod) -> bool {
+pub(super) fn restartable(pod: &Pod) -> bool {
     is_active(pod) && is_selectable(pod)
 }
 
@@ -167,6 +171,13 @@ pub(super) fn pending<'a>(
 }
 
 impl Pending {
+    /// Adds workloads to roll out, each once.
+    #[must_use]
+    pub(super) fn with(self, workloads: impl IntoIterator<Item = Workload>) -> Self {
+        let all: BTreeSet<_> = self.workloads.into_iter().chain(workloads).collect();
+        Self { workloads: all.into_iter().collect(), ..self }
+    }
+
     /// How many owners and Pods it names.
     pub fn targets(&self) -> usize {
         self.workloads.len() + self.pods.len()

@@ -9,28 +9,34 @@ use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Resource;
 use kube::api::{
     Api, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, Preconditions,
 };
+use kube::{Resource, ResourceExt};
 use sdk::refusal::{is_gone, refusal};
 use sdk::{Context, ReconcileError};
 use serde_json::json;
 
+use super::discovery::{Discovery, Verdict, template, verdict};
 use super::evict::{self, Eviction};
 use super::follow::{Stage, Trouble, stage};
 use super::pending::{
     LONGEST_LOOK, MAX_TARGETS, Pending, PodRef, Workload, WorkloadKind, listed, pending,
-    replica_sets, workload_of,
+    replica_sets, restartable, workload_of,
 };
 use super::record::{Decision, Record, next_second};
+
+/// How many workloads are read at once when they are searched.
+const PAGE: u32 = 500;
 
 /// Restarts Pods of one namespace.
 pub(crate) struct Restarts<'a> {
     pub(crate) ctx: &'a Context,
     pub(crate) namespace: &'a str,
-    /// Selects the Pods, as text.
-    pub(crate) selector: String,
+    /// Selects the Pods, as text; none are if there is none.
+    pub(crate) selector: Option<String>,
+    /// What the workloads are searched for, if they are.
+    pub(crate) discovery: Option<Discovery>,
     /// Whether Pods without a controller are evicted too.
     pub(crate) bare: bool,
     /// How long changes count as one.
@@ -126,10 +132,10 @@ impl Restarts<'_> {
         }
     }
 
-    /// The restart of the Pods that are selected now.
+    /// The restart of the Pods that are selected now, and of the workloads that are found now.
     async fn pending(&self, hash: String) -> Result<Pending, ReconcileError> {
         let mut pods = self.pods().await?;
-        pods.retain(super::restartable);
+        pods.retain(restartable);
         let mut rolled_out = BTreeMap::new();
         for name in replica_sets(&pods) {
             let found = self.api::<ReplicaSet>().get_metadata_opt(&name).await?;
@@ -139,13 +145,44 @@ impl Restarts<'_> {
             }
         }
         let decided_at = Some(next_second(self.ctx.now()));
-        Ok(Pending { decided_at, ..pending(hash, &pods, &rolled_out, self.bare) })
+        let selected = Pending { decided_at, ..pending(hash, &pods, &rolled_out, self.bare) };
+        Ok(selected.with(self.discovered().await?))
+    }
+
+    /// The workloads that restart for what changed, and at most one more than may restart at once. Read from
+    /// the server, page by page.
+    async fn discovered(&self) -> Result<Vec<Workload>, kube::Error> {
+        let mut found = Vec::new();
+        let Some(changed) = &self.discovery else { return Ok(found) };
+        for kind in WorkloadKind::ALL {
+            let (workloads, mut params) = (self.workloads(kind), ListParams::default().limit(PAGE));
+            loop {
+                let page = match workloads.list(&params).await {
+                    // A cluster without Argo Rollouts.
+                    Err(error) if is_gone(&error) => break,
+                    page => page?,
+                };
+                found.extend(
+                    page.items.iter().filter_map(|object| restarting(changed, kind, object)),
+                );
+                if found.len() > MAX_TARGETS {
+                    found.truncate(MAX_TARGETS + 1);
+                    return Ok(found);
+                }
+                match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => params = params.continue_token(&token),
+                    None => break,
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// The Pods that are selected now, whatever their state. Read from the server, because what is decided
     /// about them cannot be undone.
     async fn pods(&self) -> Result<Vec<Pod>, kube::Error> {
-        Ok(self.api::<Pod>().list(&ListParams::default().labels(&self.selector)).await?.items)
+        let Some(selector) = &self.selector else { return Ok(Vec::new()) };
+        Ok(self.api::<Pod>().list(&ListParams::default().labels(selector)).await?.items)
     }
 
     /// Begins every rollout, also after one was refused.
@@ -251,6 +288,17 @@ impl Restarts<'_> {
             _ => Ok(Evicted::Waits(format!("Pod {name} is evicted"), None)),
         }
     }
+}
+
+/// The workload, if it restarts for what changed.
+fn restarting(changed: &Discovery, kind: WorkloadKind, object: &DynamicObject) -> Option<Workload> {
+    let workload = Workload { kind, name: object.name_any() };
+    let (restarts, why) = match verdict(changed, object.annotations(), template(object)) {
+        Verdict::Restart(why) => (object.metadata.deletion_timestamp.is_none(), why),
+        Verdict::Leave(why) => (false, why),
+    };
+    tracing::debug!(workload = workload.label(), restarts, why, "a workload was searched");
+    restarts.then_some(workload)
 }
 
 /// How far evictions are.

@@ -40,6 +40,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     check: target::check,
     build: |workers, settings| vec![reconcile::controller(workers, settings)],
     rbac,
+    more_rbac: &[],
     example: include_str!("../../tdset/example.yaml"),
 };
 

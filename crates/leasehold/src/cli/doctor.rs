@@ -282,9 +282,14 @@ async fn of_cluster(client: &Client, about: &str, needs: &[Needs]) -> Vec<Findin
 fn needs(config: &Config) -> anyhow::Result<Vec<Needs>> {
     let mut all = Vec::new();
     for (name, settings) in config.controllers.iter().flatten() {
-        let builtin = super::clusters::builtin(name.as_str())?;
+        let (mut rules, definitions) = super::clusters::builtin(name.as_str(), "")?;
+        let own_settings = settings.own.as_object().into_iter().flatten();
+        for (setting, _) in own_settings.filter(|(_, value)| **value == true) {
+            // Most settings need no rights of their own.
+            rules.extend(super::clusters::builtin(name.as_str(), setting).unwrap_or_default().0);
+        }
         let namespaces: Vec<String> = settings.namespaces.iter().flatten().cloned().collect();
-        let own: Vec<Kind> = builtin.1.iter().filter_map(Kind::of_crd).collect();
+        let own: Vec<Kind> = definitions.iter().filter_map(Kind::of_crd).collect();
         let specs = builtin::specs(|known| match known == name.as_str() {
             true => settings.own.clone(),
             false => serde_json::Value::Null,
@@ -301,7 +306,7 @@ fn needs(config: &Config) -> anyhow::Result<Vec<Needs>> {
         let mut kinds: Vec<Wanted> = kinds.collect();
         kinds.sort_by(|a, b| a.kind.cmp(&b.kind));
         kinds.dedup_by(|a, b| a.kind == b.kind);
-        let rights = ::doctor::wanted(&builtin.0, &namespaces, &["namespaces"]);
+        let rights = ::doctor::wanted(&rules, &namespaces, &["namespaces"]);
         all.push(Needs { controller: name.to_string(), kinds, rights });
     }
     Ok(all)

@@ -116,7 +116,7 @@ telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
     clusters.credentialPlugins[1].args[0]: found 1; allowed: text
     clusters.credentialPlugins[2].env: found a list of 1; allowed: a section with keys of its own
     clusters.credentialPlugins[2].passEnv: found "x"; allowed: a list
-    controllers.configmonitor.worker: unknown key; did you mean workers? Known here: workers, namespaces
+    controllers.configmonitor.worker: unknown key; did you mean workers? Known here: workers, namespaces, watchSecrets
     controllers.tdset.workers: found "four"; allowed: a whole number from 1 to 256
     controllers.tdsett: unknown controller; did you mean tdset? Known here: tdset, configmonitor
     lease.renewInterval: found 8s with a duration of 8s; allowed: less than 3750ms, so that one renewal may fail (twice the interval and a margin of 500ms must fit into the duration)

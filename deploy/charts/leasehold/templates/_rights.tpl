@@ -18,11 +18,16 @@ own if it is managed, or the one whose subjects are named. */}}
 
 {{/* The rules of a controller, as a JSON list. Call it with a dict of `root`, the controller's `name`,
 and the `scope`: all of them, those of "cluster"-wide resources, or "namespaced" ones. The kinds that the
-values list as its targets are scaled. */}}
+values list as its targets are scaled. A value that is true may bring rules of its own. */}}
 {{- define "leasehold.rules" -}}
 {{- $clusterWide := list "namespaces" "nodes" "persistentvolumes" "customresourcedefinitions" "clusterroles" "clusterrolebindings" "storageclasses" "priorityclasses" "ingressclasses" -}}
 {{- $file := printf "files/rbac/%s.yaml" .name -}}
 {{- $text := required (printf "controller %s has no %s" .name $file) (.root.Files.Get $file) -}}
+{{- range $key, $value := get .root.Values.controllers .name -}}
+{{- if and (kindIs "bool" $value) $value -}}
+{{- $text = printf "%s\n%s" $text ($.root.Files.Get (printf "files/rbac/%s.%s.yaml" $.name $key)) -}}
+{{- end -}}
+{{- end -}}
 {{- $secrets := (get .root.Values.controllers .name).secrets -}}
 {{- $scope := .scope -}}
 {{- $rules := list -}}

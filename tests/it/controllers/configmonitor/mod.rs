@@ -1,10 +1,11 @@
 //! ConfigMonitor: one restart for each change, even through a handover.
 
-mod trouble;
+pub(super) mod trouble;
 
 use std::time::Duration;
 
 use controllers::ConfigMonitor;
+use controllers::restarts::content::Content;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
@@ -172,7 +173,7 @@ async fn interrupted(deleted: bool) -> (TestEnv, String) {
 
     edit(&env, "changed").await;
     let maps: Api<ConfigMap> = env.api(NAMESPACE);
-    let hash = controllers::restarts::content::hash(&maps.get(CONFIG_MAP).await.unwrap());
+    let hash = maps.get(CONFIG_MAP).await.unwrap().digest();
     let pending = json!({"hash": hash, "pods": [{"name": "bare", "uid": uid}]});
     record(&env, pending).await;
     if deleted {

@@ -264,7 +264,7 @@ async fn budget() {
     assert!(uids(&env).await.is_disjoint(&before));
 }
 
-fn rollouts() -> CustomResourceDefinition {
+pub(in super::super) fn rollouts() -> CustomResourceDefinition {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     serde_json::from_value(json!({
         "metadata": {"name": "rollouts.argoproj.io"},

@@ -88,7 +88,8 @@ struct TargetArgs {
 pub(super) struct AddArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// The controllers that may work there: those of the last add, and no others. Default: none.
+    /// The controllers that may work there: those of the last add, and no others. With a setting that needs more
+    /// rights, as in configmonitor+watchSecrets. Default: none.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     controllers: Vec<String>,
     /// The namespaces they may work in, which must exist. Default: all.

@@ -112,8 +112,9 @@ impl Target {
         manifests.extend(rights::identity());
         manifests.extend(rights::marks());
         let mut definitions = Vec::new();
-        for name in controllers {
-            let (rules, definition) = builtin(name)?;
+        for named in controllers {
+            let (name, setting) = named.split_once('+').unwrap_or((named, ""));
+            let (rules, definition) = builtin(name, setting)?;
             manifests.extend(rights::rights(name, rules, namespaces));
             definitions.extend(definition);
         }
@@ -272,20 +273,53 @@ type Builtin = (
     >,
 );
 
-/// The rights of a built-in controller, and its definitions.
+/// The rights of a built-in controller, with those of a setting of it if one is named, and its definitions.
 #[cfg(feature = "builtin")]
-pub(in super::super) fn builtin(name: &str) -> anyhow::Result<Builtin> {
+pub(in super::super) fn builtin(name: &str, setting: &str) -> anyhow::Result<Builtin> {
     let known: Vec<_> = controllers::all().collect();
     let found = controllers::get(name);
     ensure!(found.is_some(), "there is no controller {name}; known here: {}", known.join(", "));
     let definitions =
         |builtin: &controllers::Builtin| builtin.crds.iter().map(|crd| crd()).collect();
-    let found = found.map(|builtin| ((builtin.rbac)(), definitions(builtin)));
-    Ok(found.unwrap_or_default())
+    let Some(found) = found else { return Ok(Builtin::default()) };
+    let mut rules = (found.rbac)();
+    if !setting.is_empty() {
+        let settings: Vec<_> = found.more_rbac.iter().map(|(setting, _)| *setting).collect();
+        let more = found.more_rbac.iter().find(|(known, _)| *known == setting);
+        let known = settings.join(", ");
+        ensure!(
+            more.is_some(),
+            "{name} has no setting {setting} with rights of its own; it has: {known}"
+        );
+        rules.extend(more.into_iter().flat_map(|(_, rules)| rules()));
+    }
+    Ok((rules, definitions(found)))
 }
 
 /// There is none.
 #[cfg(not(feature = "builtin"))]
-pub(in super::super) fn builtin(name: &str) -> anyhow::Result<Builtin> {
+pub(in super::super) fn builtin(name: &str, _: &str) -> anyhow::Result<Builtin> {
     bail!("there is no controller {name}: this build has none")
+}
+
+#[cfg(all(test, feature = "builtin"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_brings_its_rights_and_no_others_do() {
+        let reads_secrets = |name: &str, setting: &str| {
+            let (rules, _) = builtin(name, setting)?;
+            let secrets = |rule: &k8s_openapi::api::rbac::v1::PolicyRule| {
+                rule.resources.iter().flatten().any(|resource| resource == "secrets")
+            };
+            anyhow::Ok(rules.iter().any(secrets))
+        };
+        for name in ["configmonitor", "restart-pods"] {
+            assert!(!reads_secrets(name, "").unwrap(), "{name}");
+            assert!(reads_secrets(name, "watchSecrets").unwrap(), "{name}");
+        }
+        let refused = reads_secrets("tdset", "watchSecrets").unwrap_err().to_string();
+        assert_eq!(refused, "tdset has no setting watchSecrets with rights of its own; it has: ");
+    }
 }
