@@ -22,7 +22,7 @@ pub struct Wanted {
 }
 
 /// Asks a server for the kinds that are wanted of it.
-pub async fn kinds(client: &Client, about: &str, wanted: &[Wanted]) -> Vec<Finding> {
+pub async fn look_for_kinds(client: &Client, about: &str, wanted: &[Wanted]) -> Vec<Finding> {
     let groups: BTreeSet<(&str, &str)> =
         wanted.iter().map(|wanted| (&*wanted.kind.group, &*wanted.kind.version)).collect();
     let mut served = BTreeMap::new();
@@ -112,7 +112,7 @@ mod tests {
             wanted("schedule.rs", "TDSet", "tdsets", false),
             wanted("argoproj.io", "Rollout", "rollouts", true),
         ];
-        let found = kinds(&client, "cluster east", &all).await;
+        let found = look_for_kinds(&client, "cluster east", &all).await;
         let shown: Vec<_> =
             found.iter().map(|f| (f.what.as_str(), f.fix.as_deref().unwrap())).collect();
         assert_eq!(

@@ -18,8 +18,8 @@ mod rights;
 mod server;
 mod views;
 
-pub use kinds::{Wanted, kinds};
+pub use kinds::{Wanted, look_for_kinds};
 pub use report::{Finding, Level, Report};
-pub use rights::{MAX_REVIEWS, Right, rights, wanted};
-pub use server::{MAX_SKEW, OLDEST, server};
-pub use views::{clusters, memory, queues};
+pub use rights::{Right, review_rights, spelled_out};
+pub use server::{OLDEST, ask_server};
+pub use views::{of_clusters, of_memory, of_queues};

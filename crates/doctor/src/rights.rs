@@ -14,7 +14,7 @@ use kube::api::{Api, PostParams};
 use crate::report::Finding;
 
 /// The most reviews in one cluster.
-pub const MAX_REVIEWS: usize = 5_000;
+const MAX_REVIEWS: usize = 5_000;
 /// How many are under way at once.
 const AT_ONCE: usize = 8;
 /// How many missing rights a finding names.
@@ -37,7 +37,7 @@ pub struct Right {
 
 /// The rights that `rules` give in these namespaces, or in all if there are none. Kinds in `wide` have no
 /// namespaces.
-pub fn wanted(rules: &[PolicyRule], namespaces: &[String], wide: &[&str]) -> BTreeSet<Right> {
+pub fn spelled_out(rules: &[PolicyRule], namespaces: &[String], wide: &[&str]) -> BTreeSet<Right> {
     let mut all = BTreeSet::new();
     let everywhere = vec![None];
     let narrow: Vec<Option<String>> = namespaces.iter().cloned().map(Some).collect();
@@ -81,7 +81,7 @@ fn each<'a>(
 }
 
 /// Asks a server whether it gives our user these rights, which `by` needs.
-pub async fn rights(
+pub async fn review_rights(
     client: &Client,
     about: &str,
     by: &str,
@@ -206,7 +206,7 @@ mod tests {
         };
         let lines = |namespaces: &[&str]| -> Vec<String> {
             let namespaces: Vec<_> = namespaces.iter().map(|&name| name.to_owned()).collect();
-            wanted(&rules, &namespaces, &["namespaces"]).iter().map(line).collect()
+            spelled_out(&rules, &namespaces, &["namespaces"]).iter().map(line).collect()
         };
         assert_eq!(
             lines(&[]),
@@ -237,7 +237,7 @@ mod tests {
             review["status"] = json!({"allowed": allowed});
             Response::builder().status(201).body(Body::from(review.to_string().into_bytes()))
         });
-        rights(&Client::new(answer, "default"), "cluster east", "tdset", wanted).await
+        review_rights(&Client::new(answer, "default"), "cluster east", "tdset", wanted).await
     }
 
     #[tokio::test]
@@ -246,7 +246,7 @@ mod tests {
             rule("apps", &["deployments", "deployments/scale"], &["get", "patch"], &[]),
             rule("", &["pods"], &["list"], &[]),
         ];
-        let wanted = wanted(&rules, &["shop".to_owned()], &[]);
+        let wanted = spelled_out(&rules, &["shop".to_owned()], &[]);
         let all = found(|_| true, &wanted).await;
         assert_eq!((all[0].level, all[0].what.as_str()), (Level::Ok, "tdset has its 5 rights"));
         let some = found(|asked| asked["verb"] != "patch" && asked["resource"] != "pods", &wanted);
@@ -264,7 +264,7 @@ mod tests {
     #[tokio::test]
     async fn the_number_of_reviews_has_a_bound_and_says_so() {
         let namespaces: Vec<_> = (0..=MAX_REVIEWS).map(|number| format!("n{number}")).collect();
-        let wanted = wanted(&[rule("", &["pods"], &["list"], &[])], &namespaces, &[]);
+        let wanted = spelled_out(&[rule("", &["pods"], &["list"], &[])], &namespaces, &[]);
         let found = found(|_| true, &wanted).await;
         assert_eq!(found[0].what, "only 5000 of 5001 rights of tdset were reviewed");
     }

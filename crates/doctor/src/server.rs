@@ -15,12 +15,12 @@ use crate::report::Finding;
 pub const OLDEST: (u32, u32) = (1, 30);
 /// By how much a server's clock may differ from ours. Sharding does not depend on it, but certificates and tokens
 /// do.
-pub const MAX_SKEW: SignedDuration = SignedDuration::from_secs(30);
+const MAX_SKEW: SignedDuration = SignedDuration::from_secs(30);
 /// The most bytes of an answer with a version.
 const MAX_VERSION_BYTES: usize = 64 << 10;
 
 /// Asks a server for its version. `now` gives the time on our clock.
-pub async fn server(client: &Client, about: &str, now: impl Fn() -> Timestamp) -> Vec<Finding> {
+pub async fn ask_server(client: &Client, about: &str, now: impl Fn() -> Timestamp) -> Vec<Finding> {
     let (said, date) = match version(client).await {
         Ok(answer) => answer,
         Err(why) => {
@@ -118,7 +118,7 @@ mod tests {
         });
         let client = Client::new(answer, "default");
         let now = || NOW.parse().unwrap();
-        let found = server(&client, "home", now).await;
+        let found = ask_server(&client, "home", now).await;
         found.into_iter().map(|finding| (finding.level, finding.what)).collect()
     }
 
@@ -156,7 +156,7 @@ mod tests {
             Err::<Response<Body>, _>(std::io::Error::other("no route to host"))
         });
         let client = Client::new(answer, "default");
-        let found = server(&client, "cluster east", || NOW.parse().unwrap()).await;
+        let found = ask_server(&client, "cluster east", || NOW.parse().unwrap()).await;
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].level, Level::Failure);
         assert!(found[0].what.ends_with("no route to host"), "{}", found[0].what);

@@ -98,7 +98,7 @@ struct Failing {
 }
 
 /// What a member's `/debug/clusters` tells, as of `now`.
-pub fn clusters(member: &str, answer: &[u8], now: Timestamp) -> Vec<Finding> {
+pub fn of_clusters(member: &str, answer: &[u8], now: Timestamp) -> Vec<Finding> {
     let Ok(all) = serde_json::from_slice::<Clusters>(answer) else {
         return vec![unreadable(member, "/debug/clusters")];
     };
@@ -179,11 +179,15 @@ fn of_informer(informer: &Informer) -> Option<Finding> {
     }
     let lag = lag_seconds.filter(|lag| *lag > MAX_LAG_SECONDS)?;
     let fix = "see whether its API server and what lies between send events";
-    Some(Finding::warning(about, format!("nothing was heard of {kind} for {lag:.0} s"), fix))
+    Some(Finding::warning(
+        about,
+        format!("the server sent nothing about {kind} for {lag:.0} s"),
+        fix,
+    ))
 }
 
 /// What a member's `/debug/queues` tells: the objects that fail.
-pub fn queues(member: &str, answer: &[u8]) -> Vec<Finding> {
+pub fn of_queues(member: &str, answer: &[u8]) -> Vec<Finding> {
     let Ok(all) = serde_json::from_slice::<Vec<Queue>>(answer) else {
         return vec![unreadable(member, "/debug/queues")];
     };
@@ -202,7 +206,7 @@ pub fn queues(member: &str, answer: &[u8]) -> Vec<Finding> {
 }
 
 /// What a member's `/metrics` tell of its memory: none if it has no limit.
-pub fn memory(member: &str, metrics: &str) -> Option<Finding> {
+pub fn of_memory(member: &str, metrics: &str) -> Option<Finding> {
     let value = |name: &str| -> Option<f64> {
         let mut lines = metrics.lines();
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
@@ -236,7 +240,7 @@ mod tests {
 
     fn found(answer: &Value) -> Vec<(Level, String)> {
         let now = "2026-11-26T18:00:00Z".parse().unwrap();
-        let found = clusters("m-0", answer.to_string().as_bytes(), now);
+        let found = of_clusters("m-0", answer.to_string().as_bytes(), now);
         found.into_iter().map(|finding| (finding.level, finding.what)).collect()
     }
 
@@ -280,7 +284,7 @@ mod tests {
                 "/informers/0/lagSeconds",
                 json!(400.0),
                 Level::Warning,
-                "nothing was heard of Pod for 400 s",
+                "the server sent nothing about Pod for 400 s",
             ),
             ("/informers/0/error", json!("500"), Level::Failure, "Pod cannot be watched: 500"),
             (
@@ -309,13 +313,13 @@ mod tests {
         };
         let all: Vec<_> = ["a", "b", "c", "d", "e"].map(failing).into();
         let answer = json!([{"controller": "sqs", "failing": all}, {"controller": "tdset"}]);
-        let found = queues("m-0", answer.to_string().as_bytes());
+        let found = of_queues("m-0", answer.to_string().as_bytes());
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].about, "controller sqs");
         let what = &found[0].what;
         assert!(what.contains("east/ns/a (4 times, failed: no bucket)"), "{what}");
         assert!(what.ends_with("; and 2 more"), "{what}");
-        assert_eq!(queues("m-0", b"null")[0].level, Level::Warning);
+        assert_eq!(of_queues("m-0", b"null")[0].level, Level::Warning);
     }
 
     #[test]
@@ -326,10 +330,11 @@ mod tests {
                  leasehold_memory_limit_bytes {limit}\n"
             )
         };
-        let level = |used, limit| memory("m-0", &metrics(used, limit)).map(|finding| finding.level);
+        let level =
+            |used, limit| of_memory("m-0", &metrics(used, limit)).map(|finding| finding.level);
         assert_eq!(level(50 << 20, 100 << 20), Some(Level::Ok));
         assert_eq!(level(90 << 20, 100 << 20), Some(Level::Warning));
         assert_eq!(level(90 << 20, 0), None);
-        assert_eq!(memory("m-0", ""), None);
+        assert_eq!(of_memory("m-0", ""), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What a fleet has told of itself: its Events in the home cluster.
+//! The Events of a fleet in its home cluster.
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;

@@ -46,7 +46,7 @@ pub struct LocalArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<std::net::SocketAddr>,
     /// End by itself after this long: 40s, 2m.
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = model::duration)]
     pub limit: Option<Duration>,
 }
 
@@ -247,11 +247,4 @@ fn current_context(path: &Path) -> anyhow::Result<String> {
     kubeconfig.current_context.with_context(|| {
         format!("{} names no current context; give one with --context", path.display())
     })
-}
-
-/// Reads `40s`, `2m`, `1m30s`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: jiff::SignedDuration =
-        text.parse().map_err(|_| "write it like 40s, 2m or 1m30s".to_owned())?;
-    Duration::try_from(parsed).map_err(|_| "it must not be negative".to_owned())
 }

@@ -13,6 +13,7 @@
 pub mod budget;
 pub mod clock;
 pub mod cluster;
+mod duration;
 pub mod error;
 #[cfg(test)]
 mod fuzz;
@@ -36,6 +37,7 @@ pub mod wire;
 pub use budget::{Budget, Budgets};
 pub use clock::{Clock, ManualClock, Moment, Sleep};
 pub use cluster::{Cluster, ClusterSet, ClusterState, Identity};
+pub use duration::duration;
 pub use group::{GroupScope, GroupTraits};
 pub use key::ObjectKey;
 pub use kind::{AnyObject, Kind, Object};

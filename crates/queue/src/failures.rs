@@ -10,9 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{ClusterName, Moment, ObjectKey};
-use serde::{Deserialize, Serialize};
 
-use super::status::FailingKey;
+use super::status::{FailingKey, FailureStatus};
 
 /// The most failing keys of one cluster that are kept.
 const MAX_FAILING: usize = 256;
@@ -33,22 +32,6 @@ struct Failure {
     times: u32,
     result: &'static str,
     error: String,
-}
-
-/// How a key failed last.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct FailureStatus {
-    /// In which way, in a word or two.
-    pub result: String,
-    /// What it said, cut to a kilobyte.
-    pub error: String,
-    /// How often, since it succeeded last or came into the record.
-    pub times: u32,
-    /// Seconds since the last time.
-    pub last_seconds: f64,
-    /// Seconds since the first time.
-    pub first_seconds: f64,
 }
 
 impl Failures {

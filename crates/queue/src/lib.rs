@@ -23,14 +23,14 @@ use tracing::Span;
 
 pub use self::core::Limits;
 use self::core::{Added, Queue};
-pub use self::failures::FailureStatus;
 use self::failures::Failures;
 pub use self::item::{Outcome, Popped};
 pub use self::metrics::QueueMetrics;
 pub use self::priority::Priority;
 pub use self::rate_limiter::RateLimiter;
+use self::status::MAX_SHOWN_KEYS;
 pub use self::status::{
-    FailingKey, HeldShard, KeyStatus, MAX_SHOWN_KEYS, QueueGauges, QueueStatus, RunningKey,
+    FailingKey, FailureStatus, HeldShard, KeyStatus, QueueGauges, QueueStatus, RunningKey,
 };
 
 /// The longest that the runner sleeps. Timers stand still while the machine is suspended; the clock,

@@ -6,8 +6,6 @@ use std::time::Duration;
 use model::{ClusterName, ControllerName, Epoch, ShardId};
 use serde::{Deserialize, Serialize};
 
-use super::failures::FailureStatus;
-
 /// A queue at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,7 +31,7 @@ pub struct QueueStatus {
 }
 
 /// The most keys of each list in a [`QueueStatus`].
-pub const MAX_SHOWN_KEYS: usize = 20;
+pub(crate) const MAX_SHOWN_KEYS: usize = 20;
 
 /// A key that is being reconciled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,6 +52,22 @@ pub struct FailingKey {
     /// How it failed last.
     #[serde(flatten)]
     pub failure: FailureStatus,
+}
+
+/// How a key failed last.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailureStatus {
+    /// In which way, in a word or two.
+    pub result: String,
+    /// What it said, cut to a kilobyte.
+    pub error: String,
+    /// How often, since it succeeded last or came into the record.
+    pub times: u32,
+    /// Seconds since the last time.
+    pub last_seconds: f64,
+    /// Seconds since the first time.
+    pub first_seconds: f64,
 }
 
 /// Where one key stands in a queue.

@@ -81,6 +81,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("mysql", &["fuzz", "operands", "sdk"]),
     ("controllers", &["etcd", "fuzz", "mysql", "sdk", "sqs", "tunnel"]),
     ("fleet", &["model", "portforward", "queue", "sharding"]),
+    ("ops", &["clock", "explain", "fleet", "model", "portforward", "queue", "sdk", "sharding"]),
     ("demo", &["apiserver", "clusters", "controllers", "fleet", "model", "sharding"]),
     (
         "leasehold",
@@ -98,8 +99,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "journal",
             "model",
             "operands",
-            "portforward",
-            "queue",
+            "ops",
             "sdk",
             "sharding",
             "telemetry",

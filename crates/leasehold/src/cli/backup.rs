@@ -158,7 +158,7 @@ pub(super) struct PruneArgs {
     #[arg(long, value_name = "COUNT", group = "rule")]
     keep: Option<usize>,
     /// Keep those that are not older than this, such as 720h.
-    #[arg(long, value_name = "DURATION", value_parser = crate::local::duration, group = "rule")]
+    #[arg(long, value_name = "DURATION", value_parser = model::duration, group = "rule")]
     within: Option<Duration>,
     #[command(flatten)]
     place: PlaceArgs,

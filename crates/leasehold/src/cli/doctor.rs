@@ -10,19 +10,21 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::doctor::{Finding, Level, Report, Right, Wanted};
+use ::doctor::{
+    Finding, Level, Report, Right, Wanted, ask_server, look_for_kinds, of_clusters as of_view,
+    of_memory, of_queues, review_rights, spelled_out,
+};
 use anyhow::Context as _;
 use clusters::{Clusters, State};
 use fleet::{Fleet, LeaseStanding};
 use futures::{StreamExt, stream};
 use kube::Client;
 use model::{Clock, Cluster, ClusterName, Kind};
+use ops::{AskArgs, HomeArgs, HomeCluster, Output, Replicas};
 use sdk::ControllerSpec;
 use tokio_util::sync::CancellationToken;
 
-use super::home::{HomeArgs, HomeCluster};
-use super::output::Output;
-use super::replicas::{AskArgs, Replicas};
+use super::home::connect;
 use crate::assemble;
 use crate::builtin;
 use crate::clock::SystemClock;
@@ -89,7 +91,7 @@ async fn look(args: &DoctorArgs) -> anyhow::Result<Report> {
         context: args.context.clone(),
         namespace: args.namespace.clone(),
     };
-    let home = match HomeCluster::named_by(&home).await {
+    let home = match connect(&home).await {
         Ok(home) => home,
         // A configuration file that is wrong is no finding.
         Err(error) if error.is::<crate::config::Problems>() => return Err(error),
@@ -118,9 +120,9 @@ async fn look(args: &DoctorArgs) -> anyhow::Result<Report> {
 /// The home cluster and what the fleet has there. Whether it answers.
 async fn of_home(home: &HomeCluster, config: Option<&Config>, found: &mut Vec<Finding>) -> bool {
     let about = "home";
-    let server = ::doctor::server(&home.client, about, || SystemClock.wall()).await;
-    let answers = !server.iter().any(|finding| finding.level == Level::Failure);
-    found.extend(server);
+    let asked = ask_server(&home.client, about, || SystemClock.wall()).await;
+    let answers = !asked.iter().any(|finding| finding.level == Level::Failure);
+    found.extend(asked);
     if !answers {
         return false;
     }
@@ -132,15 +134,15 @@ async fn of_home(home: &HomeCluster, config: Option<&Config>, found: &mut Vec<Fi
         optional: false,
         install: install.clone(),
     });
-    found.extend(::doctor::kinds(&home.client, about, &wanted.collect::<Vec<_>>()).await);
+    found.extend(look_for_kinds(&home.client, about, &wanted.collect::<Vec<_>>()).await);
     if let Some(config) = config {
-        let mut wanted = ::doctor::wanted(&sharding::rights(), &[home.namespace.clone()], &[]);
+        let mut wanted = spelled_out(&sharding::rights(), &[home.namespace.clone()], &[]);
         let secrets = sdk::rbac::rule("", &["secrets"], &["get", "list", "watch"]);
         for source in &config.clusters.secrets {
             let namespace = source.namespace.clone().unwrap_or_else(|| home.namespace.clone());
-            wanted.extend(::doctor::wanted(std::slice::from_ref(&secrets), &[namespace], &[]));
+            wanted.extend(spelled_out(std::slice::from_ref(&secrets), &[namespace], &[]));
         }
-        found.extend(::doctor::rights(&home.client, about, "home", &wanted).await);
+        found.extend(review_rights(&home.client, about, "home", &wanted).await);
     }
     match home.fleet().await {
         Ok(fleet) => found.extend(of_fleet(&fleet)),
@@ -171,7 +173,7 @@ async fn of_replicas(
     let now = SystemClock.wall();
     for (member, answer) in replicas.get_all(alive(), "/debug/clusters").await {
         found.extend(match answer {
-            Ok(answer) => ::doctor::clusters(&member.identity, &answer, now),
+            Ok(answer) => of_view(&member.identity, &answer, now),
             Err(why) => {
                 let fix = "see its Pod and its log; who may ask it: `leasehold rbac`";
                 let what = format!("does not say how it is: {why:#}");
@@ -180,11 +182,11 @@ async fn of_replicas(
         });
     }
     for (member, answer) in replicas.get_all(alive(), "/debug/queues").await {
-        found.extend(answer.iter().flat_map(|answer| ::doctor::queues(&member.identity, answer)));
+        found.extend(answer.iter().flat_map(|answer| of_queues(&member.identity, answer)));
     }
     for (member, answer) in replicas.get_all(alive(), "/metrics").await {
         let text = answer.unwrap_or_default();
-        found.extend(::doctor::memory(&member.identity, &String::from_utf8_lossy(&text)));
+        found.extend(of_memory(&member.identity, &String::from_utf8_lossy(&text)));
     }
     Ok(())
 }
@@ -267,13 +269,13 @@ async fn all_settled(clusters: Clusters) {
 }
 
 async fn of_cluster(client: &Client, about: &str, needs: &[Needs]) -> Vec<Finding> {
-    let mut found = ::doctor::server(client, about, || SystemClock.wall()).await;
+    let mut found = ask_server(client, about, || SystemClock.wall()).await;
     if found.iter().any(|finding| finding.level == Level::Failure) {
         return found;
     }
     for Needs { controller, kinds, rights } in needs {
-        found.extend(::doctor::kinds(client, about, kinds).await);
-        found.extend(::doctor::rights(client, about, controller, rights).await);
+        found.extend(look_for_kinds(client, about, kinds).await);
+        found.extend(review_rights(client, about, controller, rights).await);
     }
     found
 }
@@ -306,7 +308,7 @@ fn needs(config: &Config) -> anyhow::Result<Vec<Needs>> {
         let mut kinds: Vec<Wanted> = kinds.collect();
         kinds.sort_by(|a, b| a.kind.cmp(&b.kind));
         kinds.dedup_by(|a, b| a.kind == b.kind);
-        let rights = ::doctor::wanted(&rules, &namespaces, &["namespaces"]);
+        let rights = spelled_out(&rules, &namespaces, &["namespaces"]);
         all.push(Needs { controller: name.to_string(), kinds, rights });
     }
     Ok(all)

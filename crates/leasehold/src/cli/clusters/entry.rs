@@ -10,8 +10,8 @@ use kube::{Client, ResourceExt};
 use model::ClusterName;
 use serde_json::json;
 
-use super::super::home::HomeCluster;
 use super::rights::MADE;
+use ops::HomeCluster;
 
 /// The label of what is written, as in the workload clusters. Its value is the field manager too.
 const MANAGED_BY: &str = MADE[0];

@@ -21,15 +21,13 @@ use anyhow::{Context as _, ensure};
 use clap::Subcommand;
 use fleet::{Fleet, FleetShard};
 use model::{ClusterName, MemberId};
+use ops::{HomeArgs, HomeCluster, Output, columns};
 use serde::Serialize;
 use sharding::api::Phase;
 
 use self::entry::Entries;
 use self::target::Target;
 pub(super) use self::target::builtin;
-use super::columns::columns;
-use super::home::{HomeArgs, HomeCluster};
-use super::output::Output;
 
 /// How often the fleet is read while a removed cluster is awaited.
 const POLL: Duration = Duration::from_millis(500);
@@ -109,10 +107,10 @@ pub(super) struct AddArgs {
 struct TokenArgs {
     /// Ask for a token that ends after this long (8760h), for which the server may have a limit: then run
     /// rotate in time. Default: one that is valid until it is rotated.
-    #[arg(long, value_name = "DURATION", value_parser = crate::local::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = model::duration)]
     expires: Option<Duration>,
     /// How long older tokens stay valid when there is a new one: replicas take it within a second or two.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = crate::local::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = model::duration)]
     grace: Duration,
 }
 
@@ -333,7 +331,7 @@ impl FleetArgs {
             context: self.home_context.clone(),
             namespace: self.namespace.clone(),
         };
-        HomeCluster::named_by(&args).await
+        super::home::connect(&args).await
     }
 }
 

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use model::{MemberId, ShardId};
+use ops::HomeArgs;
 use sharding::record::{MapRecord, MemberRecord};
 
 use super::scenario::Scenario;
-use crate::cli::home::{HomeArgs, HomeCluster};
+use crate::cli::home::connect;
 use fleet::{LeaseStanding, Objects, assemble};
 
 /// Reads the live members, the owners of shards, and the loads that owners report.
@@ -18,7 +19,7 @@ pub(super) async fn read(kubeconfig: &Path, namespace: Option<&str>) -> anyhow::
         context: None,
         namespace: namespace.map(str::to_owned),
     };
-    let home = HomeCluster::named_by(&home).await?;
+    let home = connect(&home).await?;
     Ok(scenario(&home.objects().await?, &home.namespace))
 }
 

@@ -7,14 +7,15 @@ use fleet::{ClusterLoad, ControllerLoad, FleetMember, Key, LeaseStanding, Top};
 use queue::QueueStatus;
 use serde::Serialize;
 
-use super::columns::columns;
-use super::home::{HomeArgs, HomeCluster};
-use super::output::Output;
-use super::replicas::{AskArgs, Replicas};
+use crate::columns::columns;
+use crate::home::HomeArgs;
+use crate::output::Output;
+use crate::program::Program;
+use crate::replicas::{AskArgs, Replicas};
 
 /// Arguments of `leasehold top`.
 #[derive(Debug, clap::Args)]
-pub(super) struct TopArgs {
+pub(crate) struct TopArgs {
     /// At most so many lines of each table.
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
@@ -54,28 +55,25 @@ struct MemberLoad {
 ///
 /// # Errors
 /// When the home cluster cannot be named, reached or read.
-pub(super) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let home = HomeCluster::named_by(&args.home).await?;
-        let fleet = home.fleet().await?;
-        let alive = || fleet.members.iter().filter(|m| m.lease == LeaseStanding::Held);
-        let replicas = Replicas::of(&home, &args.ask)?;
-        let (mut queues, mut silent) = (Vec::new(), Vec::new());
-        for (member, answer) in replicas.get_all(alive(), "/debug/queues").await {
-            match answer.and_then(|answer| read(&answer)) {
-                Ok(said) => queues.push((member.identity.clone(), said)),
-                Err(why) => silent.push([member.member.to_string(), format!("{why:#}")]),
-            }
+pub(crate) async fn run(args: &TopArgs, program: &Program) -> anyhow::Result<ExitCode> {
+    let home = program.home(&args.home).await?;
+    let fleet = home.fleet().await?;
+    let alive = || fleet.members.iter().filter(|m| m.lease == LeaseStanding::Held);
+    let replicas = Replicas::of(&home, &args.ask)?;
+    let (mut queues, mut silent) = (Vec::new(), Vec::new());
+    for (member, answer) in replicas.get_all(alive(), "/debug/queues").await {
+        match answer.and_then(|answer| read(&answer)) {
+            Ok(said) => queues.push((member.identity.clone(), said)),
+            Err(why) => silent.push([member.member.to_string(), format!("{why:#}")]),
         }
-        let answered = !queues.is_empty();
-        let mut members: Vec<_> = alive().map(load).collect();
-        members.sort_by_key(|member| std::cmp::Reverse(member.busy));
-        members.truncate(args.limit);
-        let shown = Shown { members, top: Top::of(&queues, args.limit), silent };
-        args.output.print(&shown, || table(&shown))?;
-        Ok(if answered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    })
+    }
+    let answered = !queues.is_empty();
+    let mut members: Vec<_> = alive().map(load).collect();
+    members.sort_by_key(|member| std::cmp::Reverse(member.busy));
+    members.truncate(args.limit);
+    let shown = Shown { members, top: Top::of(&queues, args.limit), silent };
+    args.output.print(&shown, || table(&shown))?;
+    Ok(if answered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The queues of a replica; none while it reads its clusters and home.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// Arguments of `leasehold rbac`.
 #[derive(Debug, clap::Args)]
-pub(super) struct RbacArgs {
+pub(crate) struct RbacArgs {
     /// Who gets them: a user's name, `group:NAME` or `serviceaccount:NAMESPACE/NAME`.
     #[arg(long = "for", value_name = "USER")]
     subject: Subject,
@@ -17,7 +17,7 @@ pub(super) struct RbacArgs {
     #[arg(long = "as", value_enum, default_value_t = Role::Viewer)]
     role: Role,
     /// The namespace of Leases, Members and ShardMaps.
-    #[arg(long, short, value_name = "NAME", default_value = super::home::DEFAULT_NAMESPACE)]
+    #[arg(long, short, value_name = "NAME", default_value = crate::home::DEFAULT_NAMESPACE)]
     namespace: String,
 }
 
@@ -82,7 +82,7 @@ impl Subject {
 ///
 /// # Errors
 /// None that is known of: what is printed are plain values.
-pub(super) fn yaml(args: &RbacArgs) -> anyhow::Result<String> {
+pub(crate) fn yaml(args: &RbacArgs) -> anyhow::Result<String> {
     let mut text = String::new();
     for manifest in manifests(args) {
         text += &format!("---\n{}\n", serde_saphyr::to_string(&manifest)?.trim_end());

@@ -5,7 +5,6 @@
 //! the member keeps the flag as long as its process lives.
 
 use std::collections::BTreeSet;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -14,14 +13,31 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use sharding::api::{Member, MemberState};
 
-use super::args::DrainArgs;
-use super::home::{self, HomeCluster};
+use crate::home::{self, HomeArgs, HomeCluster};
+use crate::program::Program;
 use fleet::{Fleet, FleetMember, LeaseStanding};
 
 /// How often the fleet is read while a drain is awaited.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// Names at least this similar, from 0 to 1, are offered when there is no such member.
 const ALIKE: f64 = 0.7;
+
+/// Arguments of `leasehold drain`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DrainArgs {
+    /// Which member: its id as `leasehold status` shows it, or its identity (the pod's name).
+    #[arg(value_name = "MEMBER")]
+    member: String,
+    /// Take it back: the member gets shards again.
+    #[arg(long)]
+    undo: bool,
+    /// Wait until it has no shard left.
+    #[arg(long, conflicts_with = "undo")]
+    wait: bool,
+    /// Which fleet.
+    #[command(flatten)]
+    home: HomeArgs,
+}
 
 /// A name that does not select exactly one live member.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,14 +56,8 @@ enum NotOne {
 ///
 /// # Errors
 /// When the home cluster cannot be reached, or no such member lives.
-pub(super) fn run(args: &DrainArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(drain(args))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
-    let home = HomeCluster::named_by(&args.home).await?;
+pub(crate) async fn run(args: &DrainArgs, program: &Program) -> anyhow::Result<()> {
+    let home = program.home(&args.home).await?;
     let fleet = home.fleet().await?;
     let member = find(&fleet, &args.member)?;
     ask(&home, member, !args.undo).await?;

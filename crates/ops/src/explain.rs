@@ -10,17 +10,18 @@ use fleet::{FleetMember, FleetShard};
 use model::Clock;
 use serde_json::{Value, json};
 
-use super::home::{HomeArgs, HomeCluster};
-use super::output::{Output, ago};
-use super::replicas::{AskArgs, Replicas};
-use crate::clock::SystemClock;
+use crate::home::HomeArgs;
+use crate::output::{Output, ago};
+use crate::program::Program;
+use crate::replicas::{AskArgs, Replicas};
+use clock::SystemClock;
 
 /// The most members that are asked. The shards of one cluster have seldom more owners.
 const MAX_ASKED: usize = 16;
 
 /// Arguments of `leasehold explain`.
 #[derive(Debug, clap::Args)]
-pub(super) struct ExplainArgs {
+pub(crate) struct ExplainArgs {
     /// The object: CLUSTER/KIND/NAMESPACE/NAME, or CLUSTER/KIND/NAME for a kind without namespaces.
     #[arg(value_name = "OBJECT")]
     pub object: Sought,
@@ -42,13 +43,8 @@ type Asked<'f> = (&'f FleetMember, Result<Told, String>);
 ///
 /// # Errors
 /// When the home cluster cannot be named, reached or read.
-pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(say(args))
-}
-
-async fn say(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
-    let home = HomeCluster::named_by(&args.home).await?;
+pub(crate) async fn run(args: &ExplainArgs, program: &Program) -> anyhow::Result<ExitCode> {
+    let home = program.home(&args.home).await?;
     let replicas = Replicas::of(&home, &args.ask)?;
     let fleet = home.fleet().await?;
     let shards = fleet.shards_of(&args.object.cluster);

@@ -2,7 +2,6 @@
 //! the fleet, as FleetPolicies of its home cluster. Members read them at once; the coordinator acts on them.
 
 use std::collections::BTreeSet;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use fleet::{Fleet, FleetShard};
@@ -16,9 +15,10 @@ use sharding::api::{
 };
 use sharding::policy::{Policies, PolicyRecord};
 
-use super::columns::columns;
-use super::home::{self, HomeArgs, HomeCluster};
-use super::output::Output;
+use crate::columns::columns;
+use crate::home::{self, HomeArgs, HomeCluster};
+use crate::output::Output;
+use crate::program::Program;
 
 /// Who wrote a policy, as the home cluster records it.
 const MANAGER: &str = "leasehold-cli";
@@ -28,7 +28,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Which shards.
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = true)]
-pub(super) struct SelectArgs {
+pub(crate) struct SelectArgs {
     /// All shards of this cluster, or those of the groups given beside it.
     #[arg(long, value_name = "NAME")]
     cluster: Vec<String>,
@@ -45,7 +45,7 @@ pub(super) struct SelectArgs {
 
 /// Which members.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct MemberArgs {
+pub(crate) struct MemberArgs {
     /// A replica, by its identity (the Pod's name); `name*` for all whose names begin so.
     #[arg(long = "member", value_name = "NAME")]
     names: Vec<String>,
@@ -56,7 +56,7 @@ pub(super) struct MemberArgs {
 
 /// What all verbs share that write a policy.
 #[derive(Debug, clap::Args)]
-pub(super) struct WriteArgs {
+pub(crate) struct WriteArgs {
     /// Why, for those who read it.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -67,7 +67,7 @@ pub(super) struct WriteArgs {
 
 /// Arguments of `leasehold pause`.
 #[derive(Debug, clap::Args)]
-pub(super) struct PauseArgs {
+pub(crate) struct PauseArgs {
     /// Which shards.
     #[command(flatten)]
     select: SelectArgs,
@@ -81,7 +81,7 @@ pub(super) struct PauseArgs {
 
 /// Arguments of `leasehold resume`.
 #[derive(Debug, clap::Args)]
-pub(super) struct ResumeArgs {
+pub(crate) struct ResumeArgs {
     /// The same shards as were paused together.
     #[command(flatten)]
     select: SelectArgs,
@@ -92,7 +92,7 @@ pub(super) struct ResumeArgs {
 
 /// Arguments of `leasehold pin` and `leasehold avoid`.
 #[derive(Debug, clap::Args)]
-pub(super) struct PlaceArgs {
+pub(crate) struct PlaceArgs {
     /// Which shards.
     #[command(flatten)]
     select: SelectArgs,
@@ -109,7 +109,7 @@ pub(super) struct PlaceArgs {
 
 /// Arguments of `leasehold weigh`.
 #[derive(Debug, clap::Args)]
-pub(super) struct WeighArgs {
+pub(crate) struct WeighArgs {
     /// Which shards.
     #[command(flatten)]
     select: SelectArgs,
@@ -123,7 +123,7 @@ pub(super) struct WeighArgs {
 
 /// Arguments of `leasehold limit`.
 #[derive(Debug, clap::Args)]
-pub(super) struct LimitArgs {
+pub(crate) struct LimitArgs {
     /// Which members; all if none is given.
     #[command(flatten)]
     members: MemberArgs,
@@ -138,7 +138,7 @@ pub(super) struct LimitArgs {
 /// What `leasehold limit` sets.
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = true)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// How much each of these members can carry, in place of what its configuration says.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     capacity: Option<u32>,
@@ -158,7 +158,7 @@ pub(super) struct Limits {
 
 /// Arguments of `leasehold lift`.
 #[derive(Debug, clap::Args)]
-pub(super) struct LiftArgs {
+pub(crate) struct LiftArgs {
     /// The policies, as `leasehold policies` shows them.
     #[arg(value_name = "POLICY", required = true)]
     names: Vec<String>,
@@ -169,7 +169,7 @@ pub(super) struct LiftArgs {
 
 /// Arguments of `leasehold policies`.
 #[derive(Debug, clap::Args)]
-pub(super) struct PoliciesArgs {
+pub(crate) struct PoliciesArgs {
     /// The form of the answer.
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -178,19 +178,9 @@ pub(super) struct PoliciesArgs {
     home: HomeArgs,
 }
 
-/// Runs one of these commands.
-///
-/// # Errors
-/// When the home cluster cannot be reached, or refuses.
-pub(super) fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(command)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-pub(super) async fn pause(args: &PauseArgs) -> anyhow::Result<()> {
+pub(crate) async fn pause(args: &PauseArgs, program: &Program) -> anyhow::Result<()> {
     let spec = FleetPolicySpec { pause: Some(true), ..args.select.spec() };
-    let (home, name) = write("pause", spec.clone(), &args.write).await?;
+    let (home, name) = write("pause", spec.clone(), &args.write, program).await?;
     if args.wait { wait(&home, &name, spec).await } else { Ok(()) }
 }
 
@@ -224,8 +214,8 @@ async fn wait(home: &HomeCluster, name: &str, spec: FleetPolicySpec) -> anyhow::
     }
 }
 
-pub(super) async fn resume(args: &ResumeArgs) -> anyhow::Result<()> {
-    let home = HomeCluster::named_by(&args.home).await?;
+pub(crate) async fn resume(args: &ResumeArgs, program: &Program) -> anyhow::Result<()> {
+    let home = program.home(&args.home).await?;
     let wanted = args.select.spec().shards;
     let policies = list(&home).await?;
     let pauses = || policies.iter().filter(|policy| policy.spec.pause == Some(true));
@@ -253,23 +243,23 @@ pub(super) async fn resume(args: &ResumeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) async fn pin(args: &PlaceArgs) -> anyhow::Result<()> {
+pub(crate) async fn pin(args: &PlaceArgs, program: &Program) -> anyhow::Result<()> {
     let spec = FleetPolicySpec { pin: Some(args.preference()?), ..args.select.spec() };
-    write("pin", spec, &args.write).await.map(drop)
+    write("pin", spec, &args.write, program).await.map(drop)
 }
 
-pub(super) async fn avoid(args: &PlaceArgs) -> anyhow::Result<()> {
+pub(crate) async fn avoid(args: &PlaceArgs, program: &Program) -> anyhow::Result<()> {
     let spec = FleetPolicySpec { avoid: Some(args.preference()?), ..args.select.spec() };
-    write("avoid", spec, &args.write).await.map(drop)
+    write("avoid", spec, &args.write, program).await.map(drop)
 }
 
-pub(super) async fn weigh(args: &WeighArgs) -> anyhow::Result<()> {
+pub(crate) async fn weigh(args: &WeighArgs, program: &Program) -> anyhow::Result<()> {
     let spec = FleetPolicySpec { busy: Some(args.busy), ..args.select.spec() };
     anyhow::ensure!(spec.shards.is_some(), "say which shards, by --cluster, --group or --shard");
-    write("weigh", spec, &args.write).await.map(drop)
+    write("weigh", spec, &args.write, program).await.map(drop)
 }
 
-pub(super) async fn limit(args: &LimitArgs) -> anyhow::Result<()> {
+pub(crate) async fn limit(args: &LimitArgs, program: &Program) -> anyhow::Result<()> {
     let Limits { capacity, max_shards, cordon, moves_per_member, moves } = args.limits;
     let (select, cordon) = (args.members.selector(), cordon.then_some(true));
     let rule = MemberRule { select, capacity, max_shards, cordon };
@@ -280,19 +270,19 @@ pub(super) async fn limit(args: &LimitArgs) -> anyhow::Result<()> {
         moves: (limits != MoveLimits::default()).then_some(limits),
         ..FleetPolicySpec::default()
     };
-    write("limit", spec, &args.write).await.map(drop)
+    write("limit", spec, &args.write, program).await.map(drop)
 }
 
-pub(super) async fn lift(args: &LiftArgs) -> anyhow::Result<()> {
-    let home = HomeCluster::named_by(&args.home).await?;
+pub(crate) async fn lift(args: &LiftArgs, program: &Program) -> anyhow::Result<()> {
+    let home = program.home(&args.home).await?;
     for name in &args.names {
         delete(&home, name).await?;
     }
     Ok(())
 }
 
-pub(super) async fn policies(args: &PoliciesArgs) -> anyhow::Result<()> {
-    let home = HomeCluster::named_by(&args.home).await?;
+pub(crate) async fn policies(args: &PoliciesArgs, program: &Program) -> anyhow::Result<()> {
+    let home = program.home(&args.home).await?;
     let policies = list(&home).await?;
     let table = table(&policies, &home.fleet().await?)?;
     args.output.print(&policies, || table)
@@ -339,9 +329,10 @@ async fn write(
     verb: &str,
     spec: FleetPolicySpec,
     args: &WriteArgs,
+    program: &Program,
 ) -> anyhow::Result<(HomeCluster, String)> {
     let name = name(verb, &spec)?;
-    let home = HomeCluster::named_by(&args.home).await?;
+    let home = program.home(&args.home).await?;
     let spec = FleetPolicySpec { reason: args.reason.clone(), ..spec };
     let says = says(&spec)?;
     let policy = FleetPolicy::new(&name, spec);

@@ -23,11 +23,11 @@ use model::Clock;
 use serde_json::{Value, json};
 use sharding::record::Kind;
 
-use super::home::{HomeArgs, HomeCluster, TIMEOUT};
-use super::redact;
-use super::replicas::{AskArgs, Replicas};
-use super::version::Version;
-use crate::clock::SystemClock;
+use crate::home::{HomeArgs, HomeCluster, TIMEOUT};
+use crate::program::Program;
+use crate::redact;
+use crate::replicas::{AskArgs, Replicas};
+use clock::SystemClock;
 
 /// The objects of a release of the chart.
 const OF_THE_CHART: &str = "app.kubernetes.io/name=leasehold";
@@ -50,7 +50,7 @@ const VIEWS: [(&str, &str); 5] = [
 
 /// Arguments of `leasehold support-bundle`.
 #[derive(Debug, clap::Args)]
-pub(super) struct BundleArgs {
+pub(crate) struct BundleArgs {
     /// Where it is written. Default: leasehold-bundle-TIME.tar.gz here.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -69,26 +69,23 @@ pub(super) struct BundleArgs {
 ///
 /// # Errors
 /// When the home cluster cannot be named or reached, or the file cannot be written.
-pub(super) fn run(args: &BundleArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let now = SystemClock.wall();
-        let home = HomeCluster::named_by(&args.home).await?;
-        let name = format!("leasehold-bundle-{}", now.strftime("%Y%m%dT%H%M%SZ"));
-        let path = args.out.clone().unwrap_or_else(|| format!("{name}.tar.gz").into());
-        let mut bundle = Bundle::create(&path, name, now)?;
-        bundle.json("version.json", json!(Version::of_this_build()))?;
-        gather(&home, args, &mut bundle).await?;
-        let problems = bundle.finish()?;
-        println!(
-            "{}: written, without what looks like a secret; look at it before you send it",
-            path.display()
-        );
-        for problem in &problems {
-            eprintln!("leasehold: left out: {problem}");
-        }
-        Ok(ExitCode::SUCCESS)
-    })
+pub(crate) async fn run(args: &BundleArgs, program: &Program) -> anyhow::Result<ExitCode> {
+    let now = SystemClock.wall();
+    let home = program.home(&args.home).await?;
+    let name = format!("leasehold-bundle-{}", now.strftime("%Y%m%dT%H%M%SZ"));
+    let path = args.out.clone().unwrap_or_else(|| format!("{name}.tar.gz").into());
+    let mut bundle = Bundle::create(&path, name, now)?;
+    bundle.json("version.json", program.version.clone())?;
+    gather(&home, args, &mut bundle).await?;
+    let problems = bundle.finish()?;
+    println!(
+        "{}: written, without what looks like a secret; look at it before you send it",
+        path.display()
+    );
+    for problem in &problems {
+        eprintln!("leasehold: left out: {problem}");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn gather(home: &HomeCluster, args: &BundleArgs, bundle: &mut Bundle) -> anyhow::Result<()> {

@@ -10,12 +10,36 @@ use model::{Clock, ClusterName};
 use serde::Serialize;
 use sharding::api::{MemberState, Moved, Phase};
 
-use super::args::StatusArgs;
-use super::columns::columns;
-use super::home::HomeCluster;
-use super::output::{Output, ago, print};
-use crate::clock::SystemClock;
+use crate::columns::columns;
+use crate::home::{HomeArgs, HomeCluster};
+use crate::output::{Output, ago, print};
+use crate::program::Program;
+use clock::SystemClock;
 use fleet::{Fleet, FleetMember, FleetShard, Problem, Refused};
+
+/// Arguments of `leasehold status`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    /// Which fleet.
+    #[command(flatten)]
+    home: HomeArgs,
+    /// The form of the answer.
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    /// Only the shards of this cluster.
+    #[arg(long, value_name = "NAME")]
+    cluster: Vec<ClusterName>,
+    /// Only this member and its shards: its id, or its identity (the pod's name).
+    #[arg(long, value_name = "NAME")]
+    member: Vec<String>,
+    /// Wait until the fleet has settled: a member is alive, each shard is owned by such a one, and nobody is
+    /// refused. After this long (40s, 2m), show what there is and exit with 1.
+    #[arg(long, value_name = "DURATION", value_parser = model::duration)]
+    wait: Option<Duration>,
+    /// Show it again at each change, until interrupted.
+    #[arg(long, short = 'w', conflicts_with = "wait")]
+    watch: bool,
+}
 
 /// How often a fleet is read that has not settled yet, or is watched.
 const POLL: Duration = Duration::from_millis(500);
@@ -28,30 +52,27 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 ///
 /// # Errors
 /// When the home cluster cannot be named, reached or read.
-pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let home = HomeCluster::named_by(&args.home).await?;
-        if args.watch {
-            return watch(&home, args).await;
-        }
-        let fleet = match args.wait {
-            Some(wait) => settled(&home, wait).await,
-            None => home.fleet().await,
-        }?;
-        let in_vain = args.wait.is_some() && !fleet.is_settled();
-        let fleet = chosen(fleet, args);
-        let now = SystemClock.wall();
-        let problems = fleet.problems(now);
-        args.output.print(&Shown { fleet: &fleet, problems: &problems }, || {
-            table(&fleet, args, &problems, now)
-        })?;
-        // Whoever waits asks for one thing only.
-        Ok(match (args.wait, in_vain, problems.is_empty()) {
-            (Some(_), true, _) => ExitCode::FAILURE,
-            (Some(_), false, _) | (None, _, true) => ExitCode::SUCCESS,
-            (None, _, false) => ExitCode::from(UNHEALTHY),
-        })
+pub(crate) async fn run(args: &StatusArgs, program: &Program) -> anyhow::Result<ExitCode> {
+    let home = program.home(&args.home).await?;
+    if args.watch {
+        return watch(&home, args).await;
+    }
+    let fleet = match args.wait {
+        Some(wait) => settled(&home, wait).await,
+        None => home.fleet().await,
+    }?;
+    let in_vain = args.wait.is_some() && !fleet.is_settled();
+    let fleet = chosen(fleet, args);
+    let now = SystemClock.wall();
+    let problems = fleet.problems(now);
+    args.output.print(&Shown { fleet: &fleet, problems: &problems }, || {
+        table(&fleet, args, &problems, now)
+    })?;
+    // Whoever waits asks for one thing only.
+    Ok(match (args.wait, in_vain, problems.is_empty()) {
+        (Some(_), true, _) => ExitCode::FAILURE,
+        (Some(_), false, _) | (None, _, true) => ExitCode::SUCCESS,
+        (None, _, false) => ExitCode::from(UNHEALTHY),
     })
 }
 
@@ -260,8 +281,8 @@ mod tests {
 
     use clap::Parser;
 
-    use super::super::args::{Args, Command};
     use super::*;
+    use crate::{Command, One};
     use fleet::LeaseStanding;
 
     #[test]
@@ -332,7 +353,7 @@ mod tests {
         let now = Timestamp::from_millisecond(1500).unwrap();
         let args = |line: &[&str]| {
             let line = ["leasehold", "status"].iter().chain(line);
-            match Args::parse_from(line).command {
+            match One::parse_from(line).command {
                 Command::Status(args) => args,
                 _ => unreachable!(),
             }

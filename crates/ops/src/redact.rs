@@ -7,7 +7,7 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 
 /// What stands in place of a secret.
-pub(super) const WITHHELD: &str = "(withheld)";
+pub(crate) const WITHHELD: &str = "(withheld)";
 
 /// Names of fields whose values are secrets, as they end: `clientSecret`, `aws_secret_access_key`.
 const SECRET_NAMES: &str = "password|passwd|passphrase|secret|token|tokens|api[_-]?key|access[_-]?key|\
@@ -57,7 +57,7 @@ static SECRET_NAME: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// `text` without what looks like a secret.
-pub(super) fn text(text: &str) -> String {
+pub(crate) fn text(text: &str) -> String {
     let mut text = text.to_owned();
     for shape in SHAPES.iter() {
         text = shape.replace_all(&text, WITHHELD).into_owned();
@@ -74,7 +74,7 @@ pub(super) fn text(text: &str) -> String {
 
 /// `value` without what looks like a secret: values of fields with such a name, and such text anywhere. Of
 /// containers the values of variables and the last applied manifest go as a whole.
-pub(super) fn json(value: &mut Value) {
+pub(crate) fn json(value: &mut Value) {
     match value {
         Value::String(string) => *string = text(string),
         Value::Array(items) => items.iter_mut().for_each(json),

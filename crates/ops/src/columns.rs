@@ -1,7 +1,7 @@
 //! Tables for people.
 
 /// Rows under a heading, with columns as wide as needed.
-pub(super) fn columns<const N: usize>(
+pub fn columns<const N: usize>(
     heading: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) -> String {

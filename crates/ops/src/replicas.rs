@@ -9,14 +9,14 @@ use fleet::{AskError, FleetMember, Way};
 use futures::{StreamExt, stream};
 use portforward::PodPort;
 
-use super::home::HomeCluster;
+use crate::home::HomeCluster;
 
 /// How many replicas are asked at once.
 const AT_ONCE: usize = 8;
 
 /// How replicas are asked.
 #[derive(Debug, clap::Args)]
-pub(super) struct AskArgs {
+pub struct AskArgs {
     /// The port of the admin server in the replicas' Pods.
     #[arg(long, value_name = "PORT", default_value_t = 8443)]
     admin_port: u16,
@@ -33,7 +33,7 @@ pub(super) struct AskArgs {
 }
 
 /// The way to the replicas of one fleet.
-pub(super) struct Replicas<'a> {
+pub struct Replicas<'a> {
     args: &'a AskArgs,
     home: &'a HomeCluster,
     token: Option<String>,
@@ -41,7 +41,10 @@ pub(super) struct Replicas<'a> {
 
 impl<'a> Replicas<'a> {
     /// Those of the fleet at `home`.
-    pub(super) fn of(home: &'a HomeCluster, args: &'a AskArgs) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// If the file with the token cannot be read.
+    pub fn of(home: &'a HomeCluster, args: &'a AskArgs) -> anyhow::Result<Self> {
         let token = args.token_file.as_ref().map(|path| {
             let token = std::fs::read_to_string(path);
             token.with_context(|| format!("read the token in {}", path.display()))
@@ -51,7 +54,7 @@ impl<'a> Replicas<'a> {
     }
 
     /// What a replica answers at a path.
-    pub(super) async fn get(&self, member: &FleetMember, path: &str) -> anyhow::Result<Vec<u8>> {
+    async fn get(&self, member: &FleetMember, path: &str) -> anyhow::Result<Vec<u8>> {
         let (namespace, pod) = (self.home.namespace.clone(), member.identity.clone());
         let port = PodPort { namespace, pod, port: self.args.admin_port };
         let tls = !self.args.plaintext;
@@ -70,7 +73,7 @@ impl<'a> Replicas<'a> {
     }
 
     /// What each of these replicas answers at a path; in their order.
-    pub(super) async fn get_all<'m>(
+    pub async fn get_all<'m>(
         &self,
         members: impl IntoIterator<Item = &'m FleetMember>,
         path: &str,

@@ -1,4 +1,4 @@
-//! `leasehold events`: what the fleet has told of itself, as Events of its home cluster.
+//! `leasehold events`: the Events of a fleet in its home cluster.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -8,17 +8,18 @@ use fleet::FleetEvent;
 use jiff::Timestamp;
 use model::{Clock, ClusterName};
 
-use super::columns::columns;
-use super::home::{HomeArgs, HomeCluster};
-use super::output::{Output, ago, print};
-use crate::clock::SystemClock;
+use crate::columns::columns;
+use crate::home::HomeArgs;
+use crate::output::{Output, ago, print};
+use crate::program::Program;
+use clock::SystemClock;
 
 /// How often Events are read while they are watched.
 const POLL: Duration = Duration::from_secs(2);
 
 /// Arguments of `leasehold events`.
 #[derive(Debug, clap::Args)]
-pub(super) struct EventsArgs {
+pub(crate) struct EventsArgs {
     /// Only those about this cluster.
     #[arg(long, value_name = "NAME")]
     cluster: Vec<ClusterName>,
@@ -46,25 +47,22 @@ pub(super) struct EventsArgs {
 ///
 /// # Errors
 /// When the home cluster cannot be named, reached or read.
-pub(super) fn run(args: &EventsArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let home = HomeCluster::named_by(&args.home).await?;
-        let mut chosen = choose(home.events().await?, args);
-        args.output.print(&chosen, || table(&chosen, true, SystemClock.wall()))?;
-        let mut seen: BTreeSet<_> = chosen.iter().map(told).collect();
-        while args.watch {
-            tokio::time::sleep(POLL).await;
-            chosen = choose(home.events().await?, args);
-            let now: BTreeSet<_> = chosen.iter().map(told).collect();
-            let before = std::mem::replace(&mut seen, now);
-            chosen.retain(|event| !before.contains(&told(event)));
-            if !chosen.is_empty() {
-                args.output.print(&chosen, || table(&chosen, false, SystemClock.wall()))?;
-            }
+pub(crate) async fn run(args: &EventsArgs, program: &Program) -> anyhow::Result<ExitCode> {
+    let home = program.home(&args.home).await?;
+    let mut chosen = choose(home.events().await?, args);
+    args.output.print(&chosen, || table(&chosen, true, SystemClock.wall()))?;
+    let mut seen: BTreeSet<_> = chosen.iter().map(told).collect();
+    while args.watch {
+        tokio::time::sleep(POLL).await;
+        chosen = choose(home.events().await?, args);
+        let now: BTreeSet<_> = chosen.iter().map(told).collect();
+        let before = std::mem::replace(&mut seen, now);
+        chosen.retain(|event| !before.contains(&told(event)));
+        if !chosen.is_empty() {
+            args.output.print(&chosen, || table(&chosen, false, SystemClock.wall()))?;
         }
-        print("").map(|()| ExitCode::SUCCESS)
-    })
+    }
+    print("").map(|()| ExitCode::SUCCESS)
 }
 
 /// What makes an Event another one.
@@ -111,8 +109,8 @@ fn table(events: &[FleetEvent], heading: bool, now: Timestamp) -> String {
 mod tests {
     use clap::Parser;
 
-    use super::super::args::{Args, Command};
     use super::*;
+    use crate::{Command, One};
 
     #[test]
     fn the_newest_events_of_what_was_asked_for_are_shown() {
@@ -132,7 +130,7 @@ mod tests {
         ];
         let chosen = |line: &[&str]| {
             let line = ["leasehold", "events"].iter().chain(line);
-            let Command::Events(args) = Args::parse_from(line).command else { unreachable!() };
+            let Command::Events(args) = One::parse_from(line).command else { unreachable!() };
             let seconds = |event: &FleetEvent| event.at.as_second();
             choose(all.clone(), &args).iter().map(seconds).collect::<Vec<_>>()
         };

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+pub enum Output {
     /// For people.
     Table,
     /// For people, with more columns where there are more.
@@ -21,7 +21,10 @@ pub(super) enum Output {
 
 impl Output {
     /// Prints `value` in this form; `table` makes the text for people.
-    pub(super) fn print(
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn print(
         self,
         value: &impl Serialize,
         table: impl FnOnce() -> String,
@@ -36,7 +39,10 @@ impl Output {
 }
 
 /// Prints text. That a reader has seen enough, as `head` has, is no error.
-pub(super) fn print(text: &str) -> anyhow::Result<()> {
+///
+/// # Errors
+/// If it cannot be written for another reason.
+pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -45,7 +51,7 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
 }
 
 /// How long ago, as far as two machines' clocks agree.
-pub(super) fn ago(then: Timestamp, now: Timestamp) -> String {
+pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(then).as_secs_f64().max(0.0);
     match seconds {
         s if s < 100.0 => format!("{s:.1}s ago"),
