@@ -3,13 +3,26 @@
 //!
 //! The manager is a black box: only its binary is run, and none of its code is linked.
 
+mod faults;
 mod fleet;
 mod generate;
+mod latencies;
+mod machine;
 mod managers;
+mod markdown;
+mod oversee;
+mod progress;
+mod relay;
+mod replicas;
 mod report;
 mod run;
+mod sampler;
 mod scenario;
+mod schedule;
+mod series;
+mod settle;
 mod sizing;
+mod slo;
 mod tdset;
 mod track;
 mod troubles;
@@ -50,7 +63,7 @@ struct Common {
     /// The manager's binary [default: built from this workspace]
     #[arg(long)]
     manager: Option<PathBuf>,
-    /// Where configurations, logs, report.md and report.json go.
+    /// Where configurations, logs and reports go.
     #[arg(long, default_value = "target/loadtest")]
     out: PathBuf,
     /// Seed of the generator, which decides which objects are changed when.
@@ -79,6 +92,7 @@ async fn start(command: Command) -> anyhow::Result<bool> {
             let report = run::run(&options).await?;
             print!("{}", report.markdown());
             println!("\nreport, configurations and logs: {}", options.out.display());
+            report.verdict().iter().for_each(|line| eprintln!("{line}"));
             Ok(report.succeeded())
         }
         Command::Sizing { folder, common: Common { manager, out, seed } } => {
