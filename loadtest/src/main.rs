@@ -6,11 +6,13 @@
 mod faults;
 mod fleet;
 mod generate;
+mod html;
 mod latencies;
 mod machine;
 mod managers;
 mod markdown;
 mod oversee;
+mod plot;
 mod progress;
 mod relay;
 mod replicas;

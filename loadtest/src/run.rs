@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::faults::Fault;
 use crate::fleet::Fleet;
 use crate::generate::{Changes, Generator};
+use crate::html;
 use crate::machine::Machine;
 use crate::managers::Binary;
 use crate::oversee::Overseer;
@@ -230,7 +231,16 @@ impl Run<'_, '_> {
 
 fn write(report: &Report, out: &Path) -> anyhow::Result<()> {
     let json = serde_json::to_vec_pretty(report).context("write the report as JSON")?;
-    let files = [("report.json", json), ("report.md", report.markdown().into_bytes())];
+    let plots = html::plots(report)?;
+    let page = html::page(report, &plots);
+    let mut files = vec![
+        ("report.json".to_owned(), json),
+        ("report.md".to_owned(), report.markdown().into_bytes()),
+        ("report.html".to_owned(), page.into_bytes()),
+    ];
+    files.extend(
+        plots.into_iter().map(|plot| (format!("{}.svg", plot.name), plot.svg.into_bytes())),
+    );
     for (name, content) in files {
         let file = out.join(name);
         std::fs::write(&file, content).with_context(|| format!("write {}", file.display()))?;
