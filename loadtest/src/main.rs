@@ -3,6 +3,7 @@
 //!
 //! The manager is a black box: only its binary is run, and none of its code is linked.
 
+mod diff;
 mod faults;
 mod fleet;
 mod generate;
@@ -50,6 +51,16 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Compare two reports.
+    Diff {
+        /// The report.json of the first run.
+        before: PathBuf,
+        /// That of the second.
+        after: PathBuf,
+        /// Fail if a measure is more than this many times what it was.
+        #[arg(long)]
+        fail_above: Option<f64>,
+    },
     /// Run the scenarios of a folder, and print what a replica should ask for in each.
     Sizing {
         /// The folder.
@@ -96,6 +107,13 @@ async fn start(command: Command) -> anyhow::Result<bool> {
             println!("\nreport, configurations and logs: {}", options.out.display());
             report.verdict().iter().for_each(|line| eprintln!("{line}"));
             Ok(report.succeeded())
+        }
+        Command::Diff { before, after, fail_above } => {
+            let (before, after) = (diff::Recorded::read(&before)?, diff::Recorded::read(&after)?);
+            let (table, worse) = diff::diff(&before, &after, fail_above);
+            print!("{table}");
+            worse.iter().for_each(|line| eprintln!("worse: {line}"));
+            Ok(worse.is_empty())
         }
         Command::Sizing { folder, common: Common { manager, out, seed } } => {
             let out = std::path::absolute(&out)?;
