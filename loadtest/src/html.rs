@@ -54,7 +54,7 @@ pub fn plots(report: &Report) -> anyhow::Result<Vec<Image>> {
     let faults: Vec<_> = report.faults.iter().map(fault).collect();
     let span = (0.0, report.seconds.last().map_or(1.0, |second| f64::from(second.at)));
     let draw = |(name, title, lines, form)| {
-        let plot = Plot { title, lines, form, span, phases: &phases, faults: &faults };
+        let plot = Plot { title, lines, form, span, unit: "s", phases: &phases, faults: &faults };
         anyhow::Ok(Image { name, svg: plot.svg()? })
     };
     shown.into_iter().map(draw).collect()
@@ -107,14 +107,35 @@ pub fn page(report: &Report, plots: &[Image]) -> String {
         faults(report),
         replicas(report),
     ];
+    document(&format!("Load test {}: {verdict}", report.scenario.name), &sections)
+}
+
+/// A page of these sections.
+pub fn document(title: &str, sections: &[String]) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>Load test {name}: {verdict}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{}\n\
-         </body>\n</html>\n",
+         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{}\n</body>\n</html>\n",
+        escaped(title),
         sections.join("\n")
     )
+}
+
+/// The tables of a text in Markdown, and its other lines as paragraphs.
+pub fn tables(markdown: &str) -> String {
+    let parts = markdown.split("\n\n").map(|part| {
+        if !part.starts_with('|') {
+            return format!("<p>{}</p>", escaped(part));
+        }
+        let mut rows = part.lines().map(|line| {
+            line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
+        });
+        let heads = rows.next().unwrap_or_default();
+        let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+        table(&heads, rows.skip(1))
+    });
+    parts.collect()
 }
 
 fn subtitle(report: &Report) -> String {
@@ -193,7 +214,8 @@ fn table(heads: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     format!("<table>\n<tr>{heads}</tr>\n{rows}</table>")
 }
 
-fn escaped(text: &str) -> String {
+/// Text as HTML shows it.
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -226,6 +248,14 @@ mod tests {
         // One of each replica, and the kill in each image.
         assert!(plots.iter().all(|plot| plot.svg.contains("kill replica 2")));
         assert!(plots[4].svg.contains("replica-1"));
+    }
+
+    #[test]
+    fn tables_of_markdown() {
+        let html = tables("A < B.\n\n| a | b |\n|---|---|\n| 1 |  |\n");
+        let expect = "<p>A &lt; B.</p><table>\n<tr><th>a</th><th>b</th></tr>\n\
+                      <tr><td>1</td><td></td></tr>\n</table>";
+        assert_eq!(html, expect);
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //!
 //! The manager is a black box: only its binary is run, and none of its code is linked.
 
+mod climb;
+mod cpu_share;
+mod curves;
 mod diff;
 mod faults;
 mod fleet;
@@ -30,7 +33,7 @@ mod tdset;
 mod track;
 mod troubles;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -60,6 +63,17 @@ enum Command {
         /// Fail if a measure is more than this many times what it was.
         #[arg(long)]
         fail_above: Option<f64>,
+    },
+    /// Find out how many changes a second 1, 2, 3 and 5 replicas carry, each with an equal share of a core.
+    Curves {
+        /// The scenario file.
+        #[arg(default_value = "loadtest/scenarios/curves/capacity.toml")]
+        scenario: PathBuf,
+        #[command(flatten)]
+        common: Common,
+        /// This process is restricted to its core already.
+        #[arg(long, hide = true)]
+        pinned: bool,
     },
     /// Run the scenarios of a folder, and print what a replica should ask for in each.
     Sizing {
@@ -98,15 +112,20 @@ async fn main() -> ExitCode {
 
 async fn start(command: Command) -> anyhow::Result<bool> {
     match command {
-        Command::Run { scenario, common: Common { manager, out, seed } } => {
-            let scenario = scenario::Scenario::load(&scenario)?;
-            let out = std::path::absolute(&out)?.join(&scenario.name);
-            let options = run::Options { scenario, manager, out, seed };
+        Command::Run { scenario, common } => {
+            let options = options(&scenario, common)?;
             let report = run::run(&options).await?;
             print!("{}", report.markdown());
             println!("\nreport, configurations and logs: {}", options.out.display());
             report.verdict().iter().for_each(|line| eprintln!("{line}"));
             Ok(report.succeeded())
+        }
+        Command::Curves { pinned: false, .. } => Err(curves::rerun_on_one_core()),
+        Command::Curves { scenario, common, pinned: true } => {
+            let options = options(&scenario, common)?;
+            print!("\n{}", curves::run(&options).await?);
+            println!("\nreport, configurations and logs: {}", options.out.display());
+            Ok(true)
         }
         Command::Diff { before, after, fail_above } => {
             let (before, after) = (diff::Recorded::read(&before)?, diff::Recorded::read(&after)?);
@@ -121,4 +140,11 @@ async fn start(command: Command) -> anyhow::Result<bool> {
             Ok(true)
         }
     }
+}
+
+fn options(scenario: &Path, common: Common) -> anyhow::Result<run::Options> {
+    let Common { manager, out, seed } = common;
+    let scenario = scenario::Scenario::load(scenario)?;
+    let out = std::path::absolute(&out)?.join(&scenario.name);
+    Ok(run::Options { scenario, manager, out, seed })
 }

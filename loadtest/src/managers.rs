@@ -23,7 +23,11 @@ const STOP_GRACE: Duration = Duration::from_secs(20);
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The manager's binary.
-pub struct Binary(PathBuf);
+pub struct Binary {
+    path: PathBuf,
+    /// The core that its processes run on, if not all.
+    pub core: Option<usize>,
+}
 
 /// One manager process.
 pub struct Manager {
@@ -52,7 +56,7 @@ impl Binary {
     pub async fn find(given: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(path) = given {
             ensure!(path.is_file(), "--manager {}: no such file", path.display());
-            return Ok(Self(path));
+            return Ok(Self { path, core: None });
         }
         let me = std::env::current_exe().context("find the path of this program")?;
         let path = me.with_file_name("leasehold");
@@ -70,7 +74,7 @@ impl Binary {
             "{} was not built: run this program with --release, or give --manager PATH",
             path.display()
         );
-        Ok(Self(path))
+        Ok(Self { path, core: None })
     }
 
     /// The CRDs that the binary prints.
@@ -90,9 +94,17 @@ impl Binary {
         Ok(self.prints("--version").await?.trim().to_owned())
     }
 
+    /// The command of a process, which replaces the one that restricts it to a core.
+    fn command(&self) -> Command {
+        let Some(core) = self.core else { return Command::new(&self.path) };
+        let mut command = Command::new("taskset");
+        command.arg("-c").arg(core.to_string()).arg(&self.path);
+        command
+    }
+
     async fn prints(&self, argument: &str) -> anyhow::Result<String> {
-        let shown = format!("{} {argument}", self.0.display());
-        let output = Command::new(&self.0).arg(argument).output().await;
+        let shown = format!("{} {argument}", self.path.display());
+        let output = Command::new(&self.path).arg(argument).output().await;
         let output = output.with_context(|| format!("run {shown}"))?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{shown} failed: {said}");
@@ -135,7 +147,8 @@ impl Manager {
         let log_path = dir.join(format!("{name}.log"));
         let log =
             File::create(&log_path).with_context(|| format!("create {}", log_path.display()))?;
-        let child = Command::new(&binary.0)
+        let child = binary
+            .command()
             .arg("run")
             .arg("--config")
             .arg(&file)
@@ -144,7 +157,7 @@ impl Manager {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("start {} run", binary.0.display()))?;
+            .with_context(|| format!("start {} run", binary.path.display()))?;
         let pid = child.id().context("the manager ended at once")?;
         let mut admin = kube::Config::new(format!("http://{admin}").parse()?);
         // What is measured is what is sent.

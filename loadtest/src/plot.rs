@@ -74,8 +74,10 @@ pub struct Plot<'a> {
     pub lines: Vec<Line>,
     /// How the lines are drawn.
     pub form: Form,
-    /// The span of time, in seconds.
+    /// The span of the horizontal axis.
     pub span: (f64, f64),
+    /// Its unit.
+    pub unit: &'a str,
     /// Moments at which something else began: seconds and name.
     pub phases: &'a [(f64, String)],
     /// Faults: from, until, name.
@@ -166,7 +168,7 @@ impl Plot<'_> {
             .light_line_style(GRID)
             .axis_style(MUTED)
             .label_style(text(13.0, MUTED))
-            .x_label_formatter(&|x| format!("{x} s"))
+            .x_label_formatter(&|x| format!("{x} {}", self.unit))
             .y_label_formatter(&|y| shown(if logarithmic { 10f64.powf(*y) - 1.0 } else { *y }))
             .draw()?;
         self.mark(&mut chart, canvas, top)?;
@@ -395,6 +397,7 @@ mod tests {
             lines: Vec::new(),
             form,
             span: (0.0, 1.0),
+            unit: "s",
             phases: &[],
             faults: &[],
         };
@@ -417,6 +420,7 @@ mod tests {
             lines,
             form: Form::Stacked,
             span: (0.0, 1.0),
+            unit: "s",
             phases: &[],
             faults: &[],
         };
@@ -433,6 +437,7 @@ mod tests {
             lines: vec![Line { name: "p99".into(), points: points.collect() }],
             form: Form::Logarithmic,
             span: (0.0, 100.0),
+            unit: "s",
             phases: &[(2.0, "load".into())],
             faults: &[(30.0, 45.0, "kill <0>".into())],
         };
@@ -455,6 +460,7 @@ mod tests {
                 lines: Vec::new(),
                 form,
                 span: (0.0, 0.0),
+                unit: "s",
                 phases: &[],
                 faults: &[],
             };

@@ -25,7 +25,8 @@ pub struct Replicas<'a> {
     scenario: &'a Scenario,
     fleet: &'a Fleet,
     dir: &'a Path,
-    started: Instant,
+    /// The start of the run.
+    pub started: Instant,
     /// Oldest first.
     live: Vec<Manager>,
     ended: Vec<Stretch>,

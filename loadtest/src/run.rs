@@ -21,7 +21,7 @@ use crate::progress;
 use crate::replicas::{Replicas, Stretch};
 use crate::report::{Loaded, Measurements, Phase, Report, Start};
 use crate::sampler;
-use crate::scenario::Scenario;
+use crate::scenario::{Load, Scenario};
 use crate::settle::{self, Tracking};
 use crate::troubles::Troublemakers;
 
@@ -38,16 +38,24 @@ pub struct Options {
 }
 
 /// A run under way.
-struct Run<'a, 'b> {
-    scenario: &'a Scenario,
+pub struct Run<'a, 'b> {
+    /// What runs.
+    pub scenario: &'a Scenario,
     fleet: &'a Fleet,
     crds: &'a [CustomResourceDefinition],
     started: Instant,
-    tracking: Tracking,
+    /// The tracker.
+    pub tracking: Tracking,
     generator: Generator,
-    replicas: &'a mut Replicas<'b>,
+    /// The managers.
+    pub replicas: &'a mut Replicas<'b>,
     troublemakers: Option<(Troublemakers, f64)>,
     phases: Vec<Phase>,
+}
+
+/// The present, from which the times of a run count.
+pub fn now() -> Instant {
+    Instant::now()
 }
 
 /// Runs a scenario, writes its report to `out`, and returns it.
@@ -62,9 +70,8 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let machine = Machine::here(binary.version().await?)?;
     println!("starting {} clusters", scenario.fleet.clusters);
     let fleet = Fleet::start(scenario, out, &crds).await?;
-    let started = Instant::now();
-    let mut replicas = Replicas::new(&binary, scenario, &fleet, out, started);
-    let measured = measure(options, &fleet, &crds, started, &mut replicas).await;
+    let mut replicas = Replicas::new(&binary, scenario, &fleet, out, now());
+    let measured = measure(options, &fleet, &crds, &mut replicas).await;
     let clean = replicas.stop().await;
     fleet.stop().await;
     let report = Report::of(options.scenario.clone(), options.seed, machine, measured?);
@@ -77,41 +84,23 @@ async fn measure(
     Options { scenario, seed, .. }: &Options,
     fleet: &Fleet,
     crds: &[CustomResourceDefinition],
-    started: Instant,
     replicas: &mut Replicas<'_>,
 ) -> anyhow::Result<Measurements> {
+    let started = replicas.started;
     let sampler = tokio::spawn(sampler::every_second(replicas.probes(), started));
-    let tracking = Tracking::start(fleet, started);
-    let generator =
-        Generator::new(scenario, &fleet.clusters, tracking.messages.clone(), started, *seed);
-    let phases = Vec::new();
-    let mut run = Run {
-        scenario,
-        fleet,
-        crds,
-        started,
-        tracking,
-        generator,
-        replicas,
-        troublemakers: None,
-        phases,
-    };
+    let mut run = Run::new(scenario, fleet, crds, *seed, replicas);
     let (initial_seconds, start) = run.start_up().await?;
     let calm = run.calm().await?;
     run.replicas.begin().await?;
-    let loaded = run.load("load", &scenario.faults).await?;
+    let loaded = run.load("load", &scenario.load, &scenario.faults).await?;
     let stretches = run.replicas.stretches().await?;
     run.phase("settle");
     let within = scenario.limits.settle;
     let last = run.tracking.settle(run.replicas, within, "last changes").await?;
     let orphans = settle::orphans(fleet, within).await?;
-    let Run { tracking, troublemakers, phases, replicas, .. } = run;
-    replicas.forget();
+    run.replicas.forget();
     let samples = sampler.await.context("the sampler has stopped")?;
-    tracking.stop().await;
-    if let Some((troublemakers, _)) = troublemakers {
-        troublemakers.stop().await;
-    }
+    let phases = run.stop().await;
     Ok(Measurements {
         initial_seconds,
         start,
@@ -125,14 +114,52 @@ async fn measure(
     })
 }
 
-impl Run<'_, '_> {
+impl<'a, 'b> Run<'a, 'b> {
+    /// A run over a fleet, with managers that are not started yet.
+    pub fn new(
+        scenario: &'a Scenario,
+        fleet: &'a Fleet,
+        crds: &'a [CustomResourceDefinition],
+        seed: u64,
+        replicas: &'a mut Replicas<'b>,
+    ) -> Self {
+        let started = replicas.started;
+        let tracking = Tracking::start(fleet, started);
+        let messages = tracking.messages.clone();
+        let generator = Generator::new(scenario, &fleet.clusters, messages, started, seed);
+        let (troublemakers, phases) = (None, Vec::new());
+        Self {
+            scenario,
+            fleet,
+            crds,
+            started,
+            tracking,
+            generator,
+            replicas,
+            troublemakers,
+            phases,
+        }
+    }
+
+    /// Stops what is not a manager. Returns what the run did when.
+    pub async fn stop(self) -> Vec<Phase> {
+        self.tracking.stop().await;
+        if let Some((troublemakers, _)) = self.troublemakers {
+            troublemakers.stop().await;
+        }
+        self.phases
+    }
+
     fn phase(&mut self, name: &'static str) {
         self.phases.push(Phase { name, from_seconds: self.started.elapsed().as_secs_f64() });
     }
 
     /// Starts the managers and has all initial objects reconciled. Returns how many seconds that took,
     /// and what it cost each.
-    async fn start_up(&mut self) -> anyhow::Result<(f64, Vec<Start>)> {
+    ///
+    /// # Errors
+    /// If a manager cannot be started, or the objects do not converge in time.
+    pub async fn start_up(&mut self) -> anyhow::Result<(f64, Vec<Start>)> {
         let scenario = self.scenario;
         if scenario.troubles.as_ref().is_some_and(|troubles| troubles.from_start) {
             self.make_trouble().await?;
@@ -175,7 +202,7 @@ impl Run<'_, '_> {
         if scenario.troubles.as_ref().is_none_or(|troubles| troubles.from_start) {
             return Ok(None);
         }
-        let Loaded { span, .. } = self.load("calm load", &[]).await?;
+        let Loaded { span, .. } = self.load("calm load", &scenario.load, &[]).await?;
         let stretches = self.replicas.begin().await?;
         let within = scenario.limits.settle;
         self.tracking.settle(self.replicas, within, "changes in calm").await?;
@@ -188,8 +215,15 @@ impl Run<'_, '_> {
 
     /// Makes the load, with faults inside it. It begins with a second, so that the seconds before are
     /// told from those in it.
-    async fn load(&mut self, name: &'static str, faults: &[Fault]) -> anyhow::Result<Loaded> {
-        let load = &self.scenario.load;
+    ///
+    /// # Errors
+    /// If a change or a fault cannot be made, or a manager ends on its own.
+    pub async fn load(
+        &mut self,
+        name: &'static str,
+        load: &Load,
+        faults: &[Fault],
+    ) -> anyhow::Result<Loaded> {
         let began = Duration::from_secs(self.started.elapsed().as_secs() + 1);
         self.phases.push(Phase { name, from_seconds: began.as_secs_f64() });
         let bar = progress::bar(load.duration.as_millis() as u64, name);

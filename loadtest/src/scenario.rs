@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::climb::{Curve, MAX_STEPS};
 use crate::faults::{self, Fault};
 use crate::slo::Slo;
 
@@ -42,6 +43,9 @@ pub struct Scenario {
     /// The limits that its figures are judged by.
     #[serde(default, skip_serializing_if = "Slo::is_empty")]
     pub slo: Slo,
+    /// How `loadtest curves` finds the capacity of so many replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<Curve>,
     /// Bounds of concurrency and time.
     pub limits: Limits,
 }
@@ -214,6 +218,16 @@ impl Scenario {
         for (measure, limit) in &self.slo {
             within(&format!("slo.{}", measure.words().0), *limit, 0.0, f64::MAX);
         }
+        if let Some(Curve { replicas, share, p99_ms, factor, steps }) = &self.curve {
+            within("curve.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
+            for replicas in replicas {
+                within("curve.replicas", (*replicas).into(), 1.0, MAX_REPLICAS.into());
+            }
+            within("curve.share", *share, 0.05, 1.0);
+            within("curve.p99_ms", *p99_ms, 1.0, 60_000.0);
+            within("curve.factor", *factor, 1.05, 10.0);
+            within("curve.steps", (*steps).into(), 2.0, MAX_STEPS.into());
+        }
         problems.extend(faults::problems(
             &self.faults,
             &self.fleet,
@@ -274,7 +288,7 @@ mod tests {
     /// The scenarios in the repository, by their names.
     fn all() -> BTreeMap<String, Scenario> {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
-        let folders = [root.to_owned(), format!("{root}/sizing")];
+        let folders = [root.to_owned(), format!("{root}/curves"), format!("{root}/sizing")];
         let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
         let files = files.map(|file| file.unwrap().path()).filter(|path| path.is_file());
         let loaded = files.map(|path| Scenario::load(&path).unwrap_or_else(|e| panic!("{e}")));
@@ -284,8 +298,8 @@ mod tests {
     #[test]
     fn the_scenarios_in_the_repository_are_runnable_and_have_limits() {
         let all = all();
-        assert_eq!(all.len(), 8, "{:?}", all.keys());
-        for (name, scenario) in &all {
+        assert_eq!(all.len(), 9, "{:?}", all.keys());
+        for (name, scenario) in all.iter().filter(|(_, scenario)| scenario.curve.is_none()) {
             let limits = [Measure::ConvergedP99Ms, Measure::PeakRssMib, Measure::ReconcileErrors];
             assert!(limits.iter().all(|limit| scenario.slo.contains_key(limit)), "{name}");
         }
@@ -341,6 +355,21 @@ mod tests {
         assert_eq!(
             parse(&many).unwrap().problems(),
             ["load (changes in all): found 26784000, allowed 0 to 20000000"]
+        );
+    }
+
+    #[test]
+    fn curves_have_bounds() {
+        let curve =
+            "\n[curve]\nreplicas = [1, 21]\nshare = 0.01\np99_ms = 500\nfactor = 1.0\nsteps = 41\n";
+        assert_eq!(
+            parse(&format!("{BASIC}{curve}")).unwrap().problems(),
+            [
+                "curve.replicas: found 21, allowed 1 to 20",
+                "curve.share: found 0.01, allowed 0.05 to 1",
+                "curve.factor: found 1, allowed 1.05 to 10",
+                "curve.steps: found 41, allowed 2 to 40",
+            ]
         );
     }
 
