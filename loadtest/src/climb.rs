@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// The most rates that are tried with one number of replicas.
 pub const MAX_STEPS: u32 = 40;
+/// How many rates in a row above the limit show that it is crossed.
+const ABOVE: usize = 3;
 
 /// How capacity is found, as written in a scenario file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -21,6 +23,9 @@ pub struct Curve {
     pub factor: f64,
     /// How many rates are tried at most.
     pub steps: u32,
+    /// The cores that everything else on the machine may use. A rate during which it used more is tried
+    /// again, a few times.
+    pub others_cores: f64,
 }
 
 /// What one rate brought.
@@ -36,6 +41,8 @@ pub struct Rung {
     pub busiest: f64,
     /// The cores that the servers, generator and tracker used.
     pub servers_cores: f64,
+    /// The cores that everything else on the machine used.
+    pub others_cores: f64,
     /// From when a change was due until it was sent, 99th percentile, in milliseconds.
     pub lag_p99_ms: f64,
 }
@@ -54,10 +61,10 @@ pub struct Climb {
 }
 
 impl Curve {
-    /// Whether to stop after these rates: two in a row were above the limit, or enough were tried.
+    /// Whether to stop after these rates: [`ABOVE`] in a row were above the limit, or enough were tried.
     pub fn is_done(&self, rungs: &[Rung]) -> bool {
         let above = rungs.iter().rev().take_while(|rung| rung.p99_ms > self.p99_ms).count();
-        above >= 2 || rungs.len() >= self.steps as usize
+        above >= ABOVE || rungs.len() >= self.steps as usize
     }
 
     /// The rate after these.
@@ -124,19 +131,20 @@ fn write_tables(out: &mut String, curve: &Curve, climbs: &[Climb]) -> std::fmt::
     }
     writeln!(
         out,
-        "\n| replicas | changes/s | p99 ms | CPU ms for a change | servers, cores | lag p99 ms |"
+        "\n| replicas | changes/s | p99 ms | CPU ms for a change | servers, cores | others, cores | lag p99 ms |"
     )?;
-    writeln!(out, "|---|---|---|---|---|---|")?;
+    writeln!(out, "|---|---|---|---|---|---|---|")?;
     for climb in climbs {
         for rung in &climb.rungs {
             writeln!(
                 out,
-                "| {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.1} |",
+                "| {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.1} |",
                 climb.replicas,
                 rung.per_second,
                 rung.p99_ms,
                 rung.cpu_per_change_ms,
                 rung.servers_cores,
+                rung.others_cores,
                 rung.lag_p99_ms
             )?;
         }
@@ -155,6 +163,7 @@ mod tests {
             cpu_per_change_ms: 0.5,
             busiest: 1.0,
             servers_cores: 0.1,
+            others_cores: 0.02,
             lag_p99_ms: 1.0,
         }
     }
@@ -165,7 +174,14 @@ mod tests {
     }
 
     fn curve() -> Curve {
-        Curve { replicas: vec![1, 2], share: 0.1, p99_ms: 100.0, factor: 2.0, steps: 5 }
+        Curve {
+            replicas: vec![1, 2],
+            share: 0.1,
+            p99_ms: 100.0,
+            factor: 2.0,
+            steps: 5,
+            others_cores: 0.1,
+        }
     }
 
     #[test]
@@ -183,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn it_climbs_until_two_rates_in_a_row_are_too_high() {
+    fn it_climbs_until_three_rates_in_a_row_are_too_high() {
         let curve = curve();
         let done = |p99: &[f64]| {
             let rungs: Vec<Rung> = p99.iter().map(|p99| rung(1.0, *p99)).collect();
             curve.is_done(&rungs)
         };
-        assert!(!done(&[50.0, 200.0]) && !done(&[200.0, 50.0, 200.0]));
-        assert!(done(&[50.0, 200.0, 101.0]) && done(&[50.0; 5]) && !done(&[50.0; 4]));
+        assert!(!done(&[200.0, 200.0]) && !done(&[200.0, 50.0, 200.0, 200.0]));
+        assert!(done(&[50.0, 200.0, 300.0, 101.0]) && done(&[50.0; 5]) && !done(&[50.0; 4]));
         assert!((curve.next(7.0, &[]) - 7.0).abs() < 1e-9);
         assert!((curve.next(7.0, &[rung(10.0, 1.0)]) - 20.0).abs() < 1e-9);
     }
@@ -207,7 +223,7 @@ mod tests {
             "| 1 | 20/s | 1.00 | 0.50 | 1.00 | 0.010 | 50 |",
             "| 2 | 40/s | 2.00 | 0.50 | 1.00 | 0.010 | 50 |",
             "| 3 | not found |  | 0.50 | 1.00 | 0.010 | 50 |",
-            "| 2 | 80 | 200 | 0.50 | 0.10 | 1.0 |",
+            "| 2 | 80 | 200 | 0.50 | 0.10 | 0.02 | 1.0 |",
         ] {
             assert!(text.contains(&format!("{row}\n")), "{row}\nis not in\n{text}");
         }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use loadtest::usage;
+use loadtest::usage::{self, Usage};
 use serde::Serialize;
 
 use crate::climb::{self, Climb, Curve, Rung};
@@ -15,9 +15,9 @@ use crate::cpu_share::CpuShare;
 use crate::fleet::Fleet;
 use crate::html;
 use crate::machine::Machine;
-use crate::managers::Binary;
+use crate::managers::{Binary, Probe};
 use crate::plot::{Form, Line, Plot};
-use crate::replicas::{Replicas, Stretch};
+use crate::replicas::Replicas;
 use crate::run::{Options, Run};
 use crate::scenario::{Load, Scenario};
 
@@ -29,6 +29,13 @@ const REPLICAS_CORE: usize = 1;
 const IDLE: Duration = Duration::from_secs(10);
 /// How long the changes of one rate may take to converge before it counts as too high.
 const SETTLE: Duration = Duration::from_secs(30);
+
+/// How often a rate is tried again because something else used the machine. Then it counts as it is, and the
+/// report shows it.
+const RETRIES: u32 = 5;
+/// How long the rest of the machine is watched before each try, and how often, until it is calm.
+const CALM_LOOK: Duration = Duration::from_secs(2);
+const CALM_LOOKS: u32 = 60;
 
 /// Everything that was found.
 #[derive(Serialize)]
@@ -96,16 +103,15 @@ async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb>
     let probes = run.replicas.probes().borrow().clone();
     let shares: Vec<CpuShare> =
         probes.iter().map(|p| CpuShare::give(p.pid, curve.share)).collect::<Result<_, _>>()?;
-    run.replicas.begin().await?;
+    let before = usages(&probes)?;
     tokio::time::sleep(IDLE).await;
-    let idle = cores(&run.replicas.begin().await?);
+    let idle: f64 = used(&before, &usages(&probes)?).iter().sum();
     let mut rungs: Vec<Rung> = Vec::new();
     let mut peak_mib = 0.0;
     while !curve.is_done(&rungs) {
         let first = run.scenario.load.updates_per_second;
         let per_second = curve.next(first, &rungs);
-        let (rung, peak) = step(run, per_second).await?;
-        println!("  {per_second:.0} changes a second: p99 {:.0} ms", rung.p99_ms);
+        let (rung, peak) = undisturbed(run, &probes, per_second, curve.others_cores).await?;
         peak_mib = f64::max(peak_mib, peak);
         rungs.push(rung);
     }
@@ -113,47 +119,94 @@ async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb>
         share.lift()?;
     }
     let replicas = run.scenario.fleet.replicas;
-    let idle_cores = idle.iter().sum::<f64>() / f64::from(replicas);
+    let idle_cores = idle / IDLE.as_secs_f64() / f64::from(replicas);
     Ok(Climb { replicas, idle_cores, peak_mib, rungs })
 }
 
-/// One rate: what it brought, and the peak memory of the largest replica.
-async fn step(run: &mut Run<'_, '_>, per_second: f64) -> anyhow::Result<(Rung, f64)> {
+/// One rate, tried until nothing else used the machine.
+async fn undisturbed(
+    run: &mut Run<'_, '_>,
+    probes: &[Probe],
+    per_second: f64,
+    others_cores: f64,
+) -> anyhow::Result<(Rung, f64)> {
+    let mut tries = 0;
+    loop {
+        calm(others_cores).await?;
+        let (rung, peak) = step(run, probes, per_second).await?;
+        let disturbed = rung.others_cores > others_cores && tries < RETRIES;
+        let again = if disturbed { ", again" } else { "" };
+        println!(
+            "  {per_second:.0} changes a second: p99 {:.0} ms, others used {:.2} cores{again}",
+            rung.p99_ms, rung.others_cores
+        );
+        if !disturbed {
+            return Ok((rung, peak));
+        }
+        tries += 1;
+    }
+}
+
+/// Waits until the rest of the machine is calm, or for a few minutes. What the managers use then is little.
+async fn calm(others_cores: f64) -> anyhow::Result<()> {
+    for _ in 0..CALM_LOOKS {
+        let before = (usage::machine()?, usage::cpu(std::process::id())?);
+        tokio::time::sleep(CALM_LOOK).await;
+        let own = usage::cpu(std::process::id())? - before.1;
+        let others = (usage::machine()? - before.0).saturating_sub(own);
+        if others.as_secs_f64() / CALM_LOOK.as_secs_f64() <= others_cores {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// One rate: what it brought, and the peak memory of the largest replica. Nothing is scraped, because
+/// a page of metrics takes a good part of a small share.
+async fn step(
+    run: &mut Run<'_, '_>,
+    probes: &[Probe],
+    per_second: f64,
+) -> anyhow::Result<(Rung, f64)> {
     let load = Load { updates_per_second: per_second, ..run.scenario.load.clone() };
     let me = std::process::id();
-    let before = usage::cpu(me)?;
+    let (before, servers_before, machine_before) =
+        (usages(probes)?, usage::cpu(me)?, usage::machine()?);
     let loaded = run.load("load", &load, &[]).await?;
-    let servers = usage::cpu(me)? - before;
-    let stretches = run.replicas.begin().await?;
+    let (after, servers, machine) =
+        (usages(probes)?, usage::cpu(me)? - servers_before, usage::machine()? - machine_before);
     let last = run.tracking.settle(run.replicas, SETTLE, "changes of this rate").await?;
     let span = crate::latencies::whole(&loaded.span);
     let converged = last.seconds.due(|second| span.contains(&second));
     // A change that does not converge took at least this long.
     let unconverged = (last.pending > 0).then_some(SETTLE.as_secs_f64() * 1e3);
-    let cores = cores(&stretches);
-    let mean = cores.iter().sum::<f64>() / cores.len() as f64;
-    let cpu: Duration =
-        stretches.iter().map(|s| s.after.usage.cpu.saturating_sub(s.before.usage.cpu)).sum();
-    let peak = stretches.iter().map(|stretch| stretch.after.usage.peak_resident_bytes).max();
+    let each = used(&before, &after);
+    let cpu: f64 = each.iter().sum();
     let lasted = (loaded.span.end - loaded.span.start).as_secs_f64();
     let rung = Rung {
         per_second,
         p99_ms: f64::from(converged.p99_ms).max(unconverged.unwrap_or_default()),
-        cpu_per_change_ms: cpu.as_secs_f64() * 1e3 / loaded.changes.made().max(1) as f64,
-        busiest: cores.iter().copied().fold(0.0, f64::max) / mean,
+        cpu_per_change_ms: cpu * 1e3 / loaded.changes.made().max(1) as f64,
+        busiest: each.iter().copied().fold(0.0, f64::max) * each.len() as f64 / cpu,
         servers_cores: servers.as_secs_f64() / lasted,
+        others_cores: (machine.saturating_sub(servers).as_secs_f64() - cpu).max(0.0) / lasted,
         lag_p99_ms: loaded.changes.lag_p99_ms,
     };
-    Ok((rung, peak.unwrap_or_default() as f64 / f64::from(1 << 20)))
+    let peak = after.iter().map(|usage| usage.peak_resident_bytes).max().unwrap_or_default();
+    Ok((rung, peak as f64 / f64::from(1 << 20)))
 }
 
-/// The cores that each used.
-fn cores(stretches: &[Stretch]) -> Vec<f64> {
-    let of = |Stretch { before, after, .. }: &Stretch| {
-        let used = after.usage.cpu.saturating_sub(before.usage.cpu);
-        used.as_secs_f64() / after.at.saturating_sub(before.at).as_secs_f64().max(f64::EPSILON)
+fn usages(probes: &[Probe]) -> anyhow::Result<Vec<Usage>> {
+    let of = |probe: &Probe| {
+        usage::of(probe.pid).with_context(|| format!("{} is gone; see its log", probe.name))
     };
-    stretches.iter().map(of).collect()
+    probes.iter().map(of).collect()
+}
+
+/// The CPU time that each used between, in seconds.
+fn used(before: &[Usage], after: &[Usage]) -> Vec<f64> {
+    let pairs = before.iter().zip(after);
+    pairs.map(|(before, after)| after.cpu.saturating_sub(before.cpu).as_secs_f64()).collect()
 }
 
 fn write(curve: &Curve, curves: Curves<'_>, out: &Path) -> anyhow::Result<String> {

@@ -96,7 +96,7 @@ impl Fault {
             (Kind::Kill, Some(after)) => {
                 format!("kill replica {}, back after {after:?}", number(self.replica))
             }
-            (Kind::Join, _) => "a replica joins".to_owned(),
+            (Kind::Join, _) => "join".to_owned(),
             (Kind::RollingUpdate, _) => "rolling update".to_owned(),
             (Kind::CutCluster, _) => {
                 let lasts = self.lasts.unwrap_or_default();

@@ -14,7 +14,7 @@ pub struct Machine {
     pub servers_built: String,
     /// The processor's name.
     pub cpu: String,
-    /// Its cores that this process may use.
+    /// Its cores.
     pub cores: usize,
     /// Memory, in MiB.
     pub memory_mib: u64,
@@ -29,14 +29,15 @@ impl Machine {
     /// If `/proc` cannot be read.
     pub fn here(leasehold: String) -> Result<Self> {
         let read = |file: &str| fs::read_to_string(file).with_context(|| format!("read {file}"));
+        let cpuinfo = read("/proc/cpuinfo")?;
         let system = rustix::system::uname();
         let kernel = [system.sysname(), system.release()].map(|part| part.to_string_lossy());
         let built = if cfg!(debug_assertions) { "debug" } else { "release" };
         Ok(Self {
             leasehold,
             servers_built: built.to_owned(),
-            cpu: cpu(&read("/proc/cpuinfo")?),
-            cores: std::thread::available_parallelism().context("count the cores")?.get(),
+            cpu: cpu(&cpuinfo),
+            cores: cores(&cpuinfo),
             memory_mib: memory_mib(&read("/proc/meminfo")?).context("meminfo has no MemTotal")?,
             kernel: kernel.join(" "),
         })
@@ -59,6 +60,12 @@ fn cpu(cpuinfo: &str) -> String {
     names.next().map_or("unnamed processor", |(_, name)| name.trim()).to_owned()
 }
 
+/// All processors, not only those that this process may use.
+fn cores(cpuinfo: &str) -> usize {
+    let keys = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    keys.filter(|(key, _)| key.trim() == "processor").count()
+}
+
 fn memory_mib(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -72,7 +79,7 @@ mod tests {
     #[test]
     fn what_the_kernel_says() {
         let two = "processor\t: 0\nmodel name\t: Fast 9000\n\nprocessor\t: 1\nmodel name\t: Slow\n";
-        assert_eq!(cpu(two), "Fast 9000");
+        assert_eq!((cpu(two).as_str(), cores(two)), ("Fast 9000", 2));
         assert_eq!(cpu("processor\t: 0\n"), "unnamed processor");
         assert_eq!(memory_mib("MemFree: 1 kB\nMemTotal:       24614000 kB\n"), Some(24_037));
         assert_eq!(memory_mib("MemFree: 1 kB\n"), None);

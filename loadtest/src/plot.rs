@@ -26,7 +26,7 @@ const TICKS: f64 = 6.0;
 /// The space above the lines, in pixels: title, legend, and two rows of names.
 const HEAD: i32 = 86;
 /// The width of a letter in the small text, in pixels; no font is at hand to measure with.
-const LETTER: i32 = 7;
+const LETTER: i32 = 6;
 
 const INK: RGBColor = RGBColor(0x20, 0x24, 0x28);
 const MUTED: RGBColor = RGBColor(0x6B, 0x72, 0x80);
@@ -169,7 +169,9 @@ impl Plot<'_> {
             .axis_style(MUTED)
             .label_style(text(13.0, MUTED))
             .x_label_formatter(&|x| format!("{x} {}", self.unit))
-            .y_label_formatter(&|y| shown(if logarithmic { 10f64.powf(*y) - 1.0 } else { *y }))
+            .y_label_formatter(&|y| {
+                shown(if logarithmic { (10f64.powf(*y) - 1.0).round() } else { *y })
+            })
             .draw()?;
         self.mark(&mut chart, canvas, top)?;
         for (n, line) in lines.iter().enumerate().rev() {

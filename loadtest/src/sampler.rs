@@ -21,6 +21,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// change what is measured.
 const REST: u32 = 50;
 
+/// How long one may take to answer, so that a manager that hangs hides no second of the others.
+const ANSWER_BOUND: Duration = Duration::from_millis(800);
+
 /// One replica's figures at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
@@ -124,7 +127,10 @@ async fn look(probe: &Probe, may_scrape: bool, started: Instant) -> Option<Look>
     // A process that has ended is absent.
     let usage = usage::of(probe.pid).ok()?;
     let at = started.elapsed();
-    let text = if may_scrape { probe.metrics().await.ok() } else { None };
+    let text = match may_scrape {
+        true => tokio::time::timeout(ANSWER_BOUND, probe.metrics()).await.ok().and_then(Result::ok),
+        false => None,
+    };
     let took = started.elapsed() - at;
     let scraped =
         text.map(|text| (scrape::sum(&text, "workqueue_depth"), scrape::sum(&text, SHARDS), took));

@@ -218,7 +218,7 @@ impl Scenario {
         for (measure, limit) in &self.slo {
             within(&format!("slo.{}", measure.words().0), *limit, 0.0, f64::MAX);
         }
-        if let Some(Curve { replicas, share, p99_ms, factor, steps }) = &self.curve {
+        if let Some(Curve { replicas, share, p99_ms, factor, steps, others_cores }) = &self.curve {
             within("curve.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
             for replicas in replicas {
                 within("curve.replicas", (*replicas).into(), 1.0, MAX_REPLICAS.into());
@@ -226,6 +226,7 @@ impl Scenario {
             within("curve.share", *share, 0.05, 1.0);
             within("curve.p99_ms", *p99_ms, 1.0, 60_000.0);
             within("curve.factor", *factor, 1.05, 10.0);
+            within("curve.others_cores", *others_cores, 0.0, 1_000.0);
             within("curve.steps", (*steps).into(), 2.0, MAX_STEPS.into());
         }
         problems.extend(faults::problems(
@@ -360,14 +361,15 @@ mod tests {
 
     #[test]
     fn curves_have_bounds() {
-        let curve =
-            "\n[curve]\nreplicas = [1, 21]\nshare = 0.01\np99_ms = 500\nfactor = 1.0\nsteps = 41\n";
+        let curve = "\n[curve]\nreplicas = [1, 21]\nshare = 0.01\np99_ms = 500\nfactor = 1.0\n\
+                     steps = 41\nothers_cores = -1\n";
         assert_eq!(
             parse(&format!("{BASIC}{curve}")).unwrap().problems(),
             [
                 "curve.replicas: found 21, allowed 1 to 20",
                 "curve.share: found 0.01, allowed 0.05 to 1",
                 "curve.factor: found 1, allowed 1.05 to 10",
+                "curve.others_cores: found -1, allowed 0 to 1000",
                 "curve.steps: found 41, allowed 2 to 40",
             ]
         );
