@@ -1,5 +1,6 @@
 //! The clusters of a run: embedded API servers on loopback ports, and their kubeconfigs on disk.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -10,6 +11,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 
+use crate::faults::Fault;
+use crate::relay::Relay;
 use crate::scenario::Scenario;
 
 /// The namespace of Leases and ShardMaps in the home cluster.
@@ -28,6 +31,8 @@ pub struct Fleet {
     pub home_kubeconfig: PathBuf,
     /// The directory with one kubeconfig per workload cluster.
     pub kubeconfigs: PathBuf,
+    /// What the managers reach clusters through that a fault cuts off, by their numbers.
+    relays: BTreeMap<u32, Relay>,
 }
 
 /// The namespaces that objects are spread over, the same in each cluster.
@@ -60,9 +65,13 @@ impl Fleet {
             let server = start(&name, scenario, crds).await?;
             clusters.push((name, server));
         }
-        let fleet = Self { home, clusters, home_kubeconfig, kubeconfigs };
-        for (name, server) in &fleet.clusters {
-            fleet.add(name, &server.kubeconfig())?;
+        let cut = scenario.faults.iter().filter_map(|Fault { cluster, .. }| *cluster);
+        let relays = relays(&clusters, cut.collect()).await?;
+        let fleet = Self { home, clusters, home_kubeconfig, kubeconfigs, relays };
+        for (number, (name, server)) in (1..).zip(&fleet.clusters) {
+            let relay = fleet.relays.get(&number);
+            let port = relay.map_or(server.address().port(), Relay::port);
+            fleet.add(name, &kubeconfig_at(server, port))?;
         }
         Ok(fleet)
     }
@@ -74,6 +83,14 @@ impl Fleet {
     pub fn add(&self, name: &str, kubeconfig: &str) -> anyhow::Result<()> {
         let file = self.kubeconfigs.join(format!("{name}.yaml"));
         std::fs::write(&file, kubeconfig).with_context(|| format!("write {}", file.display()))
+    }
+
+    /// Cuts a cluster off from the managers, or lets them reach it again. One that no fault of the
+    /// scenario names cannot be cut.
+    pub fn set_cut(&self, cluster: u32, cut: bool) {
+        if let Some(relay) = self.relays.get(&cluster) {
+            relay.set_cut(cut);
+        }
     }
 
     /// Stops every server and closes its port.
@@ -99,6 +116,26 @@ pub async fn start(
     let installed = install(&server, namespaces(scenario), crds).await;
     installed.with_context(|| format!("prepare {name}"))?;
     Ok(server)
+}
+
+async fn relays(
+    clusters: &[(String, Server)],
+    numbers: BTreeSet<u32>,
+) -> anyhow::Result<BTreeMap<u32, Relay>> {
+    let mut relays = BTreeMap::new();
+    for (number, (name, server)) in (1..).zip(clusters) {
+        if numbers.contains(&number) {
+            let relay = Relay::start(server.address()).await;
+            relays.insert(number, relay.with_context(|| format!("start a relay to {name}"))?);
+        }
+    }
+    Ok(relays)
+}
+
+/// A server's kubeconfig, with another port.
+pub fn kubeconfig_at(server: &Server, port: u16) -> String {
+    let own = format!(":{}", server.address().port());
+    server.kubeconfig().replace(&own, &format!(":{port}"))
 }
 
 async fn install(

@@ -1,28 +1,33 @@
-//! The generator: creates, updates and deletes TDSets at the rates of the scenario.
+//! The generator: creates, updates and deletes TDSets when they are due.
 //!
-//! It does not wait until earlier changes have converged, so a slow manager cannot slow the load
-//! down. Concurrent requests are bounded.
+//! It is open-loop: neither convergence nor answers decide when the next change is made. Each change
+//! has its time from [`Schedule`], its latency counts from that, and how late the generator was itself
+//! is measured too. What bounds it, [`MAX_IN_FLIGHT`] and that changes of one object never overtake each
+//! other, makes changes late, and so shows.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use apiserver::Server;
 use futures::{StreamExt, TryStreamExt, stream};
+use hdrhistogram::Histogram;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::fleet::{self, Fleet};
+use crate::fleet;
 use crate::scenario::{Load, Scenario};
+use crate::schedule::{Action, Due, Schedule};
 use crate::tdset::{self, Key};
 use crate::track::{Fact, Message};
 
-/// How often the generator checks which changes are due.
-pub const TICK: Duration = Duration::from_millis(20);
-/// The most concurrent changes during the load.
-pub const MAX_IN_FLIGHT: usize = 64;
+/// The most changes that wait for an answer.
+pub const MAX_IN_FLIGHT: usize = 1024;
+/// The longest lag that is recorded as such, in microseconds: ten minutes.
+const MAX_LAG_US: u64 = 600_000_000;
 
 /// An object of the generator.
 #[derive(Clone)]
@@ -42,11 +47,12 @@ pub struct Generator {
     messages: mpsc::Sender<Message>,
     started: Instant,
     rng: fastrand::Rng,
-    objects: Vec<Made>,
+    /// The objects that no request is under way for.
+    idle: Vec<Made>,
     numbered: u32,
 }
 
-/// How many changes of each kind were made.
+/// How many changes of each kind were made, and how late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Changes {
     /// Objects created.
@@ -55,17 +61,61 @@ pub struct Changes {
     pub updates: u64,
     /// Objects deleted.
     pub deletes: u64,
+    /// Updates and deletions that were due when there was no object.
+    pub impossible: u64,
+    /// From the time at which a change was due until it was sent, 99th percentile, in milliseconds.
+    pub lag_p99_ms: f64,
+    /// The longest of these.
+    pub lag_max_ms: f64,
 }
 
+/// What is counted while a load is made.
+struct Tally {
+    changes: Changes,
+    lag_us: Histogram<u64>,
+}
+
+/// One change that was made.
+struct Done {
+    action: Action,
+    /// The object, unless it is deleted.
+    object: Option<Made>,
+    lag: Duration,
+}
+
+/// One change under way.
+type UnderWay = JoinSet<anyhow::Result<Done>>;
+
 impl Changes {
-    /// The changes that are due after `elapsed` at the rates of `load`, without those already
-    /// `done`.
-    fn due(load: &Load, elapsed: Duration, done: Changes) -> Changes {
-        let so_far = |rate: f64| (rate * elapsed.as_secs_f64()) as u64;
+    /// All of them.
+    pub fn made(&self) -> u64 {
+        self.creates + self.updates + self.deletes
+    }
+}
+
+impl Tally {
+    fn new() -> Self {
+        let lag_us = Histogram::new_with_bounds(1, MAX_LAG_US, 3)
+            .expect("the bounds are constants that hdrhistogram accepts");
+        Self { changes: Changes::default(), lag_us }
+    }
+
+    fn add(&mut self, action: Action, lag: Duration) {
+        match action {
+            Action::Create => self.changes.creates += 1,
+            Action::Update => self.changes.updates += 1,
+            Action::Delete => self.changes.deletes += 1,
+        }
+        let lag = u64::try_from(lag.as_micros()).unwrap_or(MAX_LAG_US);
+        self.lag_us.saturating_record(lag.max(1));
+    }
+
+    fn changes(&self) -> Changes {
+        let ms = |us: u64| us as f64 / 1e3;
         Changes {
-            creates: so_far(load.creates_per_second).saturating_sub(done.creates),
-            updates: so_far(load.updates_per_second).saturating_sub(done.updates),
-            deletes: so_far(load.deletes_per_second).saturating_sub(done.deletes),
+            lag_p99_ms: ms(self.lag_us.value_at_quantile(0.99)),
+            lag_max_ms: ms(self.lag_us.max()),
+            ..self.changes
         }
     }
 }
@@ -118,25 +168,39 @@ impl Made {
         let api = tdset::namespaced(self.client.clone(), &self.namespace);
         api.delete(&self.name, &DeleteParams::background()).await.map(drop)
     }
+
+    /// Makes a change that was due then, and says what the tracker should know.
+    async fn carry_out(&self, action: Action, due: Duration) -> anyhow::Result<Fact> {
+        let key = self.key();
+        let generation = match action {
+            Action::Create => self.create().await.with_context(|| format!("create {key}"))?,
+            Action::Update => self.update().await.with_context(|| format!("update {key}"))?,
+            Action::Delete => {
+                self.delete().await.with_context(|| format!("delete {key}"))?;
+                return Ok(Fact::Deleted { key, due });
+            }
+        };
+        Ok(Fact::Written { key, generation, due })
+    }
 }
 
 impl Generator {
-    /// A generator over the fleet's clusters, with a seed for its random choices.
+    /// A generator over these clusters, with a seed for its random choices.
     pub fn new(
         scenario: &Scenario,
-        fleet: &Fleet,
+        clusters: &[(String, Server)],
         messages: mpsc::Sender<Message>,
         started: Instant,
         seed: u64,
     ) -> Self {
-        let clusters = fleet.clusters.iter();
+        let clients = clusters.iter().map(|(name, s)| (Arc::from(name.as_str()), s.client()));
         Self {
-            clusters: clusters.map(|(name, s)| (Arc::from(name.as_str()), s.client())).collect(),
+            clusters: clients.collect(),
             namespaces: fleet::namespaces(scenario).map(Arc::from).collect(),
             messages,
             started,
             rng: fastrand::Rng::with_seed(seed),
-            objects: Vec::new(),
+            idle: Vec::new(),
             numbered: 0,
         }
     }
@@ -162,129 +226,216 @@ impl Generator {
             .try_for_each_concurrent(
                 scenario.limits.create_concurrency as usize,
                 async |made| -> anyhow::Result<()> {
-                    let at = started.elapsed();
+                    let due = started.elapsed();
                     let generation =
                         made.create().await.with_context(|| format!("create {}", made.key()))?;
-                    let written = Fact::Written { key: made.key(), generation, at };
+                    let written = Fact::Written { key: made.key(), generation, due };
                     messages.send(Message::Fact(written)).await.context("the tracker has stopped")
                 },
             )
             .await?;
-        self.objects = objects;
+        self.idle = objects;
         Ok(())
     }
 
-    /// Makes changes for the scenario's duration.
+    /// Makes the changes of a load that begins then, each when it is due.
     ///
     /// # Errors
     /// If a server refuses a change.
-    pub async fn load(&mut self, load: &Load) -> anyhow::Result<Changes> {
-        let began = self.started.elapsed();
-        let permits = Arc::new(Semaphore::new(MAX_IN_FLIGHT));
-        let mut under_way: JoinSet<anyhow::Result<()>> = JoinSet::new();
-        let mut done = Changes::default();
-        let mut tick = tokio::time::interval(TICK);
-        while self.started.elapsed() - began < load.duration {
-            tick.tick().await;
-            let due = Changes::due(load, self.started.elapsed() - began, done);
-            for change in self.draw(due) {
-                let permit = Arc::clone(&permits).acquire_owned().await?;
-                let (messages, started) = (self.messages.clone(), self.started);
-                under_way.spawn(async move {
-                    let result = change.carry_out(&messages, started).await;
-                    drop(permit);
-                    result
-                });
-            }
-            done.creates += due.creates;
-            done.updates += due.updates;
-            done.deletes += due.deletes;
-            while let Some(finished) = under_way.try_join_next() {
-                finished??;
+    pub async fn load(&mut self, load: &Load, began: Duration) -> anyhow::Result<Changes> {
+        let schedule = Schedule::new(load, self.rng.u64(..));
+        let (mut under_way, mut tally) = (UnderWay::new(), Tally::new());
+        for Due { at, action } in schedule {
+            let due = began + at;
+            self.wait(due, action, &mut under_way, &mut tally).await?;
+            match self.draw(action) {
+                Some(made) => self.send(due, action, made, &mut under_way),
+                None => tally.changes.impossible += 1,
             }
         }
-        while let Some(finished) = under_way.join_next().await {
-            finished??;
+        while let Some(done) = under_way.join_next().await {
+            self.finish(done??, &mut tally);
         }
-        Ok(done)
+        Ok(tally.changes())
     }
 
-    /// Chooses objects for the changes that are due. An object is chosen once at most, and not if
-    /// it is only created now, so that changes of one object never overtake each other.
-    fn draw(&mut self, due: Changes) -> Vec<Change> {
-        let mut changes = Vec::new();
-        for _ in 0..due.deletes.min(self.objects.len() as u64) {
-            let n = self.rng.usize(..self.objects.len());
-            changes.push(Change::Delete(self.objects.swap_remove(n)));
-        }
-        let mut drawn = std::collections::BTreeSet::new();
-        for _ in 0..due.updates.min(self.objects.len() as u64) {
-            drawn.insert(self.rng.usize(..self.objects.len()));
-        }
-        for n in drawn {
-            changes.push(Change::Update(self.objects[n].changed()));
-        }
-        for _ in 0..due.creates {
-            let made = self.next();
-            self.objects.push(made.clone());
-            changes.push(Change::Create(made));
-        }
-        changes
-    }
-}
-
-enum Change {
-    Create(Made),
-    Update(Made),
-    Delete(Made),
-}
-
-impl Change {
-    async fn carry_out(
-        self,
-        messages: &mpsc::Sender<Message>,
-        started: Instant,
+    /// Waits until a change is due and possible. Meanwhile answers arrive.
+    async fn wait(
+        &mut self,
+        due: Duration,
+        action: Action,
+        under_way: &mut UnderWay,
+        tally: &mut Tally,
     ) -> anyhow::Result<()> {
-        let at = started.elapsed();
-        let fact = match &self {
-            Change::Create(made) => {
-                let generation =
-                    made.create().await.with_context(|| format!("create {}", made.key()))?;
-                Fact::Written { key: made.key(), generation, at }
+        loop {
+            while let Some(done) = under_way.try_join_next() {
+                self.finish(done??, tally);
             }
-            Change::Update(made) => match made.update().await {
-                Ok(generation) => Fact::Written { key: made.key(), generation, at },
-                // Its deletion, chosen later, was faster.
-                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-                Err(error) => {
-                    return Err(error).with_context(|| format!("update {}", made.key()));
-                }
-            },
-            Change::Delete(made) => {
-                made.delete().await.with_context(|| format!("delete {}", made.key()))?;
-                Fact::Deleted { key: made.key() }
+            let left = due.saturating_sub(self.started.elapsed());
+            let all_are_busy = action != Action::Create && self.idle.is_empty();
+            let must_wait = under_way.len() >= MAX_IN_FLIGHT || all_are_busy;
+            if left.is_zero() && (!must_wait || under_way.is_empty()) {
+                return Ok(());
             }
-        };
-        messages.send(Message::Fact(fact)).await.context("the tracker has stopped")
+            tokio::select! {
+                Some(done) = under_way.join_next() => self.finish(done??, tally),
+                () = tokio::time::sleep(left), if !left.is_zero() => {}
+            }
+        }
+    }
+
+    /// Chooses the object of a change: one that no request is under way for, so that changes of one
+    /// object never overtake each other. There may be none.
+    fn draw(&mut self, action: Action) -> Option<Made> {
+        match action {
+            Action::Create => Some(self.next()),
+            Action::Update | Action::Delete if self.idle.is_empty() => None,
+            Action::Update | Action::Delete => {
+                let n = self.rng.usize(..self.idle.len());
+                let mut made = self.idle.swap_remove(n);
+                Some(if action == Action::Update { made.changed() } else { made })
+            }
+        }
+    }
+
+    fn send(&self, due: Duration, action: Action, made: Made, under_way: &mut UnderWay) {
+        let (messages, started) = (self.messages.clone(), self.started);
+        under_way.spawn(async move {
+            let lag = started.elapsed().saturating_sub(due);
+            let fact = made.carry_out(action, due).await?;
+            messages.send(Message::Fact(fact)).await.context("the tracker has stopped")?;
+            Ok(Done { action, object: (action != Action::Delete).then_some(made), lag })
+        });
+    }
+
+    fn finish(&mut self, done: Done, tally: &mut Tally) {
+        tally.add(done.action, done.lag);
+        self.idle.extend(done.object);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apiserver::faults::{Fault, Request};
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+    /// The scenario with so many objects, and a generator over one server whose answers to changes take
+    /// this long. The clock stands still while there is something to do.
+    async fn slow(
+        objects: u32,
+        takes: Duration,
+    ) -> (Scenario, Server, Generator, mpsc::Receiver<Message>) {
+        let text = include_str!("../scenarios/basic.toml");
+        let mut scenario: Scenario = toml::from_str(text).unwrap();
+        (scenario.objects.count, scenario.objects.namespaces) = (objects, 1);
+        let crd: CustomResourceDefinition = serde_json::from_value(json!({
+            "metadata": { "name": "tdsets.schedule.rs" },
+            "spec": {
+                "group": "schedule.rs",
+                "scope": "Namespaced",
+                "names": { "kind": "TDSet", "plural": "tdsets", "singular": "tdset" },
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": { "openAPIV3Schema": {
+                        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                    } },
+                }],
+            },
+        }))
+        .unwrap();
+        let server = fleet::start("cluster-001", &scenario, &[crd]).await.unwrap();
+        let (messages, received) = mpsc::channel(8_192);
+        let started = tokio::time::interval(Duration::from_secs(1)).tick().await;
+        let clusters = [("cluster-001".to_owned(), server)];
+        let mut generator = Generator::new(&scenario, &clusters, messages, started, 1);
+        generator.populate(&scenario).await.unwrap();
+        let [(_, server)] = clusters;
+        server.set_faults(Some(Arc::new(move |request: &Request| match &*request.resource {
+            "tdsets" => Fault::Delay(takes),
+            _ => Fault::None,
+        })));
+        (scenario, server, generator, received)
+    }
+
+    fn load(updates_per_second: f64, creates_per_second: f64) -> Load {
+        Load {
+            duration: Duration::from_secs(10),
+            arrivals: crate::scenario::Arrivals::Even,
+            updates_per_second,
+            creates_per_second,
+            deletes_per_second: 0.0,
+        }
+    }
+
+    /// When the changes of the load were due, in milliseconds since it began.
+    fn due(received: &mut mpsc::Receiver<Message>, began: Duration) -> Vec<u64> {
+        let mut all = Vec::new();
+        while let Ok(Message::Fact(Fact::Written { due, .. })) = received.try_recv() {
+            all.extend(due.checked_sub(began).map(|since| since.as_millis() as u64));
+        }
+        all.sort_unstable();
+        all
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_answers_do_not_slow_the_changes() {
+        let (_, server, mut generator, mut received) = slow(200, Duration::from_secs(5)).await;
+        let began = generator.started.elapsed() + Duration::from_secs(1);
+        let changes = generator.load(&load(0.0, 20.0), began).await.unwrap();
+        assert_eq!((changes.creates, changes.updates), (200, 0));
+        assert!(changes.lag_max_ms < 2.0, "{changes:?}");
+        let expect: Vec<u64> = (1..=200).map(|n| n * 50).collect();
+        assert_eq!(due(&mut received, began), expect);
+        server.shutdown().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_waits_for_its_object_counts_from_when_it_was_due() {
+        // One object, which each change keeps busy for two seconds.
+        let (_, server, mut generator, mut received) = slow(1, Duration::from_secs(2)).await;
+        let began = generator.started.elapsed() + Duration::from_secs(1);
+        let changes = generator.load(&load(1.0, 0.0), began).await.unwrap();
+        assert_eq!((changes.updates, changes.impossible), (10, 0));
+        assert_eq!(due(&mut received, began), (1..=10).map(|n| n * 1_000).collect::<Vec<u64>>());
+        // The tenth was due after ten seconds and sent after nineteen.
+        assert!((changes.lag_max_ms - 9_000.0).abs() < 50.0, "{changes:?}");
+        server.shutdown().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_beyond_the_bound_wait_and_the_lag_shows_it() {
+        let (_, server, mut generator, mut received) = slow(1, Duration::from_secs(20)).await;
+        let began = generator.started.elapsed() + Duration::from_secs(1);
+        let changes = generator.load(&load(0.0, 110.0), began).await.unwrap();
+        assert_eq!(changes.creates, 1_100);
+        assert_eq!(due(&mut received, began).len(), 1_100);
+        // The 1,025th was due after 9.3 s and sent when the first was answered.
+        assert!(changes.lag_max_ms > 10_000.0, "{changes:?}");
+        server.shutdown().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_without_an_object_are_counted() {
+        let (_, server, mut generator, _received) = slow(2, Duration::ZERO).await;
+        let began = generator.started.elapsed();
+        let deletes = Load { deletes_per_second: 1.0, ..load(0.0, 0.0) };
+        let changes = generator.load(&deletes, began).await.unwrap();
+        assert_eq!((changes.deletes, changes.impossible), (2, 8));
+        server.shutdown().await;
+    }
 
     #[test]
-    fn due_changes_follow_the_rates_and_none_is_lost() {
-        let load = Load {
-            duration: Duration::from_secs(9),
-            updates_per_second: 40.0,
-            creates_per_second: 0.5,
-            deletes_per_second: 0.0,
-        };
-        let due = |ms, done| Changes::due(&load, Duration::from_millis(ms), done);
-        let none = Changes::default();
-        assert_eq!(due(20, none), none);
-        assert_eq!(due(2_000, none), Changes { creates: 1, updates: 80, deletes: 0 });
-        assert_eq!(due(2_025, Changes { creates: 1, updates: 80, deletes: 0 }).updates, 1);
+    fn lag_is_that_of_the_slowest_hundredth() {
+        let mut tally = Tally::new();
+        for n in 0..200 {
+            let ms = if n < 196 { 1 } else { 250 };
+            tally.add(Action::Update, Duration::from_millis(ms));
+        }
+        tally.add(Action::Create, Duration::from_secs(10_000));
+        let changes = tally.changes();
+        assert_eq!((changes.updates, changes.creates, changes.made()), (200, 1, 201));
+        assert!((changes.lag_p99_ms - 250.0).abs() < 1.0, "{}", changes.lag_p99_ms);
+        assert!((changes.lag_max_ms - 600_000.0).abs() < 600.0, "{}", changes.lag_max_ms);
     }
 }

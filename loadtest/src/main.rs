@@ -3,18 +3,37 @@
 //!
 //! The manager is a black box: only its binary is run, and none of its code is linked.
 
+mod climb;
+mod cpu_share;
+mod curves;
+mod diff;
+mod faults;
 mod fleet;
 mod generate;
+mod html;
+mod latencies;
+mod machine;
 mod managers;
+mod markdown;
+mod oversee;
+mod plot;
+mod progress;
+mod relay;
+mod replicas;
 mod report;
 mod run;
+mod sampler;
 mod scenario;
+mod schedule;
+mod series;
+mod settle;
 mod sizing;
+mod slo;
 mod tdset;
 mod track;
 mod troubles;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -35,6 +54,27 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Compare two reports.
+    Diff {
+        /// The report.json of the first run.
+        before: PathBuf,
+        /// That of the second.
+        after: PathBuf,
+        /// Fail if a measure is more than this many times what it was.
+        #[arg(long)]
+        fail_above: Option<f64>,
+    },
+    /// Find out how many changes a second 1, 2, 3 and 5 replicas carry, each with an equal share of a core.
+    Curves {
+        /// The scenario file.
+        #[arg(default_value = "loadtest/scenarios/curves/capacity.toml")]
+        scenario: PathBuf,
+        #[command(flatten)]
+        common: Common,
+        /// This process is restricted to its core already.
+        #[arg(long, hide = true)]
+        pinned: bool,
+    },
     /// Run the scenarios of a folder, and print what a replica should ask for in each.
     Sizing {
         /// The folder.
@@ -50,7 +90,7 @@ struct Common {
     /// The manager's binary [default: built from this workspace]
     #[arg(long)]
     manager: Option<PathBuf>,
-    /// Where configurations, logs, report.md and report.json go.
+    /// Where configurations, logs and reports go.
     #[arg(long, default_value = "target/loadtest")]
     out: PathBuf,
     /// Seed of the generator, which decides which objects are changed when.
@@ -72,14 +112,27 @@ async fn main() -> ExitCode {
 
 async fn start(command: Command) -> anyhow::Result<bool> {
     match command {
-        Command::Run { scenario, common: Common { manager, out, seed } } => {
-            let scenario = scenario::Scenario::load(&scenario)?;
-            let out = std::path::absolute(&out)?.join(&scenario.name);
-            let options = run::Options { scenario, manager, out, seed };
+        Command::Run { scenario, common } => {
+            let options = options(&scenario, common)?;
             let report = run::run(&options).await?;
             print!("{}", report.markdown());
             println!("\nreport, configurations and logs: {}", options.out.display());
+            report.verdict().iter().for_each(|line| eprintln!("{line}"));
             Ok(report.succeeded())
+        }
+        Command::Curves { pinned: false, .. } => Err(curves::rerun_on_one_core()),
+        Command::Curves { scenario, common, pinned: true } => {
+            let options = options(&scenario, common)?;
+            print!("\n{}", curves::run(&options).await?);
+            println!("\nreport, configurations and logs: {}", options.out.display());
+            Ok(true)
+        }
+        Command::Diff { before, after, fail_above } => {
+            let (before, after) = (diff::Recorded::read(&before)?, diff::Recorded::read(&after)?);
+            let (table, worse) = diff::diff(&before, &after, fail_above);
+            print!("{table}");
+            worse.iter().for_each(|line| eprintln!("worse: {line}"));
+            Ok(worse.is_empty())
         }
         Command::Sizing { folder, common: Common { manager, out, seed } } => {
             let out = std::path::absolute(&out)?;
@@ -87,4 +140,11 @@ async fn start(command: Command) -> anyhow::Result<bool> {
             Ok(true)
         }
     }
+}
+
+fn options(scenario: &Path, common: Common) -> anyhow::Result<run::Options> {
+    let Common { manager, out, seed } = common;
+    let scenario = scenario::Scenario::load(scenario)?;
+    let out = std::path::absolute(&out)?.join(&scenario.name);
+    Ok(run::Options { scenario, manager, out, seed })
 }

@@ -1,4 +1,4 @@
-//! The manager processes: built if necessary, started as children, stopped gracefully.
+//! One manager process: built if necessary, started as a child, stopped gracefully or killed.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -23,16 +23,29 @@ const STOP_GRACE: Duration = Duration::from_secs(20);
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The manager's binary.
-pub struct Binary(PathBuf);
+pub struct Binary {
+    path: PathBuf,
+    /// The core that its processes run on, if not all.
+    pub core: Option<usize>,
+}
 
 /// One manager process.
 pub struct Manager {
-    /// Its identity, `replica-N`.
+    /// Its identity, `replica-N`, which it keeps when it is started again.
+    pub identity: String,
+    /// What is read of it.
+    pub probe: Probe,
+    child: Child,
+}
+
+/// Where a manager's figures are read.
+#[derive(Clone)]
+pub struct Probe {
+    /// Its identity, with a number from the second process of it on.
     pub name: String,
     /// Its process id.
     pub pid: u32,
     admin: Client,
-    child: Child,
 }
 
 impl Binary {
@@ -43,7 +56,7 @@ impl Binary {
     pub async fn find(given: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(path) = given {
             ensure!(path.is_file(), "--manager {}: no such file", path.display());
-            return Ok(Self(path));
+            return Ok(Self { path, core: None });
         }
         let me = std::env::current_exe().context("find the path of this program")?;
         let path = me.with_file_name("leasehold");
@@ -61,7 +74,7 @@ impl Binary {
             "{} was not built: run this program with --release, or give --manager PATH",
             path.display()
         );
-        Ok(Self(path))
+        Ok(Self { path, core: None })
     }
 
     /// The CRDs that the binary prints.
@@ -69,32 +82,49 @@ impl Binary {
     /// # Errors
     /// If the binary fails or prints something else.
     pub async fn crds(&self) -> anyhow::Result<Vec<CustomResourceDefinition>> {
-        let output = Command::new(&self.0).arg("crds").output().await;
-        let output = output.with_context(|| format!("run {} crds", self.0.display()))?;
-        ensure!(
-            output.status.success(),
-            "{} crds failed: {}",
-            self.0.display(),
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let text = String::from_utf8(output.stdout).context("read the CRDs as UTF-8")?;
+        let text = self.prints("crds").await?;
         serde_saphyr::from_multiple(&text).context("parse the CRDs that the manager prints")
+    }
+
+    /// What the binary says of its version.
+    ///
+    /// # Errors
+    /// If the binary fails.
+    pub async fn version(&self) -> anyhow::Result<String> {
+        Ok(self.prints("--version").await?.trim().to_owned())
+    }
+
+    /// The command of a process, which replaces the one that restricts it to a core.
+    fn command(&self) -> Command {
+        let Some(core) = self.core else { return Command::new(&self.path) };
+        let mut command = Command::new("taskset");
+        command.arg("-c").arg(core.to_string()).arg(&self.path);
+        command
+    }
+
+    async fn prints(&self, argument: &str) -> anyhow::Result<String> {
+        let shown = format!("{} {argument}", self.path.display());
+        let output = Command::new(&self.path).arg(argument).output().await;
+        let output = output.with_context(|| format!("run {shown}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{shown} failed: {said}");
+        String::from_utf8(output.stdout).with_context(|| format!("read what {shown} prints"))
     }
 }
 
 impl Manager {
-    /// Starts replica `n`, logging into `dir`.
+    /// Starts the `life`-th process of an identity, logging into `dir`.
     ///
     /// # Errors
     /// If a file cannot be written or the process not started.
     pub fn start(
         binary: &Binary,
-        n: u32,
+        (identity, life): (&str, u32),
         scenario: &Scenario,
         fleet: &Fleet,
         dir: &Path,
     ) -> anyhow::Result<Self> {
-        let name = format!("replica-{n}");
+        let name = if life == 1 { identity.to_owned() } else { format!("{identity}.{life}") };
         let admin = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
         let admin = admin.context("find a free port for the admin server")?;
         let config = json!({
@@ -102,7 +132,7 @@ impl Manager {
                 "kubeconfig": fleet.home_kubeconfig, "context": "home", "allow": ["loopback"],
             },
             "namespace": HOME_NAMESPACE,
-            "identity": name,
+            "identity": identity,
             "clusters": {
                 "directories": [{"path": fleet.kubeconfigs, "allow": ["loopback"]}],
             },
@@ -117,7 +147,8 @@ impl Manager {
         let log_path = dir.join(format!("{name}.log"));
         let log =
             File::create(&log_path).with_context(|| format!("create {}", log_path.display()))?;
-        let child = Command::new(&binary.0)
+        let child = binary
+            .command()
             .arg("run")
             .arg("--config")
             .arg(&file)
@@ -126,12 +157,59 @@ impl Manager {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("start {} run", binary.0.display()))?;
+            .with_context(|| format!("start {} run", binary.path.display()))?;
         let pid = child.id().context("the manager ended at once")?;
         let mut admin = kube::Config::new(format!("http://{admin}").parse()?);
         // What is measured is what is sent.
         admin.disable_compression = true;
-        Ok(Self { name, pid, admin: Client::try_from(admin)?, child })
+        let probe = Probe { name, pid, admin: Client::try_from(admin)? };
+        Ok(Self { identity: identity.to_owned(), probe, child })
+    }
+
+    /// Fails if the process has ended on its own.
+    ///
+    /// # Errors
+    /// Names the replica and its exit status.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait().with_context(|| format!("check {}", self.probe.name))? {
+            None => Ok(()),
+            Some(status) => bail!("{} ended on its own: {status}; see its log", self.probe.name),
+        }
+    }
+
+    /// Sends SIGKILL, and waits for the end.
+    ///
+    /// # Errors
+    /// If it cannot be killed.
+    pub async fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill().await.with_context(|| format!("kill {}", self.probe.name))
+    }
+
+    /// Sends SIGTERM, then SIGKILL after a grace period. True if it ended on its own with exit code
+    /// 0.
+    pub async fn stop(mut self) -> bool {
+        let pid = i32::try_from(self.probe.pid).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid {
+            // An error means that it has just ended, which we notice below.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        match tokio::time::timeout(STOP_GRACE, self.child.wait()).await {
+            Ok(status) => status.is_ok_and(|status| status.success()),
+            Err(_) => {
+                let _ = self.child.kill().await;
+                false
+            }
+        }
+    }
+}
+
+impl Probe {
+    /// Whether it says that it is ready.
+    pub async fn is_ready(&self) -> bool {
+        let request = http::Request::get("/readyz").body(Vec::new());
+        let request = request.expect("the path is constant and valid");
+        let answer = tokio::time::timeout(SCRAPE_TIMEOUT, self.admin.request_text(request)).await;
+        matches!(answer, Ok(Ok(_)))
     }
 
     /// Its metrics, in the Prometheus text format.
@@ -164,33 +242,5 @@ impl Manager {
         let bytes = tokio::time::timeout(SCRAPE_TIMEOUT, scrape).await;
         let bytes = bytes.with_context(|| format!("scrape {}", self.name))?;
         bytes.with_context(|| format!("scrape {}", self.name))
-    }
-
-    /// Fails if the process has ended on its own.
-    ///
-    /// # Errors
-    /// Names the replica and its exit status.
-    pub fn check(&mut self) -> anyhow::Result<()> {
-        match self.child.try_wait().with_context(|| format!("check {}", self.name))? {
-            None => Ok(()),
-            Some(status) => bail!("{} ended on its own: {status}; see its log", self.name),
-        }
-    }
-
-    /// Sends SIGTERM, then SIGKILL after a grace period. True if it ended on its own with exit code
-    /// 0.
-    pub async fn stop(mut self) -> bool {
-        let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
-        if let Some(pid) = pid {
-            // An error means that it has just ended, which we notice below.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-        match tokio::time::timeout(STOP_GRACE, self.child.wait()).await {
-            Ok(status) => status.is_ok_and(|status| status.success()),
-            Err(_) => {
-                let _ = self.child.kill().await;
-                false
-            }
-        }
     }
 }

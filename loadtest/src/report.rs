@@ -1,27 +1,66 @@
-//! The report: the scenario and what was measured, as JSON and Markdown.
+//! The report: the scenario, what was measured, and how it is judged. `markdown` and `html` show it.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
-use hdrhistogram::Histogram as Latencies;
+use loadtest::scrape::Histogram;
 use serde::Serialize;
 
 use crate::generate::Changes;
-use crate::scenario::{Scenario, Troubles};
-use loadtest::scrape::Histogram;
-use loadtest::usage::Usage;
+use crate::latencies::{self, Convergence, Seconds};
+use crate::machine::Machine;
+use crate::replicas::Stretch;
+use crate::sampler::Sample;
+use crate::scenario::Scenario;
+use crate::series::{self, ReplicaSecond, Second};
+use crate::slo::{self, Exceeded, Figures, Measure};
+use crate::track::Measured;
 
-/// Latencies of one phase, in milliseconds.
+/// The version of what `report.json` says.
+pub const FORMAT: u32 = 1;
+
+/// Everything measured in one run.
 #[derive(Debug, Serialize)]
-pub struct Convergence {
-    /// How many changes converged.
-    pub changes: u64,
-    /// Median.
-    pub p50_ms: u64,
-    /// 99th percentile.
-    pub p99_ms: u64,
-    /// The slowest.
-    pub max_ms: u64,
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The scenario.
+    pub scenario: Scenario,
+    /// The generator's seed.
+    pub seed: u64,
+    /// What it was made on.
+    pub machine: Machine,
+    /// What it is judged by.
+    pub figures: Figures,
+    /// The limits that it exceeded.
+    pub exceeded: Vec<Exceeded>,
+    /// What the initial objects cost each replica.
+    pub start: Vec<Start>,
+    /// Changes made under load.
+    pub changes: Changes,
+    /// Changes per second that were actually made under load.
+    pub changes_per_second: f64,
+    /// What the same load measured before other clusters made trouble, if they did.
+    pub calm: Option<Calm>,
+    /// Time from change to convergence under load, measured from outside.
+    pub convergence: Convergence,
+    /// The same, of changes that were due outside the windows of all faults, if there were faults.
+    pub away_from_faults: Option<Convergence>,
+    /// The faults of the load.
+    pub faults: Vec<Suffered>,
+    /// Changes that never converged.
+    pub unconverged: usize,
+    /// Some of their objects.
+    pub unconverged_examples: Vec<String>,
+    /// Deployments of deleted TDSets that were not deleted.
+    pub orphans: usize,
+    /// The replicas.
+    pub replicas: Vec<Replica>,
+    /// What the run did when.
+    pub phases: Vec<Phase>,
+    /// Every second of it.
+    pub seconds: Vec<Second>,
 }
 
 /// What was measured before other clusters made trouble.
@@ -29,8 +68,32 @@ pub struct Convergence {
 pub struct Calm {
     /// Time from change to convergence, measured from outside.
     pub convergence: Convergence,
-    /// Time in queue, as in [`Report`].
-    pub queue_p99_seconds: Option<f64>,
+    /// Time in queue of the measured clusters' keys, 99th percentile.
+    pub queue_p99_ms: Option<f64>,
+}
+
+/// A fault, and what changes suffered through it.
+#[derive(Debug, Serialize)]
+pub struct Suffered {
+    /// What it did.
+    pub what: String,
+    /// When it began, in seconds since the start of the run.
+    pub from_seconds: f64,
+    /// When its last step was done.
+    pub until_seconds: f64,
+    /// How long changes counted as suffering from it after that.
+    pub window_seconds: f64,
+    /// Time from change to convergence of changes that were due in these whole seconds.
+    pub convergence: Convergence,
+}
+
+/// A part of the run.
+#[derive(Debug, Serialize)]
+pub struct Phase {
+    /// What it does.
+    pub name: &'static str,
+    /// When it began, in seconds since the start of the run.
+    pub from_seconds: f64,
 }
 
 /// What the initial objects cost one replica.
@@ -49,13 +112,15 @@ pub struct Start {
 /// What the load cost one replica.
 #[derive(Debug, Serialize)]
 pub struct Replica {
-    /// Its identity.
+    /// Its identity, with a number from its second process on.
     pub name: String,
     /// Reconciles during the load.
     pub reconciles: f64,
     /// Shards held at the end.
     pub shards: f64,
-    /// Cores used during the load; 1.0 is one core.
+    /// CPU time used during the load, in seconds.
+    pub cpu_seconds: f64,
+    /// Cores used while it ran during the load; 1.0 is one core.
     pub cores: f64,
     /// Resident memory at the end, in MiB.
     pub resident_mib: f64,
@@ -66,7 +131,7 @@ pub struct Replica {
 }
 
 /// What one page of metrics costs.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Scraped {
     /// Its series.
     pub series: usize,
@@ -78,94 +143,182 @@ pub struct Scraped {
     pub compressed_bytes: usize,
 }
 
-/// Everything measured in one run.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// The scenario.
-    pub scenario: Scenario,
-    /// The generator's seed.
-    pub seed: u64,
+/// What one load did.
+pub struct Loaded {
+    /// When, since the start of the run.
+    pub span: Range<Duration>,
+    /// The changes it made.
+    pub changes: Changes,
+    /// When each fault was made.
+    pub faults: Vec<Range<Duration>>,
+}
+
+/// What a run measured, before anything is computed of it.
+pub struct Measurements {
     /// From the start of the managers until all initial objects converged, in seconds.
     pub initial_seconds: f64,
-    /// What that cost each replica.
+    /// What that cost.
     pub start: Vec<Start>,
-    /// Changes made under load.
-    pub changes: Changes,
-    /// Changes per second that were actually made under load.
-    pub changes_per_second: f64,
-    /// What the same load measured before other clusters made trouble, if they did.
-    pub calm: Option<Calm>,
-    /// Time from change to convergence under load, measured from outside.
-    pub convergence: Convergence,
-    /// Time in queue of the measured clusters' keys under load, 99th percentile, in seconds; as
-    /// exact as the buckets.
-    pub queue_p99_seconds: Option<f64>,
-    /// Time in reconcile under load, 99th percentile, in seconds; as exact as the buckets.
-    pub reconcile_p99_seconds: Option<f64>,
-    /// Reconciles that ended in an error, in all replicas and the whole run.
-    pub reconcile_errors: f64,
-    /// Changes that never converged.
-    pub unconverged: usize,
-    /// Some of their objects.
-    pub unconverged_examples: Vec<String>,
-    /// Deployments of deleted TDSets that were not deleted.
+    /// The load before other clusters made trouble.
+    pub calm: Option<(Range<Duration>, Vec<Stretch>)>,
+    /// The load.
+    pub loaded: Loaded,
+    /// What each process did under it.
+    pub stretches: Vec<Stretch>,
+    /// What the tracker saw in all.
+    pub last: Measured,
+    /// Deployments left behind.
     pub orphans: usize,
-    /// The replicas.
-    pub replicas: Vec<Replica>,
+    /// What the run did when.
+    pub phases: Vec<Phase>,
+    /// What the sampler saw, by second.
+    pub samples: BTreeMap<u32, Vec<ReplicaSecond>>,
 }
 
-/// One replica's figures at one moment.
-#[derive(Clone, Debug)]
-pub struct Sample {
-    /// From `/proc`.
-    pub usage: Usage,
-    /// Its metrics.
-    pub scraped: Scraped,
-    /// Reconciles so far.
-    pub reconciles: f64,
-    /// Errors so far.
-    pub errors: f64,
-    /// Shards held.
-    pub shards: f64,
-    /// Time in queue so far, of the measured clusters.
-    pub queue: Histogram,
-    /// Time in reconcile so far.
-    pub reconcile: Histogram,
-}
-
-impl Convergence {
-    /// The figures of recorded latencies.
-    pub fn of(latencies: &Latencies<u64>) -> Self {
+impl Report {
+    /// The report of a run.
+    pub fn of(scenario: Scenario, seed: u64, machine: Machine, measured: Measurements) -> Self {
+        let Measurements { initial_seconds, start, calm, loaded, stretches, .. } = measured;
+        let Measured { pending, examples, seconds } = measured.last;
+        let span = latencies::whole(&loaded.span);
+        let convergence = seconds.due(|second| span.contains(&second));
+        let (away_from_faults, faults) = suffered(&scenario, &loaded, &seconds);
+        let replicas: Vec<Replica> = stretches.iter().map(Replica::of).collect();
+        let mut figures = costs(&stretches, &replicas);
+        figures.insert(Measure::StartSeconds, initial_seconds);
+        figures.insert(Measure::GeneratorLagP99Ms, loaded.changes.lag_p99_ms);
+        let through = faults.iter().map(|fault| fault.convergence);
+        figures.extend(converged(convergence, away_from_faults, through));
+        let calm = calm.map(|(span, stretches)| Calm {
+            convergence: seconds.due(|second| latencies::whole(&span).contains(&second)),
+            queue_p99_ms: p99_ms(&stretches, |sample| &sample.queue),
+        });
+        let lasted = (loaded.span.end - loaded.span.start).as_secs_f64();
         Self {
-            changes: latencies.len(),
-            p50_ms: latencies.value_at_quantile(0.5),
-            p99_ms: latencies.value_at_quantile(0.99),
-            max_ms: latencies.max(),
+            format: FORMAT,
+            exceeded: slo::judge(&scenario.slo, &figures),
+            scenario,
+            seed,
+            machine,
+            figures,
+            start,
+            changes: loaded.changes,
+            changes_per_second: loaded.changes.made() as f64 / lasted,
+            calm,
+            convergence,
+            away_from_faults,
+            faults,
+            unconverged: pending,
+            unconverged_examples: examples,
+            orphans: measured.orphans,
+            replicas,
+            phases: measured.phases,
+            seconds: series::of(&seconds, measured.samples),
         }
     }
+
+    /// Whether every change converged and no Deployment was left behind.
+    pub fn converged(&self) -> bool {
+        self.unconverged == 0 && self.orphans == 0
+    }
+
+    /// Whether that is so, and no limit was exceeded.
+    pub fn succeeded(&self) -> bool {
+        self.converged() && self.exceeded.is_empty()
+    }
+}
+
+/// What changes took away from all faults, if there were faults, and what through each.
+fn suffered(
+    scenario: &Scenario,
+    loaded: &Loaded,
+    seconds: &Seconds,
+) -> (Option<Convergence>, Vec<Suffered>) {
+    let span = latencies::whole(&loaded.span);
+    let made = || scenario.faults.iter().zip(&loaded.faults);
+    let windows: Vec<Range<u64>> = made()
+        .map(|(fault, made)| latencies::whole(&(made.start..made.end + fault.window())))
+        .collect();
+    let is_away = |second: u64| !windows.iter().any(|window| window.contains(&second));
+    let away = seconds.due(|second| span.contains(&second) && is_away(second));
+    let suffered = made().zip(&windows).map(|((fault, made), window)| Suffered {
+        what: fault.words(),
+        from_seconds: made.start.as_secs_f64(),
+        until_seconds: made.end.as_secs_f64(),
+        window_seconds: fault.window().as_secs_f64(),
+        convergence: seconds.due(|second| span.contains(&second) && window.contains(&second)),
+    });
+    ((!windows.is_empty()).then_some(away), suffered.collect())
+}
+
+/// The figures of what the managers say of themselves and what they cost.
+fn costs(stretches: &[Stretch], replicas: &[Replica]) -> Figures {
+    let most = |pick: fn(&Replica) -> f64| replicas.iter().map(pick).fold(0.0, f64::max);
+    let sum = |pick: fn(&Replica) -> f64| replicas.iter().map(pick).sum::<f64>();
+    let reconciles = sum(|replica| replica.reconciles);
+    let cpu_ms = sum(|replica| replica.cpu_seconds) * 1e3;
+    let errors = stretches.iter().map(|stretch| stretch.after.errors).sum();
+    let figures = [
+        (Measure::QueueP99Ms, p99_ms(stretches, |sample| &sample.queue)),
+        (Measure::ReconcileP99Ms, p99_ms(stretches, |sample| &sample.reconcile)),
+        (Measure::ReconcileErrors, Some(errors)),
+        (Measure::PeakRssMib, Some(most(|replica| replica.peak_mib))),
+        (Measure::CpuPerReconcileMs, (reconciles > 0.0).then(|| cpu_ms / reconciles)),
+        (Measure::Series, Some(most(|replica| replica.scraped.series as f64))),
+        (Measure::ScrapeBytes, Some(most(|replica| replica.scraped.bytes as f64))),
+    ];
+    figures.into_iter().filter_map(|(measure, value)| Some((measure, value?))).collect()
+}
+
+/// The figures of time from change to convergence. Where no change converged there is none.
+fn converged(
+    all: Convergence,
+    away: Option<Convergence>,
+    suffered: impl Iterator<Item = Convergence>,
+) -> Figures {
+    let p99 = |of: Convergence| (of.changes > 0).then_some(f64::from(of.p99_ms));
+    let figures = [
+        (Measure::ConvergedP50Ms, p99(all).map(|_| f64::from(all.p50_ms))),
+        (Measure::ConvergedP99Ms, p99(all)),
+        (Measure::CalmP99Ms, away.and_then(p99)),
+        (Measure::FaultP99Ms, suffered.filter_map(p99).reduce(f64::max)),
+    ];
+    figures.into_iter().filter_map(|(measure, value)| Some((measure, value?))).collect()
+}
+
+/// The 99th percentile of the observations of all stretches; as exact as the buckets.
+fn p99_ms(stretches: &[Stretch], pick: fn(&Sample) -> &Histogram) -> Option<f64> {
+    let mut all = Histogram::default();
+    for Stretch { before, after, .. } in stretches {
+        all.merge(&pick(before).until(pick(after)));
+    }
+    all.quantile(0.99).map(|seconds| seconds * 1e3)
 }
 
 impl Start {
     /// The figures of one replica.
-    pub fn of(name: &str, sample: &Sample) -> Self {
+    pub fn of(stretch: &Stretch) -> Self {
+        let usage = stretch.after.usage;
         Self {
-            name: name.to_owned(),
-            cpu_seconds: sample.usage.cpu.as_secs_f64(),
-            resident_mib: mib(sample.usage.resident_bytes),
-            peak_mib: mib(sample.usage.peak_resident_bytes),
+            name: stretch.name.clone(),
+            cpu_seconds: usage.cpu.as_secs_f64(),
+            resident_mib: mib(usage.resident_bytes),
+            peak_mib: mib(usage.peak_resident_bytes),
         }
     }
 }
 
 impl Replica {
-    /// The figures of one replica between two samples `load` apart.
-    pub fn between(name: &str, before: &Sample, after: &Sample, load: Duration) -> Self {
-        let cpu = after.usage.cpu.as_secs_f64() - before.usage.cpu.as_secs_f64();
+    /// The figures of one process between two samples.
+    pub fn of(Stretch { name, before, after }: &Stretch) -> Self {
+        let cpu_seconds = (after.usage.cpu.saturating_sub(before.usage.cpu)).as_secs_f64();
+        let seconds = after.at.saturating_sub(before.at).as_secs_f64();
         Self {
-            name: name.to_owned(),
+            name: name.clone(),
             reconciles: after.reconciles - before.reconciles,
             shards: after.shards,
-            cores: cpu / load.as_secs_f64(),
+            cpu_seconds,
+            cores: if seconds > 0.0 { cpu_seconds / seconds } else { 0.0 },
             resident_mib: mib(after.usage.resident_bytes),
             peak_mib: mib(after.usage.peak_resident_bytes),
             scraped: after.scraped,
@@ -177,105 +330,109 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-impl Report {
-    /// Whether every change converged and no Deployment was left behind.
-    pub fn succeeded(&self) -> bool {
-        self.unconverged == 0 && self.orphans == 0
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::track::{Fact, Tracker};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn stretch(name: &str, cpu: Duration, reconciles: f64, errors: f64, mib: u64) -> Stretch {
+        let mut after =
+            Sample { at: SECOND * 30, reconciles, errors, shards: 2.0, ..Sample::default() };
+        after.usage.cpu = cpu;
+        after.usage.peak_resident_bytes = mib << 20;
+        after.scraped = Scraped { series: 10 * mib as usize, bytes: 999, ..Scraped::default() };
+        let before = Sample { at: SECOND * 10, ..Sample::default() };
+        Stretch { name: name.to_owned(), before, after }
     }
 
-    /// The report as Markdown.
-    pub fn markdown(&self) -> String {
-        let mut text = String::new();
-        self.write_markdown(&mut text).expect("writing to a String cannot fail");
-        text
+    /// Ten seconds of start, thirty of load with a change in each second, a kill twelve seconds after it
+    /// began. Changes take 20 ms, and two seconds in the window of the fault.
+    pub fn example(slo: &[(Measure, f64)]) -> Report {
+        let text = include_str!("../scenarios/basic.toml").split("\n[slo]").next().unwrap();
+        let mut scenario: Scenario = toml::from_str(text).unwrap();
+        let kill =
+            "at = \"12s\"\nkind = \"kill\"\nreplica = 2\nback_after = \"1s\"\nwindow = \"5s\"";
+        scenario.faults.push(toml::from_str(kill).unwrap());
+        scenario.slo = slo.iter().copied().collect();
+        let mut tracker = Tracker::default();
+        let mut samples = BTreeMap::new();
+        for second in 0..40_u32 {
+            let due = SECOND * second + Duration::from_millis(500);
+            let key = "cluster-001/load-000/tdset-000001".to_owned();
+            let generation = i64::from(second);
+            tracker.apply(Fact::Written { key: key.clone(), generation, due });
+            let took = if (22..28).contains(&second) { 2_000 } else { 20 };
+            let at = due + Duration::from_millis(took);
+            tracker.apply(Fact::Ready { key, generation, at });
+            let killed = |n: u32| n == 2 && (22..24).contains(&second);
+            let replicas = (0..3).filter(|n| !killed(*n)).map(|n| ReplicaSecond {
+                name: format!("replica-{n}"),
+                cores: (second > 0).then_some(0.1 * f64::from(n + 1)),
+                resident_mib: 40.0 + f64::from(second.min(10)),
+                queued: second.is_multiple_of(2).then_some(f64::from(second)),
+                shards: Some(f64::from(5 - n)),
+            });
+            samples.insert(second, replicas.collect());
+        }
+        let changes = Changes { updates: 30, lag_p99_ms: 1.5, ..Changes::default() };
+        let faults = vec![SECOND * 22..SECOND * 23];
+        let measured = Measurements {
+            initial_seconds: 9.5,
+            start: Vec::new(),
+            calm: None,
+            loaded: Loaded { span: SECOND * 10..SECOND * 40, changes, faults },
+            stretches: vec![
+                stretch("replica-0", SECOND * 3, 400.0, 1.0, 50),
+                stretch("replica-1", SECOND, 100.0, 0.0, 70),
+            ],
+            last: tracker.measured(),
+            orphans: 0,
+            phases: vec![
+                Phase { name: "start", from_seconds: 0.0 },
+                Phase { name: "load", from_seconds: 10.0 },
+            ],
+            samples,
+        };
+        let machine = Machine { leasehold: "leasehold <0>".to_owned(), ..Machine::default() };
+        Report::of(scenario, 1, machine, measured)
     }
 
-    fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
-        let Scenario { name, fleet, objects, load, .. } = &self.scenario;
-        writeln!(
-            out,
-            "# Load test `{name}`: {}\n",
-            if self.succeeded() { "passed" } else { "FAILED" }
-        )?;
-        writeln!(
-            out,
-            "{} TDSets over {} clusters, {} replicas, {:.0} s of load, seed {}.\n",
-            objects.count,
-            fleet.clusters,
-            fleet.replicas,
-            load.duration.as_secs_f64(),
-            self.seed
-        )?;
-        if let Some(Troubles { dead, flooded, from_start, .. }) = &self.scenario.troubles {
-            let when = if *from_start { "from the start" } else { "while the load is made again" };
-            writeln!(
-                out,
-                "Other clusters, {when}: {dead} that never answer, {flooded} that are flooded.\n"
-            )?;
-        }
-        let seconds = |value: Option<f64>| value.map_or("none".into(), |v| format!("{v:.3} s"));
-        let millis = |v: Option<f64>| v.map_or("none".into(), |v| format!("{:.2} ms", v * 1e3));
-        let Convergence { changes, p50_ms, p99_ms, max_ms } = self.convergence;
-        writeln!(out, "| measure | value |\n|---|---|")?;
-        writeln!(out, "| all initial objects converged after | {:.1} s |", self.initial_seconds)?;
-        writeln!(
-            out,
-            "| changes under load | {} creates, {} updates, {} deletes ({:.1}/s) |",
-            self.changes.creates,
-            self.changes.updates,
-            self.changes.deletes,
-            self.changes_per_second
-        )?;
-        writeln!(
-            out,
-            "| change to converged, {changes} changes | p50 {p50_ms} ms, p99 {p99_ms} ms, max {max_ms} ms |"
-        )?;
-        writeln!(
-            out,
-            "| time in queue, measured clusters | p99 {} |",
-            millis(self.queue_p99_seconds)
-        )?;
-        if let Some(calm) = &self.calm {
-            let Convergence { changes, p50_ms, p99_ms, max_ms } = calm.convergence;
-            writeln!(
-                out,
-                "| before other clusters made trouble, {changes} changes | p50 {p50_ms} ms, p99 {p99_ms} ms, max {max_ms} ms |"
-            )?;
-            let queue = millis(calm.queue_p99_seconds);
-            writeln!(out, "| time in queue before that | p99 {queue} |")?;
-        }
-        writeln!(out, "| time in reconcile | p99 {} |", seconds(self.reconcile_p99_seconds))?;
-        writeln!(out, "| reconciles that ended in an error | {} |", self.reconcile_errors)?;
-        writeln!(out, "| changes never converged | {} |", self.unconverged)?;
-        writeln!(out, "| Deployments left behind | {} |\n", self.orphans)?;
-        writeln!(out, "| replica | shards | reconciles | cores | resident MiB | peak MiB |")?;
-        writeln!(out, "|---|---|---|---|---|---|")?;
-        for r in &self.replicas {
-            writeln!(
-                out,
-                "| {} | {} | {} | {:.2} | {:.1} | {:.1} |",
-                r.name, r.shards, r.reconciles, r.cores, r.resident_mib, r.peak_mib
-            )?;
-        }
-        writeln!(
-            out,
-            "\n| replica's metrics | series | most of one cluster | page, KiB | compressed, KiB |"
-        )?;
-        writeln!(out, "|---|---|---|---|---|")?;
-        for Replica { name, scraped, .. } in &self.replicas {
-            let Scraped { series, most_of_a_cluster, bytes, compressed_bytes } = scraped;
-            let (page, compressed) = (bytes >> 10, compressed_bytes >> 10);
-            writeln!(out, "| {name} | {series} | {most_of_a_cluster} | {page} | {compressed} |")?;
-        }
-        writeln!(
-            out,
-            "\n| replica, when the initial objects had converged | CPU s | resident MiB | peak MiB |"
-        )?;
-        writeln!(out, "|---|---|---|---|")?;
-        for s in &self.start {
-            let Start { name, cpu_seconds, resident_mib, peak_mib } = s;
-            writeln!(out, "| {name} | {cpu_seconds:.1} | {resident_mib:.1} | {peak_mib:.1} |")?;
-        }
-        Ok(())
+    #[test]
+    fn calm_and_faults_are_told_apart() {
+        let report = example(&[]);
+        assert_eq!((report.convergence.changes, report.convergence.max_ms), (30, 2_000));
+        let away = report.away_from_faults.unwrap();
+        assert_eq!((away.changes, away.max_ms), (24, 20));
+        let [fault] = &report.faults[..] else { panic!("{:?}", report.faults) };
+        assert_eq!((fault.from_seconds, fault.until_seconds), (22.0, 23.0));
+        assert_eq!((fault.convergence.changes, fault.convergence.p50_ms), (6, 2_000));
+        let figure = |measure| report.figures[&measure];
+        assert_eq!((figure(Measure::CalmP99Ms), figure(Measure::FaultP99Ms)), (20.0, 2_000.0));
+    }
+
+    #[test]
+    fn figures_are_of_all_replicas_or_of_the_worst() {
+        let report = example(&[]);
+        let figure = |measure| report.figures.get(&measure).copied();
+        assert_eq!(figure(Measure::CpuPerReconcileMs), Some(8.0));
+        assert_eq!(figure(Measure::PeakRssMib), Some(70.0));
+        assert_eq!(
+            (figure(Measure::Series), figure(Measure::ReconcileErrors)),
+            (Some(700.0), Some(1.0))
+        );
+        assert_eq!((figure(Measure::StartSeconds), figure(Measure::QueueP99Ms)), (Some(9.5), None));
+        assert!((report.replicas[0].cores - 0.15).abs() < 1e-9);
+        assert!((report.changes_per_second - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_report_succeeds_only_within_its_limits() {
+        assert!(example(&[(Measure::CalmP99Ms, 20.0)]).succeeded());
+        let report = example(&[(Measure::CalmP99Ms, 19.0), (Measure::QueueP99Ms, 5.0)]);
+        assert!(report.converged() && !report.succeeded());
+        let exceeded: Vec<_> = report.exceeded.iter().map(|exceeded| exceeded.measure).collect();
+        assert_eq!(exceeded, [Measure::CalmP99Ms, Measure::QueueP99Ms]);
     }
 }

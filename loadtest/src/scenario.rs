@@ -7,14 +7,20 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::climb::{Curve, MAX_STEPS};
+use crate::faults::{self, Fault};
+use crate::slo::Slo;
+
 /// The most clusters of one run, all on one machine.
 const MAX_CLUSTERS: u32 = 1_000;
-/// The most manager processes of one run.
+/// The most manager processes of one run at a time. A rolling update has one more for a moment.
 const MAX_REPLICAS: u32 = 20;
 /// The most objects of one run.
 const MAX_OBJECTS: u32 = 200_000;
 /// The most changes per second of one run, of all kinds together.
 const MAX_RATE: f64 = 5_000.0;
+/// The most changes of one run. The latency of each is kept.
+const MAX_CHANGES: f64 = 20e6;
 
 /// One load test, as written in a scenario file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -31,6 +37,15 @@ pub struct Scenario {
     /// What goes wrong in other clusters: while the load is made a second time, or from the start.
     #[serde(default)]
     pub troubles: Option<Troubles>,
+    /// What goes wrong inside the load.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
+    /// The limits that its figures are judged by.
+    #[serde(default, skip_serializing_if = "Slo::is_empty")]
+    pub slo: Slo,
+    /// How `loadtest curves` finds the capacity of so many replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<Curve>,
     /// Bounds of concurrency and time.
     pub limits: Limits,
 }
@@ -68,12 +83,26 @@ pub struct Load {
     /// How long changes are made.
     #[serde(deserialize_with = "duration", serialize_with = "seconds")]
     pub duration: Duration,
+    /// The gaps between changes of one kind.
+    #[serde(default)]
+    pub arrivals: Arrivals,
     /// Spec changes of existing objects per second, over the whole fleet.
     pub updates_per_second: f64,
     /// New objects per second.
     pub creates_per_second: f64,
     /// Deletions per second.
     pub deletes_per_second: f64,
+}
+
+/// The gaps between changes of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// All the same.
+    #[default]
+    Even,
+    /// Random, as of many users who know nothing of each other: a Poisson process by the seed.
+    Poisson,
 }
 
 /// Clusters that are not measured and make trouble.
@@ -173,6 +202,10 @@ impl Scenario {
         within("load.updates_per_second", self.load.updates_per_second, 0.0, MAX_RATE);
         within("load.creates_per_second", self.load.creates_per_second, 0.0, MAX_RATE);
         within("load.deletes_per_second", self.load.deletes_per_second, 0.0, MAX_RATE);
+        let Load { creates_per_second, updates_per_second, deletes_per_second, .. } = self.load;
+        let rate = creates_per_second + updates_per_second + deletes_per_second;
+        let changes = rate * self.load.duration.as_secs_f64();
+        within("load (changes in all)", changes, 0.0, MAX_CHANGES);
         within("load.duration (seconds)", self.load.duration.as_secs_f64(), 1.0, 86_400.0);
         within("limits.settle (seconds)", self.limits.settle.as_secs_f64(), 1.0, 86_400.0);
         if let Some(troubles) = &self.troubles {
@@ -182,12 +215,32 @@ impl Scenario {
             within("troubles.flooded_objects", flooded_objects.into(), 1.0, MAX_OBJECTS.into());
             within("troubles.flood_per_second", flood_per_second, 0.0, MAX_RATE);
         }
+        for (measure, limit) in &self.slo {
+            within(&format!("slo.{}", measure.words().0), *limit, 0.0, f64::MAX);
+        }
+        if let Some(Curve { replicas, share, p99_ms, factor, steps, others_cores }) = &self.curve {
+            within("curve.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
+            for replicas in replicas {
+                within("curve.replicas", (*replicas).into(), 1.0, MAX_REPLICAS.into());
+            }
+            within("curve.share", *share, 0.05, 1.0);
+            within("curve.p99_ms", *p99_ms, 1.0, 60_000.0);
+            within("curve.factor", *factor, 1.05, 10.0);
+            within("curve.others_cores", *others_cores, 0.0, 1_000.0);
+            within("curve.steps", (*steps).into(), 2.0, MAX_STEPS.into());
+        }
+        problems.extend(faults::problems(
+            &self.faults,
+            &self.fleet,
+            self.load.duration,
+            MAX_REPLICAS,
+        ));
         problems
     }
 }
 
 /// A duration in jiff's friendly format: `60s`, `2m`, `500ms`.
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+pub fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     let span: jiff::SignedDuration = text.parse().map_err(|error| {
         serde::de::Error::custom(format!("{text:?} is not a duration like 60s or 2m: {error}"))
@@ -195,13 +248,35 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     Duration::try_from(span).map_err(|_| serde::de::Error::custom(format!("{text:?} is negative")))
 }
 
-fn seconds<S: serde::Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+/// The same where the key may be absent.
+pub fn optional_duration<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    duration(deserializer).map(Some)
+}
+
+/// Writes a duration so that it can be read again.
+pub fn seconds<S: serde::Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{}s", value.as_secs_f64()))
+}
+
+/// The same where it may be absent.
+pub fn optional_seconds<S: serde::Serializer>(
+    value: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => seconds(value, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::slo::Measure;
 
     fn parse(text: &str) -> Result<Scenario, Box<toml::de::Error>> {
         toml::from_str(text).map_err(Box::new)
@@ -211,19 +286,31 @@ mod tests {
 
     const FAIRNESS: &str = include_str!("../scenarios/fairness.toml");
 
-    const THOUSAND: &str = include_str!("../scenarios/thousand.toml");
+    /// The scenarios in the repository, by their names.
+    fn all() -> BTreeMap<String, Scenario> {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
+        let folders = [root.to_owned(), format!("{root}/curves"), format!("{root}/sizing")];
+        let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+        let files = files.map(|file| file.unwrap().path()).filter(|path| path.is_file());
+        let loaded = files.map(|path| Scenario::load(&path).unwrap_or_else(|e| panic!("{e}")));
+        loaded.map(|scenario| (scenario.name.clone(), scenario)).collect()
+    }
 
     #[test]
-    fn the_scenarios_in_the_repository_are_runnable() {
-        let all = [BASIC, FAIRNESS, THOUSAND].map(|text| parse(text).unwrap());
-        assert_eq!(all.each_ref().map(Scenario::problems), [const { Vec::<String>::new() }; 3]);
-        let [basic, fairness, thousand] = all;
+    fn the_scenarios_in_the_repository_are_runnable_and_have_limits() {
+        let all = all();
+        assert_eq!(all.len(), 9, "{:?}", all.keys());
+        for (name, scenario) in all.iter().filter(|(_, scenario)| scenario.curve.is_none()) {
+            let limits = [Measure::ConvergedP99Ms, Measure::PeakRssMib, Measure::ReconcileErrors];
+            assert!(limits.iter().all(|limit| scenario.slo.contains_key(limit)), "{name}");
+        }
+        let basic = &all["basic"];
         assert!(basic.objects.count >= 3000 && basic.fleet.clusters >= 5);
-        assert!(
-            fairness.troubles.is_some_and(|troubles| troubles.dead > 0 && troubles.flooded > 0)
-        );
-        let dead = thousand.troubles.map_or(0, |troubles| troubles.dead);
-        assert!(dead >= 100 && thousand.fleet.clusters + dead >= 1000);
+        let troubles = |name: &str| all[name].troubles.clone().unwrap();
+        assert!(troubles("fairness").dead > 0 && troubles("fairness").flooded > 0);
+        let dead = troubles("thousand").dead;
+        assert!(dead >= 100 && all["thousand"].fleet.clusters + dead >= 1000);
+        assert_eq!(all["faults"].faults.len(), 4);
     }
 
     #[test]
@@ -242,6 +329,49 @@ mod tests {
         assert_eq!(
             parse(&text).unwrap().problems(),
             ["troubles.flood_per_second: found 1000000000, allowed 0 to 5000"]
+        );
+    }
+
+    #[test]
+    fn limits_and_faults_are_read_and_checked() {
+        let more = "\n[slo]\nreconcile_errors = 0\nqueue_p99_ms = 12.5\n\n\
+                    [[faults]]\nat = \"20s\"\nkind = \"kill\"\nreplica = 3\n";
+        let base = BASIC.split("\n[slo]").next().unwrap();
+        let scenario = parse(&format!("{base}{more}")).unwrap();
+        let expect = [(Measure::QueueP99Ms, 12.5), (Measure::ReconcileErrors, 0.0)];
+        assert_eq!(scenario.slo, expect.into());
+        assert_eq!(scenario.problems(), ["faults[0]: there is no replica 3: 3 run then"]);
+        let negative = parse(&format!("{base}{}", more.replace("12.5", "-1"))).unwrap();
+        assert!(negative.problems()[0].starts_with("slo.queue_p99_ms: found -1, allowed 0 to "));
+        let unknown = parse(&format!("{base}{}", more.replace("queue_p99_ms", "queue_p98_ms")));
+        assert!(unknown.unwrap_err().to_string().contains("queue_p98_ms"));
+    }
+
+    #[test]
+    fn changes_have_a_bound() {
+        let long = |load: &str| BASIC.replace("duration = \"60s\"", load);
+        let most = parse(&long("duration = \"400000s\"")).unwrap().problems();
+        assert_eq!(most, ["load.duration (seconds): found 400000, allowed 1 to 86400"]);
+        let many = long("duration = \"86400s\"").replace("second = 40.0", "second = 300.0");
+        assert_eq!(
+            parse(&many).unwrap().problems(),
+            ["load (changes in all): found 26784000, allowed 0 to 20000000"]
+        );
+    }
+
+    #[test]
+    fn curves_have_bounds() {
+        let curve = "\n[curve]\nreplicas = [1, 21]\nshare = 0.01\np99_ms = 500\nfactor = 1.0\n\
+                     steps = 41\nothers_cores = -1\n";
+        assert_eq!(
+            parse(&format!("{BASIC}{curve}")).unwrap().problems(),
+            [
+                "curve.replicas: found 21, allowed 1 to 20",
+                "curve.share: found 0.01, allowed 0.05 to 1",
+                "curve.factor: found 1, allowed 1.05 to 10",
+                "curve.others_cores: found -1, allowed 0 to 1000",
+                "curve.steps: found 41, allowed 2 to 40",
+            ]
         );
     }
 

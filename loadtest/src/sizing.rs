@@ -36,7 +36,11 @@ pub async fn run(
         let out = out.join(&scenario.name);
         let options = Options { scenario, manager: manager.clone(), out, seed };
         let report = run::run(&options).await?;
-        ensure!(report.succeeded(), "{}: not every change converged", file.display());
+        ensure!(
+            report.succeeded(),
+            "{}: a change did not converge, or a limit was exceeded",
+            file.display()
+        );
         table.push_str(&row(&report)?);
     }
     Ok(table)

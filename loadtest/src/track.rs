@@ -1,23 +1,20 @@
 //! The tracker: measures from outside, with its own watches, how long changes take to converge.
 //!
-//! A change is *written* when its request is sent, and *converged* when a watch shows that the
-//! status of the object has observed its generation and is Ready. [`Tracker`] is pure;
-//! [`watch_cluster`] does the IO.
+//! A change counts from when it was *due*, and has *converged* when a watch shows that the status of the
+//! object has observed its generation and is Ready. [`Tracker`] is pure; [`watch_cluster`] does the IO.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use hdrhistogram::Histogram;
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::latencies::Seconds;
 use crate::tdset::{self, Key};
 
-/// The longest latency that is recorded as such, in milliseconds: ten minutes.
-const MAX_LATENCY_MS: u64 = 600_000;
 /// The pause before a broken watch is opened again.
 const REWATCH_PAUSE: Duration = Duration::from_millis(200);
 /// How many objects are named if some did not converge.
@@ -26,19 +23,21 @@ const EXAMPLES: usize = 5;
 /// What happened to an object. Times are since the start of the run.
 #[derive(Debug)]
 pub enum Fact {
-    /// A create or update was sent at `at` and accepted with this generation.
+    /// A create or update was accepted with this generation.
     Written {
         /// Which object.
         key: Key,
         /// The generation in the server's answer.
         generation: i64,
-        /// When the request was sent.
-        at: Duration,
+        /// When it was due.
+        due: Duration,
     },
     /// A deletion was accepted.
     Deleted {
         /// Which object.
         key: Key,
+        /// When it was due.
+        due: Duration,
     },
     /// A watch showed that the object is Ready at `generation`.
     Ready {
@@ -56,72 +55,54 @@ pub enum Fact {
 pub enum Message {
     /// Something happened.
     Fact(Fact),
-    /// A request for what was measured since the last such request.
+    /// A request for what was measured so far.
     Measure(oneshot::Sender<Measured>),
 }
 
 /// What was measured up to a moment.
 #[derive(Debug)]
 pub struct Measured {
-    /// Changes that were written and have not converged.
+    /// Changes that were made and have not converged.
     pub pending: usize,
     /// Some of their objects.
     pub examples: Vec<Key>,
-    /// Milliseconds from change to convergence, since the last measurement.
-    pub latencies_ms: Histogram<u64>,
-}
-
-impl Measured {
-    /// Adds a later measurement to this one.
-    ///
-    /// # Errors
-    /// Only if the histograms have different bounds.
-    pub fn absorb(&mut self, later: Measured) -> Result<(), hdrhistogram::AdditionError> {
-        self.pending = later.pending;
-        self.examples = later.examples;
-        self.latencies_ms.add(later.latencies_ms)
-    }
+    /// Each second since the start of the run.
+    pub seconds: Seconds,
 }
 
 /// What is known of one object.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Changes that have not converged: the generation, and when it was written.
+    /// Changes that have not converged: the generation, and when it was due.
     pending: Vec<(i64, Duration)>,
     /// The highest generation that was Ready, and when that was first seen.
     ready: Option<(i64, Duration)>,
 }
 
 /// Latencies, and the changes that have not converged.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tracker {
     objects: HashMap<Key, Entry>,
     pending: usize,
-    latencies_ms: Histogram<u64>,
-}
-
-impl Default for Tracker {
-    fn default() -> Self {
-        let latencies_ms = Histogram::new_with_bounds(1, MAX_LATENCY_MS, 3)
-            .expect("the bounds are constants that hdrhistogram accepts");
-        Self { objects: HashMap::new(), pending: 0, latencies_ms }
-    }
+    seconds: Seconds,
 }
 
 impl Tracker {
     /// Records a fact. Facts come in any order: a watch may be faster than the answer to the write.
     pub fn apply(&mut self, fact: Fact) {
         let entry = match fact {
-            Fact::Deleted { key } => {
+            Fact::Deleted { key, due } => {
+                self.seconds.made(due);
                 if let Some(entry) = self.objects.remove(&key) {
                     self.pending -= entry.pending.len();
                 }
                 return;
             }
-            Fact::Written { key, generation, at } => {
+            Fact::Written { key, generation, due } => {
+                self.seconds.made(due);
                 self.pending += 1;
                 let entry = self.objects.entry(key).or_default();
-                entry.pending.push((generation, at));
+                entry.pending.push((generation, due));
                 entry
             }
             Fact::Ready { key, generation, at } => {
@@ -132,14 +113,13 @@ impl Tracker {
                 entry
             }
         };
-        let Some((ready, seen_at)) = entry.ready else { return };
-        let latencies = &mut self.latencies_ms;
+        let Some((ready, seen)) = entry.ready else { return };
+        let seconds = &mut self.seconds;
         let before = entry.pending.len();
-        entry.pending.retain(|&(generation, written_at)| {
+        entry.pending.retain(|&(generation, due)| {
             let converged = generation <= ready;
             if converged {
-                let ms = seen_at.saturating_sub(written_at).as_millis();
-                latencies.saturating_record(u64::try_from(ms).unwrap_or(MAX_LATENCY_MS).max(1));
+                seconds.converged(due, seen);
             }
             !converged
         });
@@ -156,18 +136,17 @@ impl Tracker {
         match message {
             Message::Fact(fact) => self.apply(fact),
             // The receiver may have been dropped.
-            Message::Measure(reply) => drop(reply.send(self.measure())),
+            Message::Measure(reply) => drop(reply.send(self.measured())),
         }
     }
 
-    /// What was measured since the last call.
-    pub fn measure(&mut self) -> Measured {
-        let empty = Histogram::new_from(&self.latencies_ms);
+    /// What was measured so far.
+    pub fn measured(&self) -> Measured {
         let waiting = self.objects.iter().filter(|(_, entry)| !entry.pending.is_empty());
         Measured {
             pending: self.pending,
             examples: waiting.map(|(key, _)| key.clone()).take(EXAMPLES).collect(),
-            latencies_ms: std::mem::replace(&mut self.latencies_ms, empty),
+            seconds: self.seconds.clone(),
         }
     }
 }
@@ -248,19 +227,19 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    fn written(generation: i64, at: u64) -> Fact {
-        Fact::Written { key: "k".into(), generation, at: ms(at) }
+    fn written(generation: i64, due: u64) -> Fact {
+        Fact::Written { key: "k".into(), generation, due: ms(due) }
     }
 
     fn ready(generation: i64, at: u64) -> Fact {
         Fact::Ready { key: "k".into(), generation, at: ms(at) }
     }
 
-    fn check(facts: Vec<Fact>, pending: usize, latencies: &[u64]) {
+    fn check(facts: Vec<Fact>, pending: usize, latencies: &[u32]) {
         let mut tracker = Tracker::default();
         facts.into_iter().for_each(|fact| tracker.apply(fact));
-        let recorded: Vec<u64> =
-            tracker.measure().latencies_ms.iter_recorded().map(|v| v.value_iterated_to()).collect();
+        let seconds = tracker.measured().seconds;
+        let recorded: Vec<u32> = seconds.iter().flat_map(|s| s.latencies_ms.clone()).collect();
         assert_eq!((tracker.pending(), recorded.as_slice()), (pending, latencies));
     }
 
@@ -277,7 +256,7 @@ mod tests {
 
     #[test]
     fn one_event_shows_that_every_older_change_converged() {
-        check(vec![written(1, 0), written(2, 20), ready(2, 50)], 0, &[30, 50]);
+        check(vec![written(1, 0), written(2, 20), ready(2, 50)], 0, &[50, 30]);
     }
 
     #[test]
@@ -287,6 +266,7 @@ mod tests {
 
     #[test]
     fn changes_of_a_deleted_object_are_not_pending() {
-        check(vec![written(1, 0), Fact::Deleted { key: "k".into() }], 0, &[]);
+        let deleted = Fact::Deleted { key: "k".into(), due: ms(9) };
+        check(vec![written(1, 0), deleted], 0, &[]);
     }
 }

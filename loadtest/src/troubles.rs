@@ -3,6 +3,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use apiserver::Server;
@@ -12,8 +13,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::fleet::{self, Fleet};
-use crate::generate::{MAX_IN_FLIGHT, Made, TICK};
+use crate::generate::Made;
 use crate::scenario::{Scenario, Troubles};
+
+/// How often the flood checks which changes are due.
+const TICK: Duration = Duration::from_millis(20);
+/// The most changes of the flood that wait for an answer.
+const MAX_IN_FLIGHT: usize = 64;
 
 /// The clusters, until dropped.
 pub struct Troublemakers {
@@ -52,9 +58,8 @@ impl Troublemakers {
             let name = format!("dead-{n:03}");
             let server = Server::builder().name(&name).start().await?;
             let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("bind a port")?;
-            let port = format!(":{}", silent.local_addr()?.port());
-            let answering = format!(":{}", server.address().port());
-            fleet.add(&name, &server.kubeconfig().replace(&answering, &port))?;
+            let port = silent.local_addr()?.port();
+            fleet.add(&name, &fleet::kubeconfig_at(&server, port))?;
             server.shutdown().await;
             all.silent.push(silent);
         }

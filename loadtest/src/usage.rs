@@ -36,9 +36,30 @@ pub fn of(pid: u32) -> Result<Usage> {
 /// # Errors
 /// If there is no such process.
 pub fn cpu(pid: u32) -> Result<Duration> {
-    let ticks = ticks(&read(pid, "stat")?).context("stat has too few fields")?;
-    let per_second = rustix::param::clock_ticks_per_second();
-    Ok(Duration::from_secs_f64(ticks as f64 / per_second as f64))
+    Ok(from_ticks(ticks(&read(pid, "stat")?).context("stat has too few fields")?))
+}
+
+/// The CPU time that everything on the machine used since its start.
+///
+/// # Errors
+/// If `/proc` cannot be read.
+pub fn machine() -> Result<Duration> {
+    let stat = fs::read_to_string("/proc/stat").context("read /proc/stat")?;
+    Ok(from_ticks(busy(&stat).context("/proc/stat has too few fields")?))
+}
+
+fn from_ticks(ticks: u64) -> Duration {
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The ticks of the line `cpu` but for those in which nothing ran: the fourth and fifth.
+fn busy(stat: &str) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = line.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    let is_idle = |n: &usize| [3, 4].contains(n);
+    // Beyond the eighth are guests, which the first two contain.
+    let busy = ticks.iter().take(8).enumerate().filter(|(n, _)| !is_idle(n));
+    (ticks.len() >= 5).then(|| busy.map(|(_, ticks)| ticks).sum())
 }
 
 fn read(pid: u32, file: &str) -> Result<String> {
@@ -72,6 +93,14 @@ mod tests {
         assert_eq!(ticks(stat), Some(280));
         assert_eq!(ticks("42 (a) S 1"), None);
         assert_eq!(ticks(""), None);
+    }
+
+    #[test]
+    fn a_machine_is_busy_while_something_runs() {
+        let stat = "cpu  10 20 30 4000 5000 1 2 3 99 99\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
+        assert_eq!(busy(stat), Some(66));
+        assert_eq!(busy("cpu  1 2 3\n"), None);
+        assert_eq!(busy("cpu0 1 2 3 4 5\n"), None);
     }
 
     #[test]

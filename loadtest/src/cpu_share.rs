@@ -1,0 +1,113 @@
+//! A share of a processor for a process, by the kernel's cgroups of version 1 or 2.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Where cgroups are.
+const ROOT: &str = "/sys/fs/cgroup";
+/// The time within which a share is counted, in microseconds. Short, so that a process at its limit pauses
+/// for less than what is measured.
+const PERIOD_US: u32 = 20_000;
+/// The shortest quota that the kernel allows, in microseconds.
+const MIN_QUOTA_US: u32 = 1_000;
+
+/// The share of one process, until lifted. If it is dropped before, the group stays as long as its process.
+pub struct CpuShare {
+    folder: PathBuf,
+    parent: PathBuf,
+    pid: u32,
+}
+
+/// What is written to which file of a new group.
+type Settings = Vec<(&'static str, String)>;
+
+impl CpuShare {
+    /// Gives a process at most this many cores.
+    ///
+    /// # Errors
+    /// If there are no cgroups with a CPU controller, or they cannot be written, for which one must be root.
+    pub fn give(pid: u32, cores: f64) -> Result<Self> {
+        let (parent, settings) = found(Path::new(ROOT), cores, &|path| path.exists())
+            .with_context(|| {
+                format!("{ROOT} has no CPU controller, by which shares are limited")
+            })?;
+        if parent == Path::new(ROOT) {
+            // Version 2 gives controllers only to groups whose parents ask for them.
+            write(&parent.join("cgroup.subtree_control"), "+cpu")?;
+        }
+        let folder = parent.join(format!("loadtest-{pid}"));
+        fs::create_dir(&folder)
+            .with_context(|| format!("create the cgroup {}; run this as root", folder.display()))?;
+        let share = Self { folder, parent, pid };
+        for (file, value) in settings {
+            write(&share.folder.join(file), &value)?;
+        }
+        write(&share.folder.join("cgroup.procs"), &pid.to_string())?;
+        Ok(share)
+    }
+
+    /// Gives the process back all of the processor, and removes its group.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn lift(self) -> Result<()> {
+        write(&self.parent.join("cgroup.procs"), &self.pid.to_string())
+    }
+}
+
+impl Drop for CpuShare {
+    fn drop(&mut self) {
+        // A group with a process in it stays.
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+fn write(file: &Path, value: &str) -> Result<()> {
+    fs::write(file, value).with_context(|| format!("write {value} to {}", file.display()))
+}
+
+/// The group to make the new one in, and its settings.
+fn found(root: &Path, cores: f64, exists: &dyn Fn(&Path) -> bool) -> Option<(PathBuf, Settings)> {
+    let quota = ((cores * f64::from(PERIOD_US)) as u32).max(MIN_QUOTA_US);
+    let (period, both) = (PERIOD_US.to_string(), format!("{quota} {PERIOD_US}"));
+    let versions = [
+        (
+            root.join("cpu"),
+            "cpu.cfs_quota_us",
+            vec![("cpu.cfs_period_us", period), ("cpu.cfs_quota_us", quota.to_string())],
+        ),
+        (root.to_owned(), "cgroup.controllers", vec![("cpu.max", both)]),
+    ];
+    let mut versions = versions.into_iter().filter(|(folder, sign, _)| exists(&folder.join(sign)));
+    versions.next().map(|(folder, _, settings)| (folder, settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(cores: f64, file: &str, expect: Option<(&str, &[(&str, &str)])>) {
+        let exists = |path: &Path| path == Path::new("/c").join(file);
+        let found = found(Path::new("/c"), cores, &exists);
+        let found = found.as_ref().map(|(folder, settings)| {
+            let settings: Vec<_> = settings.iter().map(|(f, v)| (*f, v.as_str())).collect();
+            (folder.to_str().unwrap(), settings)
+        });
+        assert_eq!(found, expect.map(|(folder, settings)| (folder, settings.to_vec())));
+    }
+
+    #[test]
+    fn both_versions_of_cgroups() {
+        let first = [("cpu.cfs_period_us", "20000"), ("cpu.cfs_quota_us", "2000")];
+        check(0.1, "cpu/cpu.cfs_quota_us", Some(("/c/cpu", &first)));
+        check(1.5, "cgroup.controllers", Some(("/c", &[("cpu.max", "30000 20000")])));
+        check(0.1, "memory", None);
+    }
+
+    #[test]
+    fn a_share_is_never_less_than_the_kernel_allows() {
+        check(0.001, "cgroup.controllers", Some(("/c", &[("cpu.max", "1000 20000")])));
+    }
+}

@@ -1,0 +1,250 @@
+//! The curves: the same load, faster and faster, for one replica and for more, each with an equal share of
+//! a core and the servers on another.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use loadtest::usage::{self, Usage};
+use serde::Serialize;
+
+use crate::climb::{self, Climb, Curve, Rung};
+use crate::cpu_share::CpuShare;
+use crate::fleet::Fleet;
+use crate::html;
+use crate::machine::Machine;
+use crate::managers::{Binary, Probe};
+use crate::plot::{Form, Line, Plot};
+use crate::replicas::Replicas;
+use crate::run::{Options, Run};
+use crate::scenario::{Load, Scenario};
+
+/// The core of the servers, generator and tracker.
+const SERVERS_CORE: usize = 0;
+/// The core of all replicas together.
+const REPLICAS_CORE: usize = 1;
+/// How long the replicas are watched while nothing changes.
+const IDLE: Duration = Duration::from_secs(10);
+/// How long the changes of one rate may take to converge before it counts as too high.
+const SETTLE: Duration = Duration::from_secs(30);
+
+/// How often a rate is tried again because something else used the machine. Then it counts as it is, and the
+/// report shows it.
+const RETRIES: u32 = 5;
+/// How long the rest of the machine is watched before each try, and how often, until it is calm.
+const CALM_LOOK: Duration = Duration::from_secs(2);
+const CALM_LOOKS: u32 = 60;
+
+/// Everything that was found.
+#[derive(Serialize)]
+struct Curves<'a> {
+    scenario: &'a Scenario,
+    machine: Machine,
+    climbs: Vec<Climb>,
+}
+
+/// Runs this program anew on [`SERVERS_CORE`] alone. Returns only if that fails.
+pub fn rerun_on_one_core() -> anyhow::Error {
+    let run = || -> anyhow::Result<std::io::Error> {
+        let me = std::env::current_exe().context("find the path of this program")?;
+        let arguments = std::env::args_os().skip(1);
+        let mut command = Command::new("taskset");
+        command.args(["-c", &SERVERS_CORE.to_string()]).arg(me).args(arguments).arg("--pinned");
+        Ok(command.exec())
+    };
+    match run() {
+        Ok(error) => anyhow::Error::new(error).context("run taskset, which util-linux has"),
+        Err(error) => error,
+    }
+}
+
+/// Climbs with each number of replicas, writes the report, and returns its tables.
+///
+/// # Errors
+/// If the scenario has no curve, or a run fails.
+pub async fn run(options: &Options) -> anyhow::Result<String> {
+    let Options { scenario, out, .. } = options;
+    let curve = scenario.curve.as_ref().context("the scenario has no [curve]")?;
+    std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    let mut binary = Binary::find(options.manager.clone()).await?;
+    let machine = Machine::here(binary.version().await?)?;
+    binary.core = Some(REPLICAS_CORE);
+    let mut climbs = Vec::new();
+    for &replicas in &curve.replicas {
+        println!("{replicas} replicas");
+        let mut scenario = scenario.clone();
+        scenario.fleet.replicas = replicas;
+        let options = Options { scenario, manager: None, out: out.clone(), seed: options.seed };
+        climbs.push(climb(&options, curve, &binary).await?);
+    }
+    write(curve, Curves { scenario, machine, climbs }, out)
+}
+
+async fn climb(options: &Options, curve: &Curve, binary: &Binary) -> anyhow::Result<Climb> {
+    let Options { scenario, out, .. } = options;
+    let crds = binary.crds().await?;
+    let fleet = Fleet::start(scenario, out, &crds).await?;
+    let mut replicas = Replicas::new(binary, scenario, &fleet, out, crate::run::now());
+    let mut run = Run::new(scenario, &fleet, &crds, options.seed, &mut replicas);
+    let climbed = climb_on(&mut run, curve).await;
+    run.stop().await;
+    // Their shares have ended, so they stop as fast as they can.
+    let clean = replicas.stop().await;
+    fleet.stop().await;
+    let climbed = climbed?;
+    ensure!(clean, "a manager did not stop cleanly on SIGTERM; see the logs in {}", out.display());
+    Ok(climbed)
+}
+
+async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb> {
+    run.start_up().await?;
+    let probes = run.replicas.probes().borrow().clone();
+    let shares: Vec<CpuShare> =
+        probes.iter().map(|p| CpuShare::give(p.pid, curve.share)).collect::<Result<_, _>>()?;
+    let before = usages(&probes)?;
+    tokio::time::sleep(IDLE).await;
+    let idle: f64 = used(&before, &usages(&probes)?).iter().sum();
+    let mut rungs: Vec<Rung> = Vec::new();
+    let mut peak_mib = 0.0;
+    while !curve.is_done(&rungs) {
+        let first = run.scenario.load.updates_per_second;
+        let per_second = curve.next(first, &rungs);
+        let (rung, peak) = undisturbed(run, &probes, per_second, curve.others_cores).await?;
+        peak_mib = f64::max(peak_mib, peak);
+        rungs.push(rung);
+    }
+    for share in shares {
+        share.lift()?;
+    }
+    let replicas = run.scenario.fleet.replicas;
+    let idle_cores = idle / IDLE.as_secs_f64() / f64::from(replicas);
+    Ok(Climb { replicas, idle_cores, peak_mib, rungs })
+}
+
+/// One rate, tried until nothing else used the machine.
+async fn undisturbed(
+    run: &mut Run<'_, '_>,
+    probes: &[Probe],
+    per_second: f64,
+    others_cores: f64,
+) -> anyhow::Result<(Rung, f64)> {
+    let mut tries = 0;
+    loop {
+        calm(others_cores).await?;
+        let (rung, peak) = step(run, probes, per_second).await?;
+        let disturbed = rung.others_cores > others_cores && tries < RETRIES;
+        let again = if disturbed { ", again" } else { "" };
+        println!(
+            "  {per_second:.0} changes a second: p99 {:.0} ms, others used {:.2} cores{again}",
+            rung.p99_ms, rung.others_cores
+        );
+        if !disturbed {
+            return Ok((rung, peak));
+        }
+        tries += 1;
+    }
+}
+
+/// Waits until the rest of the machine is calm, or for a few minutes. What the managers use then is little.
+async fn calm(others_cores: f64) -> anyhow::Result<()> {
+    for _ in 0..CALM_LOOKS {
+        let before = (usage::machine()?, usage::cpu(std::process::id())?);
+        tokio::time::sleep(CALM_LOOK).await;
+        let own = usage::cpu(std::process::id())? - before.1;
+        let others = (usage::machine()? - before.0).saturating_sub(own);
+        if others.as_secs_f64() / CALM_LOOK.as_secs_f64() <= others_cores {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// One rate: what it brought, and the peak memory of the largest replica. Nothing is scraped, because
+/// a page of metrics takes a good part of a small share.
+async fn step(
+    run: &mut Run<'_, '_>,
+    probes: &[Probe],
+    per_second: f64,
+) -> anyhow::Result<(Rung, f64)> {
+    let load = Load { updates_per_second: per_second, ..run.scenario.load.clone() };
+    let me = std::process::id();
+    let (before, servers_before, machine_before) =
+        (usages(probes)?, usage::cpu(me)?, usage::machine()?);
+    let loaded = run.load("load", &load, &[]).await?;
+    let (after, servers, machine) =
+        (usages(probes)?, usage::cpu(me)? - servers_before, usage::machine()? - machine_before);
+    let last = run.tracking.settle(run.replicas, SETTLE, "changes of this rate").await?;
+    let span = crate::latencies::whole(&loaded.span);
+    let converged = last.seconds.due(|second| span.contains(&second));
+    // A change that does not converge took at least this long.
+    let unconverged = (last.pending > 0).then_some(SETTLE.as_secs_f64() * 1e3);
+    let each = used(&before, &after);
+    let cpu: f64 = each.iter().sum();
+    let lasted = (loaded.span.end - loaded.span.start).as_secs_f64();
+    let rung = Rung {
+        per_second,
+        p99_ms: f64::from(converged.p99_ms).max(unconverged.unwrap_or_default()),
+        cpu_per_change_ms: cpu * 1e3 / loaded.changes.made().max(1) as f64,
+        busiest: each.iter().copied().fold(0.0, f64::max) * each.len() as f64 / cpu,
+        servers_cores: servers.as_secs_f64() / lasted,
+        others_cores: (machine.saturating_sub(servers).as_secs_f64() - cpu).max(0.0) / lasted,
+        lag_p99_ms: loaded.changes.lag_p99_ms,
+    };
+    let peak = after.iter().map(|usage| usage.peak_resident_bytes).max().unwrap_or_default();
+    Ok((rung, peak as f64 / f64::from(1 << 20)))
+}
+
+fn usages(probes: &[Probe]) -> anyhow::Result<Vec<Usage>> {
+    let of = |probe: &Probe| {
+        usage::of(probe.pid).with_context(|| format!("{} is gone; see its log", probe.name))
+    };
+    probes.iter().map(of).collect()
+}
+
+/// The CPU time that each used between, in seconds.
+fn used(before: &[Usage], after: &[Usage]) -> Vec<f64> {
+    let pairs = before.iter().zip(after);
+    pairs.map(|(before, after)| after.cpu.saturating_sub(before.cpu).as_secs_f64()).collect()
+}
+
+fn write(curve: &Curve, curves: Curves<'_>, out: &Path) -> anyhow::Result<String> {
+    let lines = curves.climbs.iter().map(|climb| Line {
+        name: format!("{} replicas", climb.replicas),
+        points: climb.rungs.iter().map(|rung| (rung.per_second, Some(rung.p99_ms))).collect(),
+    });
+    let rates = curves.climbs.iter().flat_map(|climb| climb.rungs.last());
+    let highest = rates.map(|rung| rung.per_second).fold(1.0, f64::max);
+    let title =
+        format!("p99 from change to converged, ms, by changes a second; limit {} ms", curve.p99_ms);
+    let plot = Plot {
+        title: &title,
+        lines: lines.collect(),
+        form: Form::Logarithmic,
+        span: (0.0, highest),
+        unit: "/s",
+        phases: &[],
+        faults: &[],
+    };
+    let svg = plot.svg()?;
+    let tables = climb::markdown(curve, &curves.climbs);
+    let text = format!("# Capacity\n\n{}.\n\n{tables}", curves.machine.words());
+    let page = html::document(
+        "Capacity",
+        &[
+            "<h1>Capacity</h1>".to_owned(),
+            format!("<p class=\"machine\">{}</p>", html::escaped(&curves.machine.words())),
+            format!("<figure>{svg}</figure>"),
+            html::tables(&tables),
+        ],
+    );
+    let json = serde_json::to_string_pretty(&curves).context("write the curves as JSON")?;
+    let files =
+        [("curves.md", &text), ("curves.html", &page), ("curves.json", &json), ("p99.svg", &svg)];
+    for (name, content) in files {
+        let file: PathBuf = out.join(name);
+        std::fs::write(&file, content).with_context(|| format!("write {}", file.display()))?;
+    }
+    Ok(text)
+}

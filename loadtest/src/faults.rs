@@ -1,0 +1,268 @@
+//! Faults inside a load: what a scenario says of them, and the steps that they come to. Pure.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::scenario::{FleetSize, duration, optional_duration, optional_seconds, seconds};
+
+/// The most faults of one load.
+pub const MAX_FAULTS: usize = 50;
+/// For how long after a fault changes count as suffering from it, unless the scenario says.
+const WINDOW: Duration = Duration::from_secs(20);
+
+/// One fault, as written in a scenario file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// When, since the load began.
+    #[serde(deserialize_with = "duration", serialize_with = "seconds")]
+    pub at: Duration,
+    /// What.
+    pub kind: Kind,
+    /// For `kill`: which of the replicas that then run, oldest first, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica: Option<u32>,
+    /// For `kill`: when it is started again, after the kill. It stays away if this is absent.
+    #[serde(default, deserialize_with = "optional_duration", serialize_with = "optional_seconds")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub back_after: Option<Duration>,
+    /// For `cut-cluster`: its number, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<u32>,
+    /// For `cut-cluster`: how long it stays cut.
+    #[serde(default, deserialize_with = "optional_duration", serialize_with = "optional_seconds")]
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<Duration>,
+    /// For how long after it changes count as suffering from it: 20 s if absent.
+    #[serde(default, deserialize_with = "optional_duration", serialize_with = "optional_seconds")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<Duration>,
+}
+
+/// What a fault does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A replica gets SIGKILL.
+    Kill,
+    /// One more replica starts.
+    Join,
+    /// Each replica is replaced, as by a Deployment: the next starts and is ready before it gets SIGTERM.
+    RollingUpdate,
+    /// Nothing passes between the replicas and a cluster.
+    CutCluster,
+}
+
+/// What is done at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Kill the replica at this place.
+    Kill(u32),
+    /// Start the replica that this fault killed.
+    Return,
+    /// Start one more.
+    Join,
+    /// Replace all.
+    Replace,
+    /// Cut this cluster off.
+    Cut(u32),
+    /// Let it be reached again.
+    Heal(u32),
+}
+
+/// One step of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// When, since the load began.
+    pub at: Duration,
+    /// Which fault, by its place in the scenario.
+    pub fault: usize,
+    /// What.
+    pub deed: Deed,
+}
+
+impl Fault {
+    /// For how long after it changes count as suffering from it.
+    pub fn window(&self) -> Duration {
+        self.window.unwrap_or(WINDOW)
+    }
+
+    /// What it does, for people.
+    pub fn words(&self) -> String {
+        let number = |n: Option<u32>| n.unwrap_or_default();
+        match (self.kind, self.back_after) {
+            (Kind::Kill, None) => format!("kill replica {}", number(self.replica)),
+            (Kind::Kill, Some(after)) => {
+                format!("kill replica {}, back after {after:?}", number(self.replica))
+            }
+            (Kind::Join, _) => "join".to_owned(),
+            (Kind::RollingUpdate, _) => "rolling update".to_owned(),
+            (Kind::CutCluster, _) => {
+                let lasts = self.lasts.unwrap_or_default();
+                format!("cut cluster {} for {lasts:?}", number(self.cluster))
+            }
+        }
+    }
+
+    fn steps(&self, fault: usize) -> Vec<Step> {
+        let step = |after: Duration, deed| Step { at: self.at + after, fault, deed };
+        let now = |deed| step(Duration::ZERO, deed);
+        match self.kind {
+            Kind::Kill => {
+                let back = self.back_after.map(|after| step(after, Deed::Return));
+                let kill = now(Deed::Kill(self.replica.unwrap_or_default()));
+                std::iter::once(kill).chain(back).collect()
+            }
+            Kind::Join => vec![now(Deed::Join)],
+            Kind::RollingUpdate => vec![now(Deed::Replace)],
+            Kind::CutCluster => {
+                let cluster = self.cluster.unwrap_or_default();
+                let heal = step(self.lasts.unwrap_or_default(), Deed::Heal(cluster));
+                vec![now(Deed::Cut(cluster)), heal]
+            }
+        }
+    }
+
+    /// The keys that it lacks, and those that mean nothing for its kind.
+    fn keys(&self) -> Vec<String> {
+        let (kill, cut) = (self.kind == Kind::Kill, self.kind == Kind::CutCluster);
+        // Each key: whether it is there, must be, may be.
+        let given = [
+            ("replica", self.replica.is_some(), kill, kill),
+            ("back_after", self.back_after.is_some(), false, kill),
+            ("cluster", self.cluster.is_some(), cut, cut),
+            ("for", self.lasts.is_some(), cut, cut),
+        ];
+        let wrong = given.into_iter().filter_map(|(key, given, needed, known)| match given {
+            false if needed => Some(format!("{key} is missing, which {:?} needs", self.kind)),
+            true if !known => Some(format!("{key} means nothing for {:?}", self.kind)),
+            _ => None,
+        });
+        wrong.collect()
+    }
+}
+
+/// The steps of all faults, by time.
+pub fn steps(faults: &[Fault]) -> Vec<Step> {
+    let mut steps: Vec<Step> =
+        faults.iter().enumerate().flat_map(|(n, fault)| fault.steps(n)).collect();
+    steps.sort_by_key(|step| step.at);
+    steps
+}
+
+/// Why these faults cannot be made in a load of this length over this fleet.
+pub fn problems(
+    faults: &[Fault],
+    fleet: &FleetSize,
+    load: Duration,
+    max_replicas: u32,
+) -> Vec<String> {
+    if faults.len() > MAX_FAULTS {
+        return vec![format!("faults: found {}, allowed at most {MAX_FAULTS}", faults.len())];
+    }
+    let mut problems = Vec::new();
+    for (n, fault) in faults.iter().enumerate() {
+        problems.extend(fault.keys().into_iter().map(|problem| format!("faults[{n}]: {problem}")));
+    }
+    let mut running = fleet.replicas;
+    for Step { at, fault, deed } in steps(faults) {
+        let mut problem = |text: String| problems.push(format!("faults[{fault}]: {text}"));
+        if at > load {
+            problem(format!("it ends {at:?} after the load began, which lasts {load:?}"));
+        }
+        match deed {
+            Deed::Kill(replica) if replica >= running => {
+                problem(format!("there is no replica {replica}: {running} run then"));
+            }
+            Deed::Kill(_) => running -= 1,
+            Deed::Return | Deed::Join => running += 1,
+            Deed::Replace => {}
+            Deed::Cut(cluster) | Deed::Heal(cluster) => {
+                if !(1..=fleet.clusters).contains(&cluster) {
+                    problem(format!(
+                        "there is no cluster {cluster}: found 1 to {}",
+                        fleet.clusters
+                    ));
+                }
+            }
+        }
+        if running > max_replicas {
+            problem(format!("{running} replicas run then, allowed at most {max_replicas}"));
+        }
+    }
+    problems.dedup();
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    fn parse(text: &str) -> Fault {
+        toml::from_str(text).unwrap()
+    }
+
+    fn check(faults: &[&str], expect: &[&str]) {
+        let faults: Vec<Fault> = faults.iter().map(|text| parse(text)).collect();
+        let fleet = FleetSize { clusters: 5, replicas: 2, workers: 1 };
+        assert_eq!(problems(&faults, &fleet, secs(60), 3), expect);
+    }
+
+    const KILL: &str = "at = \"20s\"\nkind = \"kill\"\nreplica = 1\n";
+    const BACK: &str = "at = \"20s\"\nkind = \"kill\"\nreplica = 1\nback_after = \"5s\"\n";
+    const CUT: &str = "at = \"10s\"\nkind = \"cut-cluster\"\ncluster = 5\nfor = \"15s\"\n";
+
+    #[test]
+    fn steps_are_by_time() {
+        let faults = [parse(BACK), parse(CUT), parse("at = \"22s\"\nkind = \"rolling-update\"")];
+        let step = |at, fault, deed| Step { at: secs(at), fault, deed };
+        let expect = [
+            step(10, 1, Deed::Cut(5)),
+            step(20, 0, Deed::Kill(1)),
+            step(22, 2, Deed::Replace),
+            step(25, 0, Deed::Return),
+            step(25, 1, Deed::Heal(5)),
+        ];
+        assert_eq!(steps(&faults), expect);
+        check(&[BACK, CUT], &[]);
+    }
+
+    #[test]
+    fn keys_belong_to_kinds() {
+        check(
+            &["at = \"1s\"\nkind = \"kill\"", "at = \"1s\"\nkind = \"join\"\nfor = \"1s\""],
+            &[
+                "faults[0]: replica is missing, which Kill needs",
+                "faults[1]: for means nothing for Join",
+            ],
+        );
+        assert!(toml::from_str::<Fault>("at = \"1s\"\nkind = \"explode\"").is_err());
+        assert!(toml::from_str::<Fault>("at = \"soon\"\nkind = \"join\"").is_err());
+    }
+
+    #[test]
+    fn faults_are_within_the_load_and_the_fleet() {
+        check(&[KILL, KILL], &["faults[1]: there is no replica 1: 1 run then"]);
+        check(
+            &[&CUT.replace("cluster = 5", "cluster = 6")],
+            &["faults[0]: there is no cluster 6: found 1 to 5"],
+        );
+        check(
+            &[&CUT.replace("15s", "51s")],
+            &["faults[0]: it ends 61s after the load began, which lasts 60s"],
+        );
+    }
+
+    #[test]
+    fn replicas_and_faults_have_bounds() {
+        let join = "at = \"1s\"\nkind = \"join\"";
+        check(&[join, join], &["faults[1]: 4 replicas run then, allowed at most 3"]);
+        check(&[CUT; MAX_FAULTS], &[]);
+        check(&[CUT; MAX_FAULTS + 1], &["faults: found 51, allowed at most 50"]);
+    }
+}

@@ -1,0 +1,198 @@
+//! What is read of the managers while they run: CPU time and memory from `/proc`, and their metrics.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context;
+use futures::future::join_all;
+use loadtest::scrape::{self, Histogram};
+use loadtest::usage::{self, Usage};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::fleet::MEASURED;
+use crate::managers::Probe;
+use crate::report::Scraped;
+use crate::series::ReplicaSecond;
+
+/// How often the managers are looked at.
+const EVERY: Duration = Duration::from_secs(1);
+/// A manager is scraped for the time series at most a fiftieth of the time, so that large pages do not
+/// change what is measured.
+const REST: u32 = 50;
+
+/// How long one may take to answer, so that a manager that hangs hides no second of the others.
+const ANSWER_BOUND: Duration = Duration::from_millis(800);
+
+/// One replica's figures at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// When, since the start of the run.
+    pub at: Duration,
+    /// From `/proc`.
+    pub usage: Usage,
+    /// Its metrics.
+    pub scraped: Scraped,
+    /// Reconciles so far.
+    pub reconciles: f64,
+    /// Errors so far.
+    pub errors: f64,
+    /// Shards held.
+    pub shards: f64,
+    /// Time in queue so far, of the measured clusters.
+    pub queue: Histogram,
+    /// Time in reconcile so far.
+    pub reconcile: Histogram,
+}
+
+/// What the sampler remembers of a process.
+struct Previous {
+    at: Duration,
+    cpu: Duration,
+    /// When it may be scraped again.
+    scrape_from: Duration,
+}
+
+/// Everything about one manager now.
+///
+/// # Errors
+/// If it does not answer, or has ended.
+pub async fn sample(probe: &Probe, started: Instant) -> anyhow::Result<Sample> {
+    let text = probe.metrics().await?;
+    let (series, most_of_a_cluster) = scrape::series(&text, "cluster");
+    let scraped = Scraped {
+        series,
+        most_of_a_cluster,
+        bytes: text.len(),
+        compressed_bytes: probe.compressed_bytes().await?,
+    };
+    let usage =
+        usage::of(probe.pid).with_context(|| format!("{} is gone; see its log", probe.name))?;
+    Ok(Sample {
+        at: started.elapsed(),
+        usage,
+        scraped,
+        reconciles: scrape::sum(&text, "controller_runtime_reconcile_total"),
+        errors: scrape::sum(&text, "controller_runtime_reconcile_errors_total"),
+        shards: scrape::sum(&text, SHARDS),
+        queue: scrape::histogram_where(&text, "leasehold_cluster_queue_seconds", |labels| {
+            labels.contains(&format!("cluster=\"{MEASURED}"))
+        }),
+        reconcile: scrape::histogram(&text, "controller_runtime_reconcile_time_seconds"),
+    })
+}
+
+/// The metric that says how many shards a replica holds.
+const SHARDS: &str = "leasehold_shards_owned";
+
+/// Looks at all managers every second, until the sender of their list is dropped. Returns what it saw by
+/// seconds since the start of the run. A second in which a busy machine gave it no time is absent.
+pub async fn every_second(
+    managers: watch::Receiver<Vec<Probe>>,
+    started: Instant,
+) -> BTreeMap<u32, Vec<ReplicaSecond>> {
+    let mut seen = BTreeMap::new();
+    let mut known: BTreeMap<u32, Previous> = BTreeMap::new();
+    let mut tick = tokio::time::interval_at(started + EVERY, EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    while managers.has_changed().is_ok() {
+        tick.tick().await;
+        let probes = managers.borrow().clone();
+        let now = started.elapsed();
+        let looks = probes.iter().map(|probe| {
+            let may_scrape = known.get(&probe.pid).is_none_or(|p| p.scrape_from <= now);
+            look(probe, may_scrape, started)
+        });
+        let looks: Vec<Look> = join_all(looks).await.into_iter().flatten().collect();
+        let second = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
+        let replicas = looks.iter().map(|look| look.figures(known.get(&look.pid))).collect();
+        // What a second shows is that which it began with.
+        seen.insert(second.saturating_sub(1), replicas);
+        known = looks.into_iter().map(|look| (look.pid, look.remembered(&known))).collect();
+    }
+    seen
+}
+
+/// What one look at a manager showed.
+struct Look {
+    pid: u32,
+    name: String,
+    at: Duration,
+    usage: Usage,
+    /// Keys in queues and shards, if it was scraped, and how long that took.
+    scraped: Option<(f64, f64, Duration)>,
+}
+
+async fn look(probe: &Probe, may_scrape: bool, started: Instant) -> Option<Look> {
+    // A process that has ended is absent.
+    let usage = usage::of(probe.pid).ok()?;
+    let at = started.elapsed();
+    let text = match may_scrape {
+        true => tokio::time::timeout(ANSWER_BOUND, probe.metrics()).await.ok().and_then(Result::ok),
+        false => None,
+    };
+    let took = started.elapsed() - at;
+    let scraped =
+        text.map(|text| (scrape::sum(&text, "workqueue_depth"), scrape::sum(&text, SHARDS), took));
+    Some(Look { pid: probe.pid, name: probe.name.clone(), at, usage, scraped })
+}
+
+impl Look {
+    fn figures(&self, previous: Option<&Previous>) -> ReplicaSecond {
+        let cores = previous.map(|previous| {
+            let used = self.usage.cpu.saturating_sub(previous.cpu);
+            used.as_secs_f64() / (self.at - previous.at).as_secs_f64()
+        });
+        ReplicaSecond {
+            name: self.name.clone(),
+            cores,
+            resident_mib: self.usage.resident_bytes as f64 / f64::from(1 << 20),
+            queued: self.scraped.map(|(queued, _, _)| queued),
+            shards: self.scraped.map(|(_, shards, _)| shards),
+        }
+    }
+
+    fn remembered(&self, known: &BTreeMap<u32, Previous>) -> Previous {
+        let scrape_from = match (self.scraped, known.get(&self.pid)) {
+            (Some((_, _, took)), _) => self.at + took * REST,
+            (None, Some(previous)) => previous.scrape_from,
+            (None, None) => self.at,
+        };
+        Previous { at: self.at, cpu: self.usage.cpu, scrape_from }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(at_ms: u64, cpu_ms: u64, scrape_ms: Option<u64>) -> Look {
+        let ms = Duration::from_millis;
+        let usage = Usage { cpu: ms(cpu_ms), resident_bytes: 3 << 20, ..Usage::default() };
+        let scraped = scrape_ms.map(|took| (4.0, 5.0, ms(took)));
+        Look { pid: 7, name: "a".into(), at: ms(at_ms), usage, scraped }
+    }
+
+    #[test]
+    fn cores_are_the_time_used_between_two_looks() {
+        let first = look(1_000, 300, Some(1));
+        assert_eq!(first.figures(None).cores, None);
+        let previous = first.remembered(&BTreeMap::new());
+        let figures = look(3_000, 800, None).figures(Some(&previous));
+        assert_eq!((figures.cores, figures.resident_mib), (Some(0.25), 3.0));
+        assert_eq!((figures.queued, figures.shards), (None, None));
+    }
+
+    #[test]
+    fn large_pages_are_read_seldom() {
+        let seconds = |look: &Look, known: &_| look.remembered(known).scrape_from.as_secs();
+        let none = BTreeMap::new();
+        assert_eq!(seconds(&look(1_000, 0, Some(1)), &none), 1);
+        let slow = look(1_000, 0, Some(200));
+        assert_eq!(seconds(&slow, &none), 11);
+        let known = BTreeMap::from([(7, slow.remembered(&none))]);
+        assert_eq!(seconds(&look(2_000, 0, None), &known), 11);
+        // A scrape that failed is tried again.
+        assert_eq!(seconds(&look(2_000, 0, None), &none), 2);
+    }
+}
