@@ -10,7 +10,7 @@ use model::{Clock, ClusterName};
 
 use crate::columns::columns;
 use crate::home::HomeArgs;
-use crate::output::{Output, ago, print};
+use crate::output::{Output, ago};
 use crate::program::Program;
 use clock::SystemClock;
 
@@ -49,20 +49,21 @@ pub(crate) struct EventsArgs {
 /// When the home cluster cannot be named, reached or read.
 pub(crate) async fn run(args: &EventsArgs, program: &Program) -> anyhow::Result<ExitCode> {
     let home = program.home(&args.home).await?;
-    let mut chosen = choose(home.events().await?, args);
+    let chosen = choose(home.events().await?, args);
     args.output.print(&chosen, || table(&chosen, true, SystemClock.wall()))?;
+    if !args.watch {
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut seen: BTreeSet<_> = chosen.iter().map(told).collect();
-    while args.watch {
+    loop {
         tokio::time::sleep(POLL).await;
-        chosen = choose(home.events().await?, args);
-        let now: BTreeSet<_> = chosen.iter().map(told).collect();
-        let before = std::mem::replace(&mut seen, now);
+        let mut chosen = choose(home.events().await?, args);
+        let before = std::mem::replace(&mut seen, chosen.iter().map(told).collect());
         chosen.retain(|event| !before.contains(&told(event)));
         if !chosen.is_empty() {
             args.output.print(&chosen, || table(&chosen, false, SystemClock.wall()))?;
         }
     }
-    print("").map(|()| ExitCode::SUCCESS)
 }
 
 /// What makes an Event another one.

@@ -136,7 +136,8 @@ async fn of_home(home: &HomeCluster, config: Option<&Config>, found: &mut Vec<Fi
     });
     found.extend(look_for_kinds(&home.client, about, &wanted.collect::<Vec<_>>()).await);
     if let Some(config) = config {
-        let mut wanted = spelled_out(&sharding::rights(), &[home.namespace.clone()], &[]);
+        let mut wanted =
+            spelled_out(&sharding::rights(), std::slice::from_ref(&home.namespace), &[]);
         let secrets = sdk::rbac::rule("", &["secrets"], &["get", "list", "watch"]);
         for source in &config.clusters.secrets {
             let namespace = source.namespace.clone().unwrap_or_else(|| home.namespace.clone());
