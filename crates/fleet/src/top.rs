@@ -107,7 +107,8 @@ impl Top {
         controllers.sort_by_key(|load| Reverse((load.ready, load.running)));
         let cluster =
             |(name, ready): (&str, usize)| ClusterLoad { cluster: name.to_owned(), ready };
-        let mut clusters: Vec<_> = clusters.into_iter().map(cluster).collect();
+        let waits = |(_, ready): &(&str, usize)| *ready > 0;
+        let mut clusters: Vec<_> = clusters.into_iter().filter(waits).map(cluster).collect();
         clusters.sort_by_key(|load| Reverse(load.ready));
         longest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         failing.sort_by_key(|key| Reverse(key.times));
@@ -149,9 +150,11 @@ mod tests {
     fn queues_of_all_members_are_summed_and_the_worst_come_first() {
         let queues = [
             ("m-0".to_owned(), vec![queue("a", 1, "east", 2.0, 1), queue("b", 5, "west", 1.0, 9)]),
-            ("m-1".to_owned(), vec![queue("a", 3, "west", 7.0, 4)]),
+            ("m-1".to_owned(), vec![queue("a", 3, "west", 7.0, 4), queue("c", 0, "idle", 0.0, 0)]),
         ];
         let top = Top::of(&queues, 2);
+        let all: Vec<_> = Top::of(&queues, 9).clusters.into_iter().map(|l| l.cluster).collect();
+        assert_eq!(all, ["west", "east"], "no row for a cluster without ready keys");
         let loads: Vec<_> =
             top.controllers.iter().map(|l| (l.controller.as_str(), l.ready)).collect();
         assert_eq!(loads, [("b", 5), ("a", 4)]);

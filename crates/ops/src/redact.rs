@@ -39,10 +39,18 @@ static SHAPES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 
 /// Secrets of which what is beside them is kept.
 static BESIDE: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    let named = format!(
-        r#"(?i)(\b[\w.-]*(?:{SECRET_NAMES})["']?\s*[:=]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&"'}}\]]+)"#
+    let name = format!(r#"[\w.-]*(?:{SECRET_NAMES})["']?\s*"#);
+    // In YAML: the lines of a block that are deeper than its key, and a value to the end of its line.
+    let block = format!(
+        r"(?im)(^[ \t]*(?:- )?{name}:[ \t]*[|>][-+0-9]*[ \t]*)(?:(?:\n[ \t]*)*\n[ \t]+\S.*)+"
     );
+    let line = format!(r#"(?im)(^[ \t]*(?:- )?{name}:[ \t]+)[^\s|>"'\[{{(].*$"#);
+    let named =
+        format!(r#"(?i)(\b{name}[:=]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&"'|>}}\]\[{{(]+)"#);
     [
+        block,
+        line,
+        r#"(?i)(\bauthorization["']?\s*[:=]\s*["']?)[^\n"',;}]+"#.to_owned(),
         r"(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}".to_owned(),
         r"(://)[^/\s@:]*:[^/\s@]*@".to_owned(),
         named,
@@ -72,12 +80,24 @@ pub(crate) fn text(text: &str) -> String {
     text
 }
 
-/// `value` without what looks like a secret: values of fields with such a name, and such text anywhere. Of
-/// containers the values of variables and the last applied manifest go as a whole.
+/// `value` without what looks like a secret: values of fields, of pairs of name and value and of flags with such a
+/// name, and such text anywhere. Of containers the values of variables and the last applied manifest go as a whole.
 pub(crate) fn json(value: &mut Value) {
     match value {
         Value::String(string) => *string = text(string),
-        Value::Array(items) => items.iter_mut().for_each(json),
+        Value::Array(items) => {
+            let mut follows = false;
+            for item in items {
+                let is_flag = item
+                    .as_str()
+                    .is_some_and(|item| item.starts_with('-') && SECRET_NAME.is_match(item));
+                if follows && item.is_string() {
+                    *item = WITHHELD.into();
+                }
+                follows = is_flag;
+                json(item);
+            }
+        }
         Value::Object(fields) => {
             fields.remove("managedFields");
             if let Some(Value::Object(annotations)) = fields.get_mut("annotations") {
@@ -90,8 +110,10 @@ pub(crate) fn json(value: &mut Value) {
                     }
                 }
             }
+            let is_pair = fields.get("name").and_then(Value::as_str).is_some_and(is_secret);
             for (name, field) in fields.iter_mut() {
-                if field.is_string() && SECRET_NAME.is_match(name) {
+                let has_value = field.is_string() || field.is_number();
+                if has_value && (is_secret(name) || is_pair && name == "value") {
                     *field = WITHHELD.into();
                 } else {
                     json(field);
@@ -100,6 +122,10 @@ pub(crate) fn json(value: &mut Value) {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+fn is_secret(name: &str) -> bool {
+    SECRET_NAME.is_match(name)
 }
 
 #[cfg(test)]
@@ -130,6 +156,10 @@ mod tests {
             ),
             (format!("a -----BEGIN PRIVATE KEY-----\n{SESAME}"), "a (withheld)"),
             (format!("seen eyJhbGciOi.{SESAME}.sig end"), " end"),
+            (format!("a: 1\npassword: |\n  open\n\n  {SESAME}\nb: 2"), "\nb: 2"),
+            (format!("a: 1\n  - token: >-\n      {SESAME}\nb: 2"), "\nb: 2"),
+            (format!("a: 1\npassword: open and then {SESAME}\nb: 2"), "\nb: 2"),
+            (format!("authorization: Digest {SESAME}, b=2"), ", b=2"),
         ] {
             let found = text(&line);
             assert!(!found.contains(SESAME) && !found.contains("Sesame"), "{line}: {found}");
@@ -169,7 +199,9 @@ mod tests {
                 "clientSecret": SESAME, "secretName": "kept"},
         });
         json(&mut object);
-        assert!(!object.to_string().contains("Sesame"), "{object}");
+        let text = object.to_string();
+        assert!(!text.contains("Sesame") && !text.contains("4242424242"), "{object}");
+        assert_eq!(text.matches("kept").count(), 4, "{object}");
         assert_eq!(object["metadata"], value!({"name": "p", "annotations": {"a": "b"}}));
         assert_eq!(object["spec"]["secretName"], "kept");
         assert_eq!(
