@@ -159,7 +159,7 @@ mod tests {
             (format!("a: 1\npassword: |\n  open\n\n  {SESAME}\nb: 2"), "\nb: 2"),
             (format!("a: 1\n  - token: >-\n      {SESAME}\nb: 2"), "\nb: 2"),
             (format!("a: 1\npassword: open and then {SESAME}\nb: 2"), "\nb: 2"),
-            (format!("authorization: Digest {SESAME}, b=2"), ", b=2"),
+            (format!("sent authorization: Digest {SESAME}, b=2"), ", b=2"),
         ] {
             let found = text(&line);
             assert!(!found.contains(SESAME) && !found.contains("Sesame"), "{line}: {found}");
@@ -193,10 +193,15 @@ mod tests {
         let mut object = value!({
             "metadata": {"name": "p", "managedFields": [1], "annotations": {
                 "kubectl.kubernetes.io/last-applied-configuration": SESAME, "a": "b"}},
-            "spec": {"containers": [{"env": [{"name": "A", "value": SESAME},
-                {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
-                "args": [format!("--password={SESAME}")]}],
-                "clientSecret": SESAME, "secretName": "kept"},
+            "spec": {
+                "containers": [{
+                    "env": [{"name": "A", "value": SESAME},
+                        {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+                    "args": [format!("--password={SESAME}"), "--token", SESAME, "--kept", "kept"],
+                    "headers": [{"name": "X-Api-Key", "value": SESAME}, {"name": "A", "value": "kept"}],
+                }],
+                "clientSecret": SESAME, "password": 4242424242u64, "secretName": "kept",
+            },
         });
         json(&mut object);
         let text = object.to_string();
