@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::{FleetSize, duration, optional_duration, optional_seconds, seconds};
+use crate::durations::{duration, optional_duration, optional_seconds, seconds};
 
 /// The most faults of one load.
 pub const MAX_FAULTS: usize = 50;
@@ -151,10 +151,10 @@ pub fn steps(faults: &[Fault]) -> Vec<Step> {
     steps
 }
 
-/// Why these faults cannot be made in a load of this length over this fleet.
+/// Why these faults cannot be made in a load of this length over so many clusters and replicas.
 pub fn problems(
     faults: &[Fault],
-    fleet: &FleetSize,
+    (clusters, replicas): (u32, u32),
     load: Duration,
     max_replicas: u32,
 ) -> Vec<String> {
@@ -165,7 +165,7 @@ pub fn problems(
     for (n, fault) in faults.iter().enumerate() {
         problems.extend(fault.keys().into_iter().map(|problem| format!("faults[{n}]: {problem}")));
     }
-    let mut running = fleet.replicas;
+    let mut running = replicas;
     for Step { at, fault, deed } in steps(faults) {
         let mut problem = |text: String| problems.push(format!("faults[{fault}]: {text}"));
         if at > load {
@@ -179,11 +179,8 @@ pub fn problems(
             Deed::Return | Deed::Join => running += 1,
             Deed::Replace => {}
             Deed::Cut(cluster) | Deed::Heal(cluster) => {
-                if !(1..=fleet.clusters).contains(&cluster) {
-                    problem(format!(
-                        "there is no cluster {cluster}: found 1 to {}",
-                        fleet.clusters
-                    ));
+                if !(1..=clusters).contains(&cluster) {
+                    problem(format!("there is no cluster {cluster}: found 1 to {clusters}"));
                 }
             }
         }
@@ -209,8 +206,7 @@ mod tests {
 
     fn check(faults: &[&str], expect: &[&str]) {
         let faults: Vec<Fault> = faults.iter().map(|text| parse(text)).collect();
-        let fleet = FleetSize { clusters: 5, replicas: 2, workers: 1 };
-        assert_eq!(problems(&faults, &fleet, secs(60), 3), expect);
+        assert_eq!(problems(&faults, (5, 2), secs(60), 3), expect);
     }
 
     const KILL: &str = "at = \"20s\"\nkind = \"kill\"\nreplica = 1\n";

@@ -7,6 +7,7 @@ mod climb;
 mod cpu_share;
 mod curves;
 mod diff;
+mod durations;
 mod faults;
 mod fleet;
 mod generate;

@@ -3,7 +3,8 @@
 use std::fmt::{Result, Write};
 
 use crate::latencies::Convergence;
-use crate::report::{Calm, Replica, Report, Scraped, Start, Suffered};
+use crate::report::{Calm, Replica, Report, Start, Suffered};
+use crate::sampler::Scraped;
 use crate::scenario::{Scenario, Troubles};
 
 impl Report {

@@ -11,7 +11,7 @@ use crate::generate::Changes;
 use crate::latencies::{self, Convergence, Seconds};
 use crate::machine::Machine;
 use crate::replicas::Stretch;
-use crate::sampler::Sample;
+use crate::sampler::{Sample, Scraped};
 use crate::scenario::Scenario;
 use crate::series::{self, ReplicaSecond, Second};
 use crate::slo::{self, Exceeded, Figures, Measure};
@@ -128,19 +128,6 @@ pub struct Replica {
     pub peak_mib: f64,
     /// Its metrics at the end.
     pub scraped: Scraped,
-}
-
-/// What one page of metrics costs.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Scraped {
-    /// Its series.
-    pub series: usize,
-    /// Those of the cluster that has most.
-    pub most_of_a_cluster: usize,
-    /// Its length.
-    pub bytes: usize,
-    /// Its length as it travels, compressed with gzip.
-    pub compressed_bytes: usize,
 }
 
 /// What one load did.

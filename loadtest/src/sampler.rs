@@ -7,12 +7,12 @@ use anyhow::Context;
 use futures::future::join_all;
 use loadtest::scrape::{self, Histogram};
 use loadtest::usage::{self, Usage};
+use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::fleet::MEASURED;
 use crate::managers::Probe;
-use crate::report::Scraped;
 use crate::series::ReplicaSecond;
 
 /// How often the managers are looked at.
@@ -23,6 +23,19 @@ const REST: u32 = 50;
 
 /// How long one may take to answer, so that a manager that hangs hides no second of the others.
 const ANSWER_BOUND: Duration = Duration::from_millis(800);
+
+/// What one page of metrics costs.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Scraped {
+    /// Its series.
+    pub series: usize,
+    /// Those of the cluster that has most.
+    pub most_of_a_cluster: usize,
+    /// Its length.
+    pub bytes: usize,
+    /// Its length as it travels, compressed with gzip.
+    pub compressed_bytes: usize,
+}
 
 /// One replica's figures at one moment.
 #[derive(Clone, Debug, Default)]

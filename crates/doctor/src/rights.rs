@@ -183,14 +183,8 @@ mod tests {
     use crate::report::Level;
 
     fn rule(group: &str, resources: &[&str], verbs: &[&str], names: &[&str]) -> PolicyRule {
-        let owned = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
-        PolicyRule {
-            api_groups: Some(vec![group.to_owned()]),
-            resources: Some(owned(resources)),
-            verbs: owned(verbs),
-            resource_names: Some(owned(names)),
-            ..PolicyRule::default()
-        }
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        PolicyRule { resource_names: Some(names), ..model::rbac::rule(group, resources, verbs) }
     }
 
     #[test]

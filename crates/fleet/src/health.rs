@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
-use model::MemberId;
+use model::{ClusterName, MemberId};
 use serde::Serialize;
 use sharding::api::Phase;
 
@@ -65,7 +65,8 @@ impl Fleet {
             Problem::new(format!("member {} cannot take part: {what}", refused.member), fix)
         };
         found.extend(self.refused.iter().map(refused));
-        found.extend(self.down());
+        let lost = self.down();
+        found.extend(lost.iter().map(|((cluster, reason), by)| down(cluster, reason, by)));
         found
     }
 
@@ -126,22 +127,23 @@ impl Fleet {
         found.into_iter().flatten().collect()
     }
 
-    /// The clusters that members cannot use, each reason once.
-    fn down(&self) -> Vec<Problem> {
-        let mut seen: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    /// The clusters that members cannot use: each with a reason and those who give it.
+    pub fn down(&self) -> BTreeMap<(&ClusterName, &str), Vec<&MemberId>> {
+        let mut seen: BTreeMap<_, Vec<&MemberId>> = BTreeMap::new();
         for member in &self.members {
             for down in &member.down_clusters {
-                let key = (down.cluster.as_str(), down.reason.as_str());
-                seen.entry(key).or_default().push(member.member.as_str());
+                seen.entry((&down.cluster, down.reason.as_str())).or_default().push(&member.member);
             }
         }
-        let problem = |((cluster, reason), members): ((&str, &str), Vec<&str>)| {
-            let (what, fix) = split(reason);
-            let members = names(&members);
-            Problem::new(format!("cluster {cluster} is down for {members}: {what}"), fix)
-        };
-        seen.into_iter().map(problem).collect()
+        seen
     }
+}
+
+/// A cluster that members cannot use, for one reason.
+fn down(cluster: &ClusterName, reason: &str, members: &[&MemberId]) -> Problem {
+    let (what, fix) = split(reason);
+    let members: Vec<&str> = members.iter().map(|member| member.as_str()).collect();
+    Problem::new(format!("cluster {cluster} is down for {}: {what}", names(&members)), fix)
 }
 
 /// How many shards, and the names of the first.
@@ -170,7 +172,7 @@ fn split(reason: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use model::Epoch;
-    use sharding::api::{DownCluster, MemberState};
+    use sharding::api::DownCluster;
 
     use super::*;
     use crate::Refused;
@@ -180,22 +182,7 @@ mod tests {
     }
 
     fn member(name: &str, renewed: i64) -> FleetMember {
-        FleetMember {
-            member: name.parse().unwrap(),
-            identity: name.to_owned(),
-            state: MemberState::Active,
-            drain: false,
-            lease: LeaseStanding::Held,
-            lease_seconds: 10,
-            renewed: Some(at(renewed)),
-            coordinator: false,
-            capacity: 1,
-            protocol_version: 1,
-            oldest_protocol_version: 1,
-            shards: 0,
-            busy: 0,
-            down_clusters: Vec::new(),
-        }
+        FleetMember { renewed: Some(at(renewed)), ..FleetMember::example(name) }
     }
 
     fn shard(cluster: &str, owner: Option<&str>) -> FleetShard {

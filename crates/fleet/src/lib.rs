@@ -396,6 +396,29 @@ fn duration(lease: &Lease) -> Option<u32> {
 }
 
 #[cfg(test)]
+impl FleetMember {
+    /// One that lives and has nothing to do.
+    pub(crate) fn example(name: &str) -> Self {
+        Self {
+            member: name.parse().unwrap(),
+            identity: name.to_owned(),
+            state: MemberState::Active,
+            drain: false,
+            lease: LeaseStanding::Held,
+            lease_seconds: 10,
+            renewed: None,
+            coordinator: false,
+            capacity: 1,
+            protocol_version: 1,
+            oldest_protocol_version: 1,
+            shards: 0,
+            busy: 0,
+            down_clusters: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -434,22 +457,7 @@ mod tests {
         ] {
             assert_eq!(shard.to_string(), expect);
         }
-        let member = |name: &str, lease| FleetMember {
-            member: name.parse().unwrap(),
-            identity: name.to_owned(),
-            state: MemberState::Active,
-            drain: false,
-            lease,
-            lease_seconds: 10,
-            renewed: None,
-            coordinator: false,
-            capacity: 1,
-            protocol_version: 1,
-            oldest_protocol_version: 1,
-            shards: 0,
-            busy: 0,
-            down_clusters: Vec::new(),
-        };
+        let member = |name: &str, lease| FleetMember { lease, ..FleetMember::example(name) };
         let (held, taken) = (LeaseStanding::Held, LeaseStanding::Taken);
         let members = vec![member("m-0", taken), member("m-1", held), member("m-2", held)];
         let fleet = Fleet { members, ..Fleet::default() };

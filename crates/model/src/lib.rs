@@ -26,6 +26,7 @@ pub mod load;
 pub mod name;
 pub mod ownership;
 pub mod range;
+pub mod rbac;
 pub mod selector;
 pub mod shard;
 pub mod single;

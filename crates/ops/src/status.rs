@@ -1,12 +1,11 @@
 //! `leasehold status`: members and shards of the fleet, read from the home cluster.
 
-use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::{Clock, ClusterName};
+use model::{Clock, ClusterName, MemberId};
 use serde::Serialize;
 use sharding::api::{MemberState, Moved, Phase};
 
@@ -148,10 +147,14 @@ fn table(fleet: &Fleet, args: &StatusArgs, problems: &[Problem], now: Timestamp)
     let mut text = members(fleet, args, now);
     text.push('\n');
     text += &shards(fleet, now);
-    let down = down_rows(fleet);
+    let down = fleet.down();
     if !down.is_empty() {
+        let row = |(&(cluster, reason), members): (&(&ClusterName, &str), &Vec<&MemberId>)| {
+            let members: Vec<&str> = members.iter().map(|member| member.as_str()).collect();
+            [cluster.to_string(), members.join(","), reason.to_owned()]
+        };
         text.push('\n');
-        text += &columns(["DOWN CLUSTER", "SEEN BY", "REASON"], down.into_iter());
+        text += &columns(["DOWN CLUSTER", "SEEN BY", "REASON"], down.iter().map(row));
     }
     if !fleet.refused.is_empty() {
         let row = |refused: &Refused| [refused.member.to_string(), refused.reason.clone()];
@@ -228,21 +231,6 @@ fn shards(fleet: &Fleet, now: Timestamp) -> String {
     };
     let heading = ["SHARD", "PHASE", "EPOCH", "OWNER", "TARGET", "MOVED"];
     columns(heading, fleet.shards.iter().map(shard_row))
-}
-
-/// The clusters for which members have no client; members with the same reason share a row.
-fn down_rows(fleet: &Fleet) -> Vec<[String; 3]> {
-    let mut seen: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    for member in &fleet.members {
-        for down in &member.down_clusters {
-            let key = (down.cluster.as_str(), down.reason.as_str());
-            seen.entry(key).or_default().push(member.member.as_str());
-        }
-    }
-    let row = |((cluster, reason), members): ((&str, &str), Vec<&str>)| {
-        [cluster.to_owned(), members.join(","), reason.to_owned()]
-    };
-    seen.into_iter().map(row).collect()
 }
 
 /// The state of a member, or of its drain.

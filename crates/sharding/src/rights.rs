@@ -1,6 +1,7 @@
 //! The rights that replicas need in their namespace of the home cluster. The chart's Role is generated from this.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use model::rbac::rule;
 
 /// What the sharding protocol reads and writes, in one namespace.
 pub fn rights() -> Vec<PolicyRule> {
@@ -11,14 +12,4 @@ pub fn rights() -> Vec<PolicyRule> {
         rule("leasehold.dev", &["fleetpolicies"], &["list", "watch"]),
         rule("events.k8s.io", &["events"], &["create"]),
     ]
-}
-
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
-    let owned = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
-    PolicyRule {
-        api_groups: Some(vec![group.to_owned()]),
-        resources: Some(owned(resources)),
-        verbs: owned(verbs),
-        ..PolicyRule::default()
-    }
 }

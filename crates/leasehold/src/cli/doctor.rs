@@ -100,30 +100,32 @@ async fn look(args: &DoctorArgs) -> anyhow::Result<Report> {
     let mut found = Vec::new();
     let config = args.config.as_ref().map(|path| Config::load(path, &builtin::names()));
     let config = config.transpose()?;
-    let answers = of_home(&home, config.as_ref(), &mut found).await;
-    if let Some(config) = &config {
-        of_clusters(config, &home.client, &args.cluster, &mut found).await?;
-    } else if answers {
-        let what = format!("rights and kinds are seen only from a replica's place: {INSIDE}");
-        found.push(Finding::ok("clusters", what));
-    }
-    if let Ok(fleet) = home.fleet().await {
+    let fleet = of_home(&home, config.as_ref(), &mut found).await;
+    match (&config, &fleet) {
+        (Some(config), _) => of_clusters(config, &home.client, &args.cluster, &mut found).await?,
         // Whoever runs in a replica's Pod has neither a token nor the right to dial others.
-        if args.config.is_none() {
-            of_replicas(&home, args, &fleet, &mut found).await?;
+        (None, Some(fleet)) => {
+            let what = format!("rights and kinds are seen only from a replica's place: {INSIDE}");
+            found.push(Finding::ok("clusters", what));
+            of_replicas(&home, args, fleet, &mut found).await?;
         }
+        (None, None) => {}
     }
     Ok(Report::of(found))
 }
 
-/// The home cluster and what the fleet has there. Whether it answers.
-async fn of_home(home: &HomeCluster, config: Option<&Config>, found: &mut Vec<Finding>) -> bool {
+/// The home cluster, and the fleet if it can be read there.
+async fn of_home(
+    home: &HomeCluster,
+    config: Option<&Config>,
+    found: &mut Vec<Finding>,
+) -> Option<Fleet> {
     let about = "home";
     let asked = ask_server(&home.client, about, || SystemClock.wall()).await;
     let answers = !asked.iter().any(|finding| finding.level == Level::Failure);
     found.extend(asked);
     if !answers {
-        return false;
+        return None;
     }
     let install = Some("leasehold crds --for home | kubectl apply -f -".to_owned());
     let kinds = sharding::api::crds();
@@ -145,10 +147,15 @@ async fn of_home(home: &HomeCluster, config: Option<&Config>, found: &mut Vec<Fi
         found.extend(review_rights(&home.client, about, "home", &wanted).await);
     }
     match home.fleet().await {
-        Ok(fleet) => found.extend(of_fleet(&fleet)),
-        Err(error) => found.push(Finding::of_reason(about, &format!("{error:#}"))),
+        Ok(fleet) => {
+            found.extend(of_fleet(&fleet));
+            Some(fleet)
+        }
+        Err(error) => {
+            found.push(Finding::of_reason(about, &format!("{error:#}")));
+            None
+        }
     }
-    true
 }
 
 fn of_fleet(fleet: &Fleet) -> Vec<Finding> {
