@@ -12,7 +12,7 @@ use crate::provider::{Access, Fingerprint, Source};
 use crate::status::{ClusterStatus, State};
 
 /// The reason of a cluster whose client is not ready when the set is published.
-const CONNECTING: &str = "its client is not ready yet: its credential plugin is slow, or its API server has not answered yet";
+pub(crate) const CONNECTING: &str = "its client is not ready yet: its credential plugin is slow, or its API server has not answered yet";
 /// A server that does not tell which cluster it is, or lets us write no mark, is asked again with every so
 /// many probes: each time, it may log a refusal.
 const ASK_EVERY: u32 = 30;

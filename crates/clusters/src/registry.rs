@@ -20,14 +20,17 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use model::{Budget, Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, TaskEnd, VitalTask};
+use model::{
+    Budget, Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, ClusterState, TaskEnd,
+    VitalTask,
+};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::connect::{Connector, Life, Link, Role};
-use crate::entry::{Entry, Serving, same};
+use crate::entry::{CONNECTING, Entry, Serving, same};
 use crate::error::Unusable;
 use crate::identity::Told;
 use crate::mark::{Looked, Marker, Own};
@@ -121,7 +124,7 @@ impl Clusters {
         self.set.clone()
     }
 
-    /// The status of each cluster, for people.
+    /// The status of each cluster, for people. It is never older than a set that was seen before.
     pub fn status(&self) -> Arc<Status> {
         Arc::clone(&self.status.borrow())
     }
@@ -140,6 +143,19 @@ impl Clusters {
             return Err(self.ended().await);
         }
         self.set.mark_changed();
+        Ok(())
+    }
+
+    /// Waits until each cluster has a client or a reason why not.
+    ///
+    /// # Errors
+    /// If the registry ended before.
+    pub async fn settled(&mut self) -> Result<(), TaskEnd> {
+        self.ready().await?;
+        let connecting = |state: &ClusterState| matches!(state, ClusterState::Down(reason) if **reason == *CONNECTING);
+        if self.set.wait_for(|set| !set.clusters.values().any(connecting)).await.is_err() {
+            return Err(self.ended().await);
+        }
         Ok(())
     }
 
@@ -457,6 +473,7 @@ impl Task {
 
     fn publish_now(&mut self) {
         let clusters = self.entries.iter().map(|(name, entry)| entry.status(name)).collect();
+        // First the status: whoever has seen the set finds the status of its clusters.
         self.status.send_replace(Arc::new(Status { clusters, problems: self.problems.clone() }));
         let set = ClusterSet {
             clusters: self.entries.iter().map(|(n, e)| (n.clone(), e.state())).collect(),

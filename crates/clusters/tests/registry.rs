@@ -101,9 +101,8 @@ async fn a_broken_cluster_is_down_with_its_reason_everywhere_and_alone() {
         KubeconfigFile::new(&bad, None).trusted(Trust::own()).provider(),
     ];
     let (mut clusters, metrics) = spawn_with(providers, Arc::clone(&labels));
-    clusters.ready().await.unwrap();
-    let mut set = clusters.watch();
-    becomes(&mut set, "east@1 typo(down) west(down)").await;
+    timeout(PROMISE, clusters.settled()).await.unwrap().unwrap();
+    assert_eq!(sum(&clusters.watch().borrow()), "east@1 typo(down) west(down)");
     let status = clusters.status();
     let of = |name: &str| status.clusters.iter().find(|c| c.name.as_str() == name).unwrap();
     assert_eq!(of("east").state, State::Engaged);

@@ -15,7 +15,7 @@ use ::doctor::{
     of_memory, of_queues, review_rights, spelled_out,
 };
 use anyhow::Context as _;
-use clusters::{Clusters, State};
+use clusters::State;
 use fleet::{Fleet, LeaseStanding};
 use futures::{StreamExt, stream};
 use kube::Client;
@@ -215,8 +215,11 @@ async fn of_clusters(
     let needs: Arc<Vec<Needs>> = Arc::new(needs(config)?);
     let stop = CancellationToken::new();
     let _stop = stop.clone().drop_guard();
-    let clusters = assemble::registry(config, home, &stop).context("look for the clusters")?;
-    let _ = tokio::time::timeout(ENGAGED_WITHIN, all_settled(clusters.clone())).await;
+    let mut clusters = assemble::registry(config, home, &stop).context("look for the clusters")?;
+    if let Ok(settled) = tokio::time::timeout(ENGAGED_WITHIN, clusters.settled()).await {
+        settled.context("look for the clusters")?;
+    }
+    let set = clusters.watch().borrow().clone();
     let status = clusters.status();
     found.extend(status.problems.iter().map(|problem| Finding::of_reason("clusters", problem)));
     let wanted = |name: &ClusterName| only.is_empty() || only.contains(name);
@@ -242,7 +245,6 @@ async fn of_clusters(
             "see `clusters` in the configuration",
         ));
     }
-    let set = clusters.watch().borrow().clone();
     let engaged: Vec<Cluster> =
         set.engaged().filter(|cluster| wanted(&cluster.name)).cloned().collect();
     let look = |cluster: Cluster| {
@@ -263,16 +265,6 @@ async fn of_clusters(
         stream::iter(engaged).map(look).buffered(AT_ONCE).collect().await;
     found.extend(looked.into_iter().flatten());
     Ok(())
-}
-
-/// Waits until each cluster has a client or a reason why not.
-async fn all_settled(clusters: Clusters) {
-    let mut status = clusters.watch_status();
-    let is_settled = |status: &Arc<clusters::Status>| {
-        let waits = |cluster: &clusters::ClusterStatus| cluster.state == State::Connecting;
-        !status.clusters.is_empty() && !status.clusters.iter().any(waits)
-    };
-    let _ = status.wait_for(is_settled).await;
 }
 
 async fn of_cluster(client: &Client, about: &str, needs: &[Needs]) -> Vec<Finding> {
