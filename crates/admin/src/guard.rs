@@ -8,6 +8,7 @@
 //! - Nothing is shown without a review that allowed it, at most a minute ago.
 //! - A token is kept as its digest only.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -18,6 +19,7 @@ use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use data_encoding::BASE64;
 use futures::future::BoxFuture;
 use model::{Clock, Moment};
 use sha2::{Digest, Sha256};
@@ -34,6 +36,8 @@ const MAX_KEPT: usize = 512;
 const MAX_REVIEWS: usize = 4;
 /// How long a review counts as under way at least, so that there are at most 20 a second.
 const MIN_TURN: Duration = Duration::from_millis(200);
+/// Where pages for people are. A right to this path is one to all below it.
+pub(crate) const CONSOLE: &str = "/console";
 /// How long a request may wait for its review.
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -171,9 +175,22 @@ fn key(token: &str, path: &str) -> Key {
 /// Lets a request through if its token allows it.
 pub(crate) async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = header.and_then(bearer);
-    match guard.check(token, request.uri().path()).await {
+    let path = request.uri().path();
+    let of_console =
+        path.strip_prefix(CONSOLE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let token = header.and_then(|header| {
+        let bearer = bearer(header).map(Cow::Borrowed);
+        bearer.or_else(|| password(header).filter(|_| of_console).map(Cow::Owned))
+    });
+    match guard.check(token.as_deref(), if of_console { CONSOLE } else { path }).await {
         Ok(()) => next.run(request).await,
+        // A browser asks its user then.
+        Err(Refusal::Unauthenticated) if of_console => {
+            let text = "the password is a token of this cluster: kubectl create token NAME\n";
+            let asks =
+                [(WWW_AUTHENTICATE, "Basic realm=\"Leasehold: any name, a token as password\"")];
+            (StatusCode::UNAUTHORIZED, asks, text).into_response()
+        }
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -183,6 +200,14 @@ fn bearer(header: &str) -> Option<&str> {
     let (scheme, token) = header.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// The password of an `Authorization` header, which is all that a browser's user can show.
+fn password(header: &str) -> Option<String> {
+    let (scheme, pair) = header.split_once(' ')?;
+    let pair = BASE64.decode(pair.trim().as_bytes()).ok()?;
+    let (_, password) = std::str::from_utf8(&pair).ok()?.split_once(':')?;
+    (scheme.eq_ignore_ascii_case("basic") && !password.is_empty()).then(|| password.to_owned())
 }
 
 impl IntoResponse for Refusal {
@@ -289,6 +314,20 @@ mod tests {
         assert_eq!(kept.get(&key("0", "/metrics"), now), Some(Verdict::Allowed));
         kept.put(key("late", "/metrics"), Verdict::Unknown, now + KEEP_ALLOWED);
         assert_eq!(kept.0.len(), 1, "what has ended goes");
+    }
+
+    #[test]
+    fn passwords() {
+        for (header, expect) in [
+            ("Basic bWU6YWJj", Some("abc")),
+            ("basic bWU6YTpi", Some("a:b")),
+            ("Basic bWU6", None),
+            ("Basic bWU=", None),
+            ("Basic not base64", None),
+            ("Bearer bWU6YWJj", None),
+        ] {
+            assert_eq!(password(header).as_deref(), expect, "{header:?}");
+        }
     }
 
     #[test]

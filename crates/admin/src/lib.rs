@@ -11,6 +11,7 @@
 //! | `/metrics` | Prometheus text, compressed with gzip for whoever accepts that |
 //! | `/debug/{name}` | one view as JSON |
 //! | `/debug/explain?object=` | how one object stands, as JSON |
+//! | `/console` | pages for people, if there are any |
 //! | `/` | the paths above |
 //!
 //! The first three list what fails, and with `?verbose` everything.
@@ -80,7 +81,9 @@ pub struct Admin {
     pub debug: BTreeMap<&'static str, ViewFn>,
     /// The answer of `/debug/explain`.
     pub explain: ExplainFn,
-    /// Who may read metrics and debug views; without one, everybody.
+    /// Pages for people, whose paths begin with `/console`.
+    pub console: Option<axum::Router>,
+    /// Who may read metrics, debug views and pages; without one, everybody.
     pub guard: Option<Guard>,
 }
 

@@ -8,7 +8,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::guard::guarded;
+use crate::guard::{CONSOLE, guarded};
 use crate::readiness::Readiness;
 use crate::scrape::{Scrapes, metrics};
 use crate::{Admin, probe};
@@ -26,7 +26,8 @@ pub(crate) fn everything(admin: &Admin, probes_elsewhere: bool) -> Router {
         .route(EXPLAIN, get(explain))
         .route("/debug/{view}", get(debug))
         .fallback(unknown)
-        .with_state(admin.clone());
+        .with_state(admin.clone())
+        .merge(admin.console.clone().unwrap_or_default());
     let guard = |routes: Router| match admin.guard.clone() {
         Some(guard) => routes.layer(from_fn_with_state(guard, guarded)),
         None => routes,
@@ -79,6 +80,9 @@ async fn index(State(admin): State<Admin>) -> String {
         text.push_str(&format!("{:<18}as JSON\n", format!("/debug/{view}")));
     }
     text.push_str(&format!("{EXPLAIN:<18}?object=CLUSTER/KIND/NAMESPACE/NAME, as JSON\n"));
+    if admin.console.is_some() {
+        text.push_str(&format!("{CONSOLE:<18}pages for people\n"));
+    }
     text
 }
 
@@ -184,6 +188,9 @@ mod tests {
                 "east/Pod/a/b" => Ok(serde_json::json!({"member": "replica-0-x7"})),
                 other => Err(format!("{other:?} names no object")),
             }),
+            console: Some(
+                Router::new().route("/console/clusters", axum::routing::get(async || "east")),
+            ),
             guard: None,
         }
     }
@@ -288,9 +295,11 @@ mod tests {
         let (_, _, index) = get(true, "/").await;
         let paths: Vec<_> = index.lines().filter_map(|line| line.split(' ').next()).collect();
         let paths: Vec<_> = paths.into_iter().filter(|path| path.starts_with('/')).collect();
-        let expect = ["/livez", "/readyz", "/healthz", "/metrics", "/debug/shards", EXPLAIN];
+        let expect =
+            ["/livez", "/readyz", "/healthz", "/metrics", "/debug/shards", EXPLAIN, CONSOLE];
         assert_eq!(paths, expect);
         for path in paths {
+            let path = if path == CONSOLE { "/console/clusters" } else { path };
             let status = if path == EXPLAIN { 400 } else { 200 };
             assert_eq!(get(true, path).await.0, status, "{path}");
         }
@@ -317,6 +326,8 @@ mod tests {
             "/metrics",
             "/debug/shards",
             "/debug/explain?object=east/Pod/a/b",
+            "/console/clusters",
+            "/console/nothing",
             "/debug/nothing",
             "/nothing",
         ] {
@@ -335,6 +346,21 @@ mod tests {
         ] {
             let (status, _, text) = ask(routes, "/readyz", token).await;
             assert_eq!((status, text.as_str()), expect, "{token}");
+        }
+        // A browser shows a token as the password of anybody, and only to the console.
+        let good = format!("Basic {}", data_encoding::BASE64.encode(b"me:good"));
+        for (path, header, expect) in [
+            ("/console/clusters", good.as_str(), (200, None)),
+            ("/console/clusters", "Basic bWU6YmFk", (401, Some("Basic"))),
+            ("/consoles", good.as_str(), (401, Some("Bearer"))),
+            ("/metrics", good.as_str(), (401, Some("Bearer"))),
+        ] {
+            let request = Request::get(path).header("authorization", header);
+            let request = request.body(Body::empty()).unwrap();
+            let answer = everything(&admin, true).oneshot(request).await.unwrap();
+            let asks = answer.headers().get("www-authenticate").map(|asks| asks.to_str().unwrap());
+            let scheme = asks.and_then(|asks| asks.split(' ').next());
+            assert_eq!((answer.status().as_u16(), scheme), expect, "{path}");
         }
         let (status, ..) = ask(everything(&admin, true), "/readyz", "bad").await;
         assert_eq!(status, 401);

@@ -19,6 +19,7 @@ fn admin() -> Admin {
         liveness: Vec::new(),
         debug: BTreeMap::new(),
         explain: Arc::new(|_| Err("nothing is known".to_owned())),
+        console: None,
         guard: None,
     }
 }

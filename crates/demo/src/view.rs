@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use console::{Term, style};
+use terminal::{Term, style};
 
 use crate::track::Latency;
 
@@ -99,7 +99,7 @@ pub(crate) fn table(snapshot: &Snapshot, width: usize) -> Vec<String> {
         queued(snapshot)
     ));
     // A line that wraps would spoil the redraw.
-    lines.into_iter().map(|line| console::truncate_str(&line, width, "…").into_owned()).collect()
+    lines.into_iter().map(|line| terminal::truncate_str(&line, width, "…").into_owned()).collect()
 }
 
 fn replica(replica: &ReplicaView) -> String {
@@ -282,7 +282,7 @@ Leasehold demo   1:15 of 1:30
     #[test]
     fn a_narrow_terminal_gets_short_lines() {
         for line in table(&snapshot(), 30) {
-            assert!(console::measure_text_width(&line) <= 30, "{line}");
+            assert!(terminal::measure_text_width(&line) <= 30, "{line}");
         }
     }
 

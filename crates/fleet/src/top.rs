@@ -52,6 +52,9 @@ pub struct ClusterLoad {
 pub struct Key {
     /// The controller.
     pub controller: String,
+    /// The resource that it reconciles, as `deployments.apps`, if the replica says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
     /// The object, as `cluster/namespace/name`.
     pub key: String,
     /// The replica.
@@ -86,6 +89,7 @@ impl Top {
             }
             let key = |key: &str, seconds, times, error| Key {
                 controller: name.to_owned(),
+                resource: queue.resource.clone(),
                 key: key.to_owned(),
                 member: member.clone(),
                 seconds,
@@ -136,6 +140,7 @@ mod tests {
         };
         QueueStatus {
             controller: controller.parse().unwrap(),
+            resource: Some("pods".into()),
             depth: ready,
             delayed: 1,
             running: 1,
@@ -166,6 +171,7 @@ mod tests {
         let failing: Vec<_> =
             top.failing.iter().map(|k| (k.controller.as_str(), k.times)).collect();
         assert_eq!(failing, [("b", Some(9)), ("a", Some(4))]);
+        assert_eq!(top.failing[0].resource.as_deref(), Some("pods"));
         assert_eq!(top.failing[0].error.as_deref(), Some("failed: no route"));
     }
 }

@@ -13,6 +13,9 @@ use explain::{NoObject, Sought, Told};
 use serde_json::{Value, json};
 use sharding::Sharding;
 
+/// Why a replica says nothing yet.
+pub(crate) const STARTS: &str = "this replica reads its clusters and home first";
+
 /// Read handles on the parts of the manager, once it is assembled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inside(Arc<OnceLock<Handles>>);
@@ -54,6 +57,7 @@ impl Inside {
         &self,
         registry: prometheus::Registry,
         checks: Checks,
+        console: Option<axum::Router>,
         guard: Option<Guard>,
     ) -> Admin {
         let inside = self.clone();
@@ -66,12 +70,22 @@ impl Inside {
         let inside = self.clone();
         let explain: ExplainFn = Arc::new(move |object| {
             let sought: Sought = object.parse().map_err(|wrong: NoObject| wrong.to_string())?;
-            let handles = inside.0.get().ok_or("this replica reads its clusters and home first")?;
-            Ok(json!(handles.explain(&sought)))
+            Ok(json!(inside.explain(&sought).ok_or(STARTS)?))
         });
         let Checks { readiness, liveness } = checks;
         let liveness = [self.sharding_turns()].into_iter().chain(liveness).collect();
-        Admin { registry, ready, readiness, liveness, debug, explain, guard }
+        Admin { registry, ready, readiness, liveness, debug, explain, console, guard }
+    }
+
+    /// What this replica says of an object, once it is assembled.
+    pub(crate) fn explain(&self, sought: &Sought) -> Option<Told> {
+        Some(self.0.get()?.explain(sought))
+    }
+
+    /// Its queues, once it is assembled.
+    #[cfg(feature = "console")]
+    pub(crate) fn queues(&self) -> Option<Vec<queue::QueueStatus>> {
+        Some(self.0.get()?.engine.queues())
     }
 
     fn view(&self, of: impl Fn(&Handles) -> Value + Send + Sync + 'static) -> ViewFn {
@@ -158,7 +172,8 @@ mod tests {
 
     #[test]
     fn a_manager_that_is_not_assembled_is_not_ready_and_says_why() {
-        let admin = Inside::default().admin(prometheus::Registry::new(), Checks::default(), None);
+        let admin =
+            Inside::default().admin(prometheus::Registry::new(), Checks::default(), None, None);
         let readiness = (admin.ready)();
         assert!(!readiness.is_ready());
         assert_eq!(

@@ -45,6 +45,8 @@ mod liveness;
 #[cfg(feature = "local")]
 pub mod local;
 mod manager;
+#[cfg(feature = "console")]
+mod pages;
 pub mod prelude;
 mod review;
 mod runnable;

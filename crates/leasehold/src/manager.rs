@@ -186,7 +186,12 @@ impl Manager {
         let inside = Inside::default();
         series::register(&self.metrics, &inside)
             .map_err(|source| Error::Metrics("the manager", source))?;
-        let admin = inside.admin(self.metrics.clone(), self.checks, guard);
+        #[cfg(feature = "console")]
+        let pages =
+            Some(crate::pages::pages(&self.config, inside.clone(), Arc::clone(&self.clock)));
+        #[cfg(not(feature = "console"))]
+        let pages = None;
+        let admin = inside.admin(self.metrics.clone(), self.checks, pages, guard);
         let admin = tokio::spawn(serve(server, admin, stop.clone()));
         let grace = self.config.shutdown_grace_period;
         let (singles, others): (Vec<_>, Vec<_>) =

@@ -18,7 +18,7 @@ use kube::{Api, Client};
 use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource, Risk};
 use leasehold::{Action, Context, Controller, Manager, ObjectKey, ReconcileError, Reconciler};
 use serde_json::{Value, json};
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -75,6 +75,8 @@ impl Process for Door {
 struct Fleet {
     home: Server,
     east: Server,
+    /// Where the replica's admin server is.
+    address: SocketAddr,
     stop: CancellationToken,
     dir: tempfile::TempDir,
 }
@@ -126,7 +128,7 @@ impl Fleet {
         let controller = Controller::for_kind::<ConfigMap>("picky").reconciler(Picky);
         let stop = CancellationToken::new();
         tokio::spawn(Manager::new(config).controller(controller).run(stop.clone()));
-        Self { home, east, stop, dir }
+        Self { home, east, address, stop, dir }
     }
 
     async fn leasehold(&self, args: &[&str]) -> Output {
@@ -229,6 +231,60 @@ async fn a_person_on_call_finds_what_fails_and_takes_it_along() {
     let events: Value = serde_json::from_slice(&events.stdout).expect("JSON");
     let reasons: Vec<_> = events.as_array().expect("a list").iter().map(|e| &e["reason"]).collect();
     assert!(reasons.iter().any(|reason| *reason == "Coordinating"), "{events:#}");
+}
+
+/// What is served at a path; `host` is what the browser asked for.
+async fn page(address: SocketAddr, host: &str, path: &str) -> String {
+    let ask = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        std::io::Result::Ok(text)
+    };
+    timeout(PATIENCE, ask).await.expect("in time").expect("an answer")
+}
+
+/// The console of `leasehold console`, which asks all replicas, and that of a replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_console_shows_the_fleet_its_queues_and_an_object() {
+    let fleet = Fleet::start().await;
+    fleet.said("east/configmaps/default/bad", &["its last reconcile failed for good"]).await;
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.args(["console", "--port", "0", "--plaintext", "--kubeconfig"]);
+    command.arg(fleet.dir.path().join("home")).stdout(std::process::Stdio::piped());
+    let mut console = command.kill_on_drop(true).spawn().expect("it runs");
+    let mut lines = BufReader::new(console.stdout.take().expect("a pipe")).lines();
+    let line = timeout(PATIENCE, lines.next_line()).await.expect("in time").expect("text");
+    let line = line.expect("an address");
+    let host = line.trim_start_matches("http://").trim_end_matches("/console");
+    let address: SocketAddr = host.parse().expect("an address");
+    for (address, path, expect) in [
+        (address, "/console", "Nothing is wrong, as far as home tells"),
+        (address, "/console/clusters", "/console/clusters/east"),
+        (address, "/console/clusters/east", "east/picky/0/1"),
+        (address, "/console/queues", "?object=east%2Fconfigmaps%2Fdefault%2Fbad"),
+        (address, "/console/queues", "no such bucket"),
+        (
+            address,
+            "/console/object?object=east/configmaps/default/bad",
+            "its last reconcile failed",
+        ),
+        (address, "/console/events", "Coordinating"),
+        (fleet.address, "/console", "Nothing is wrong, as far as home tells"),
+        (fleet.address, "/console/queues", "no such bucket"),
+        (fleet.address, "/console/object?object=east/configmaps/default/bad", "failed for good"),
+        (fleet.address, "/console/events", "a replica has no right to read Events"),
+    ] {
+        let text = page(address, &address.to_string(), path).await;
+        assert!(text.contains(expect), "{path}: no {expect:?} in\n{text}");
+    }
+    // A stranger's page whose name leads to this machine does not read the fleet.
+    let text = page(address, "rebinds.example.com", "/console").await;
+    assert!(text.starts_with("HTTP/1.1 421") && !text.contains("Members"), "{text}");
+    let text = page(address, &format!("localhost:{}", address.port()), "/").await;
+    assert!(text.contains("location: /console\r\n"), "{text}");
 }
 
 /// Secrets in the places where people put them: they are not in a bundle, and all else is.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use explain::{Sought, Told, words};
-use fleet::{FleetMember, FleetShard};
+use fleet::{Fleet, FleetMember, FleetShard};
 use model::Clock;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ pub(crate) struct ExplainArgs {
 }
 
 /// A member, and what it said or why it said nothing.
-type Asked<'f> = (&'f FleetMember, Result<Told, String>);
+pub(crate) type Asked<'f> = (&'f FleetMember, Result<Told, String>);
 
 /// Says where the object stands. The exit code is 1 if no member could say.
 ///
@@ -48,7 +48,20 @@ pub(crate) async fn run(args: &ExplainArgs, program: &Program) -> anyhow::Result
     let replicas = Replicas::of(&home, &args.ask)?;
     let fleet = home.fleet().await?;
     let shards = fleet.shards_of(&args.object.cluster);
-    let path = format!("/debug/explain?object={}", args.object);
+    let asked = told(&replicas, &fleet, &args.object).await;
+    args.output.print(&as_json(&shards, &asked), || text(args, &shards, &asked))?;
+    let somebody = asked.iter().any(|(_, told)| told.is_ok());
+    Ok(if somebody { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What those say of an object who can tell of it.
+pub(crate) async fn told<'f>(
+    replicas: &Replicas<'_>,
+    fleet: &'f Fleet,
+    object: &Sought,
+) -> Vec<Asked<'f>> {
+    let path = format!("/debug/explain?object={object}");
+    let shards = fleet.shards_of(&object.cluster);
     let witnesses = fleet.witnesses(&shards).into_iter().take(MAX_ASKED);
     let told = |answer: anyhow::Result<Vec<u8>>| {
         let told = answer.and_then(|answer| {
@@ -57,11 +70,7 @@ pub(crate) async fn run(args: &ExplainArgs, program: &Program) -> anyhow::Result
         told.map_err(|error| format!("{error:#}"))
     };
     let answers = replicas.get_all(witnesses, &path).await;
-    let asked: Vec<Asked<'_>> =
-        answers.into_iter().map(|(member, answer)| (member, told(answer))).collect();
-    args.output.print(&as_json(&shards, &asked), || text(args, &shards, &asked))?;
-    let somebody = asked.iter().any(|(_, told)| told.is_ok());
-    Ok(if somebody { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    answers.into_iter().map(|(member, answer)| (member, told(answer))).collect()
 }
 
 fn text(args: &ExplainArgs, shards: &[&FleetShard], asked: &[Asked<'_>]) -> String {

@@ -1,5 +1,5 @@
 //! The commands by which people look at a fleet and say what they want of it, one file each. All of them reach it
-//! through its home cluster (`home`); `explain`, `top` and `bundle` ask its replicas too (`replicas`). `policy` has the
+//! through its home cluster (`home`); `explain`, `top`, `console` and `bundle` ask its replicas too (`replicas`). `policy` has the
 //! verbs that write FleetPolicies, and `rbac` prints the rights that people need for all of this.
 //!
 //! What they print goes through `output`: for people, or for programs.
@@ -8,6 +8,7 @@
 
 mod bundle;
 mod columns;
+mod console;
 mod drain;
 mod events;
 mod explain;
@@ -44,6 +45,8 @@ pub enum Command {
     Events(events::EventsArgs),
     /// Say where one object stands: its shard, its owner, its queue, its last failure.
     Explain(explain::ExplainArgs),
+    /// Serve pages about the fleet on this machine: members, clusters, shards, queues, objects, Events.
+    Console(console::ConsoleArgs),
     /// Hand over everything a member has and give it nothing new, for maintenance.
     Drain(drain::DrainArgs),
     /// Stop all work on some shards: a cluster, a controller group, or everything.
@@ -78,6 +81,7 @@ pub async fn run(command: &Command, program: &Program) -> anyhow::Result<ExitCod
         Command::Top(args) => return top::run(args, program).await,
         Command::Events(args) => return events::run(args, program).await,
         Command::Explain(args) => return explain::run(args, program).await,
+        Command::Console(args) => return console::run(args, program).await,
         Command::SupportBundle(args) => return bundle::run(args, program).await,
         Command::Drain(args) => drain::run(args, program).await,
         Command::Pause(args) => policy::pause(args, program).await,

@@ -24,7 +24,7 @@ pub(crate) struct RbacArgs {
 /// What somebody does with a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Role {
-    /// Look: status, explain, top, events, doctor, support-bundle.
+    /// Look: status, explain, top, console, events, doctor, support-bundle.
     Viewer,
     /// Also drain members and write policies: drain, pause, pin, avoid, weigh, limit, lift.
     Operator,
@@ -95,7 +95,9 @@ fn manifests(args: &RbacArgs) -> Vec<Value> {
     let name = format!("leasehold-{}", name_of(*role));
     // What replicas show of themselves has no namespace.
     let debug = PolicyRule {
-        non_resource_urls: Some(vec!["/debug".into(), "/debug/*".into(), "/metrics".into()]),
+        non_resource_urls: Some(
+            ["/debug", "/debug/*", "/console", "/metrics"].map(Into::into).to_vec(),
+        ),
         verbs: vec!["get".into()],
         ..PolicyRule::default()
     };

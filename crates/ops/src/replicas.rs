@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use fleet::{AskError, FleetMember, Way};
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use portforward::PodPort;
 
 use crate::home::HomeCluster;
@@ -15,7 +15,7 @@ use crate::home::HomeCluster;
 const AT_ONCE: usize = 8;
 
 /// How replicas are asked.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct AskArgs {
     /// The port of the admin server in the replicas' Pods.
     #[arg(long, value_name = "PORT", default_value_t = 8443)]
@@ -80,7 +80,9 @@ impl<'a> Replicas<'a> {
     ) -> Vec<(&'m FleetMember, anyhow::Result<Vec<u8>>)> {
         // Whoever is asked at an address is one, whatever its name.
         let most = if self.args.address.is_some() { 1 } else { usize::MAX };
-        let ask = |member| async move { (member, self.get(member, path).await) };
-        stream::iter(members.into_iter().take(most)).map(ask).buffered(AT_ONCE).collect().await
+        // In boxes, so that whoever awaits them all may be sent to another thread.
+        let ask = |member| async move { (member, self.get(member, path).await) }.boxed();
+        let asked: Vec<_> = members.into_iter().take(most).map(ask).collect();
+        stream::iter(asked).buffered(AT_ONCE).collect().await
     }
 }

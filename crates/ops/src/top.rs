@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use fleet::{ClusterLoad, ControllerLoad, FleetMember, Key, LeaseStanding, Top};
+use fleet::{ClusterLoad, ControllerLoad, Fleet, FleetMember, Key, LeaseStanding, Top};
 use queue::QueueStatus;
 use serde::Serialize;
 
@@ -58,22 +58,35 @@ struct MemberLoad {
 pub(crate) async fn run(args: &TopArgs, program: &Program) -> anyhow::Result<ExitCode> {
     let home = program.home(&args.home).await?;
     let fleet = home.fleet().await?;
-    let alive = || fleet.members.iter().filter(|m| m.lease == LeaseStanding::Held);
     let replicas = Replicas::of(&home, &args.ask)?;
-    let (mut queues, mut silent) = (Vec::new(), Vec::new());
-    for (member, answer) in replicas.get_all(alive(), "/debug/queues").await {
-        match answer.and_then(|answer| read(&answer)) {
-            Ok(said) => queues.push((member.identity.clone(), said)),
+    let (mut told, mut silent) = (Vec::new(), Vec::new());
+    for (member, answer) in queues(&replicas, &fleet).await {
+        match answer {
+            Ok(queues) => told.push((member.identity.clone(), queues)),
             Err(why) => silent.push([member.member.to_string(), format!("{why:#}")]),
         }
     }
-    let answered = !queues.is_empty();
-    let mut members: Vec<_> = alive().map(load).collect();
+    let answered = !told.is_empty();
+    let mut members: Vec<_> = alive(&fleet).map(load).collect();
     members.sort_by_key(|member| std::cmp::Reverse(member.busy));
     members.truncate(args.limit);
-    let shown = Shown { members, top: Top::of(&queues, args.limit), silent };
+    let shown = Shown { members, top: Top::of(&told, args.limit), silent };
     args.output.print(&shown, || table(&shown))?;
     Ok(if answered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn alive(fleet: &Fleet) -> impl Iterator<Item = &FleetMember> {
+    fleet.members.iter().filter(|member| member.lease == LeaseStanding::Held)
+}
+
+/// What each live replica says of its queues.
+pub(crate) async fn queues<'f>(
+    replicas: &Replicas<'_>,
+    fleet: &'f Fleet,
+) -> Vec<(&'f FleetMember, anyhow::Result<Vec<QueueStatus>>)> {
+    let answers = replicas.get_all(alive(fleet), "/debug/queues").await;
+    let read = |answer: anyhow::Result<Vec<u8>>| answer.and_then(|answer| read(&answer));
+    answers.into_iter().map(|(member, answer)| (member, read(answer))).collect()
 }
 
 /// The queues of a replica; none while it reads its clusters and home.

@@ -234,6 +234,7 @@ impl<T: Clone> WorkQueue<T> {
         let failing = self.failures().worst(MAX_SHOWN_KEYS, self.clock.now());
         self.with(|queue, now| QueueStatus {
             controller: self.name.clone(),
+            resource: None,
             depth: queue.depth().iter().sum(),
             delayed: queue.delayed(),
             running: queue.running(),

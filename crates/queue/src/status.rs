@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 pub struct QueueStatus {
     /// The controller.
     pub controller: ControllerName,
+    /// The resource that it reconciles, as `deployments.apps`; whoever knows it fills it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
     /// Keys ready to be dispatched.
     pub depth: usize,
     /// Keys that wait for a retry, or to be requeued.

@@ -36,6 +36,12 @@ const KIND_PACKAGES: &[Package] = &[
     ("jq", "/usr/bin/jq"),
 ];
 
+/// The Debian package of a browser, and one of fonts.
+const CHROMIUM_PACKAGES: &[Package] = &[
+    ("chromium", "/usr/bin/chromium"),
+    ("fonts-dejavu-core", "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"),
+];
+
 /// The Debian package that makes root file systems of others.
 const IMAGE_PACKAGES: &[Package] = &[("mmdebstrap", "/usr/bin/mmdebstrap")];
 
@@ -73,6 +79,8 @@ pub enum Need {
     Memcached,
     /// MySQL, as an image, and the workload `bank`; a node's DNS.
     MySql,
+    /// A browser.
+    Chromium,
     /// Our own release binary, static.
     Leasehold,
     /// The example controller with slow reconciles, static.
@@ -237,6 +245,9 @@ impl Tools {
         if needs.iter().any(|need| [Need::Memcached, Need::MySql].contains(need)) {
             packages::install("an image from Debian", IMAGE_PACKAGES)?;
         }
+        if needs.contains(&Need::Chromium) {
+            packages::install("a browser", CHROMIUM_PACKAGES)?;
+        }
         fs::create_dir_all(&self.bin)?;
         // Two runs side by side must not build the same thing twice.
         let lock = File::create(self.bin.join(".lock"))?;
@@ -269,6 +280,7 @@ impl Tools {
                 Need::MySql => [builds::coredns(), servers::mysql(), servers::workloads()]
                     .iter()
                     .try_for_each(|build| build.run(&self.bin))?,
+                Need::Chromium => {}
                 Need::Leasehold if self.given.is_some() => {}
                 Need::Leasehold => build_release(&[
                     "--package=leasehold",

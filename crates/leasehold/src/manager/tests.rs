@@ -168,7 +168,7 @@ async fn the_end_of_the_registry_hands_everything_over_and_is_an_error() {
     let (metrics, clock) = (telemetry::registry(), Arc::new(SystemClock));
     let parts = assemble(&config, Vec::new(), singles, &metrics, clock, &registry).await.unwrap();
     let inside = Inside::default();
-    let admin = inside.admin(metrics, Checks::default(), None);
+    let admin = inside.admin(metrics, Checks::default(), None, None);
     let admin = tokio::spawn(serve(None, admin, stop.clone()));
     let (sharding, stopping) = (parts.sharding.clone(), CancellationToken::new());
     let running = Running::start(parts, &inside, admin, stop);

@@ -133,6 +133,17 @@ pub(super) fn board() -> Board {
                     ),
                     panel(
                         Lines,
+                        ("Busy threads", "percentunit"),
+                        "How much of their time the threads run tasks. Near 1, all waits for them: give CPU, or replicas.",
+                        [(
+                            format!(
+                                "rate(leasehold_runtime_busy_seconds_total{JOB}[$__rate_interval]) / leasehold_runtime_workers{JOB}"
+                            ),
+                            "{{instance}}",
+                        )],
+                    ),
+                    panel(
+                        Lines,
                         ("Resident memory", "bytes"),
                         "What each replica has in memory.",
                         [(format!("process_resident_memory_bytes{JOB}"), "{{instance}}")],

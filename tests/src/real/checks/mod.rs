@@ -4,6 +4,7 @@ mod admission_policy;
 mod bucket;
 mod chart;
 mod conformance;
+mod console;
 mod control_plane;
 mod embedded_kubectl;
 mod etcd;
@@ -111,6 +112,12 @@ pub const CHECKS: &[Check] = &[
         about: "a server that divides lists and watches by uid divides as we do, and says so",
         needs: &[Need::Kube],
         run: |scene| Box::pin(sharded_list::run(scene)),
+    },
+    Check {
+        name: "console",
+        about: "the console in a real browser: live, light and dark, 3 and 1,000 clusters",
+        needs: &[Need::Chromium, Need::Leasehold],
+        run: |scene| Box::pin(console::run(scene)),
     },
     Check {
         name: "bucket",

@@ -1,0 +1,48 @@
+//! One object: where it stands. Pure.
+
+use explain::{Sought, Told, words};
+use fleet::FleetShard;
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use crate::clusters::shards;
+use crate::page::{PATH, ROWS, cluster_link};
+use crate::source::Said;
+
+/// Asks for an object; `wrong` says what is wrong with the last question.
+pub(crate) fn form(object: &str, wrong: Option<&str>) -> Markup {
+    html! {
+        form action=(format!("{PATH}/object")) {
+            input.object name="object" value=(object) required
+                placeholder="CLUSTER/KIND/NAMESPACE/NAME" aria-label="object";
+            button { "Explain" }
+        }
+        @if let Some(wrong) = wrong { p.problems { (wrong) } }
+    }
+}
+
+pub(crate) fn explained(
+    sought: &Sought,
+    of_cluster: &[&FleetShard],
+    said: &Said<Told>,
+    now: Timestamp,
+) -> Markup {
+    html! {
+        (form(&sought.to_string(), None))
+        @for (replica, told) in said {
+            section.told {
+                h2 { (replica) }
+                @match told {
+                    Ok(told) => ul { @for line in words(sought, told) { li { (line) } } },
+                    Err(why) => p { "It does not say: " (why) },
+                }
+            }
+        }
+        h2 { "Shards of cluster " (cluster_link(&sought.cluster)) }
+        @if of_cluster.is_empty() {
+            p.none { "Home has none: no member has it configured, or none could use it yet." }
+        } @else {
+            (shards(&of_cluster[..of_cluster.len().min(ROWS)], now))
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! The routes: each reads what is kept and answers with a page.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Query, State};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use explain::{NoObject, Sought};
+use fleet::{Fleet, FleetEvent};
+use maud::{Markup, html};
+use model::{Clock, ClusterName, MemberId};
+use queue::QueueStatus;
+use serde::Deserialize;
+
+use crate::kept::Kept;
+use crate::page::{PATH, Tab, page};
+use crate::source::{Said, Source};
+use crate::{clusters, events, object, overview, queues};
+
+/// The longest text of a request that is looked for, in bytes.
+const MAX_SOUGHT: usize = 1024;
+/// What a page may load: our style, our script, and itself again.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// The routes of the console.
+pub fn router(source: Arc<dyn Source>, clock: Arc<dyn Clock>) -> Router {
+    let console = Console { source, clock, kept: Arc::default() };
+    let text = |kind: &'static str, text: &'static str| {
+        get(async move || ([(CONTENT_TYPE, kind)], text).into_response())
+    };
+    let pages = Router::new()
+        .route("/", get(fleet))
+        .route("/clusters", get(all_clusters))
+        .route("/clusters/{cluster}", get(one_cluster))
+        .route("/members/{member}", get(one_member))
+        .route("/queues", get(all_queues))
+        .route("/object", get(one_object))
+        .route("/events", get(all_events))
+        .route("/style.css", text("text/css", include_str!("style.css")))
+        .route("/live.js", text("text/javascript", include_str!("live.js")))
+        .fallback(unknown)
+        .layer(map_response(harden))
+        .with_state(console);
+    Router::new().nest(PATH, pages)
+}
+
+#[derive(Clone)]
+struct Console {
+    source: Arc<dyn Source>,
+    clock: Arc<dyn Clock>,
+    kept: Arc<AllKept>,
+}
+
+#[derive(Default)]
+struct AllKept {
+    fleet: Kept<Result<Arc<Fleet>, String>>,
+    queues: Kept<Said<Vec<QueueStatus>>>,
+    events: Kept<Result<Vec<FleetEvent>, String>>,
+}
+
+/// What a request asks for.
+#[derive(Debug, Default, Deserialize)]
+struct Asked {
+    #[serde(default)]
+    q: String,
+    page: Option<usize>,
+    #[serde(default)]
+    object: String,
+}
+
+/// A page, or an error as one.
+type Page = Result<Response, Response>;
+
+impl Console {
+    async fn fleet(&self, tab: Tab) -> Result<Arc<Fleet>, Response> {
+        let read = || {
+            let fleet = self.source.fleet();
+            Box::pin(async move { fleet.await.map(Arc::new) }) as _
+        };
+        let read = self.kept.fleet.get(&self.clock, read).await;
+        let refused = |why: &String| {
+            self.error(tab, StatusCode::BAD_GATEWAY, "The fleet cannot be read", why)
+        };
+        (*read).as_ref().map(Arc::clone).map_err(refused)
+    }
+
+    fn page(&self, tab: Tab, title: &str, body: &Markup) -> Response {
+        let now = self.clock.wall();
+        let page = page(tab, title, &self.source.about(), now, body).into_string();
+        ([(CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
+    }
+
+    fn error(&self, tab: Tab, code: StatusCode, title: &str, why: &str) -> Response {
+        (code, self.page(tab, title, &html! { p.problems { (why) } })).into_response()
+    }
+
+    fn missing(&self, tab: Tab, what: &str) -> Response {
+        let why = format!("Home knows no {what}. It may be gone, or not there yet.");
+        self.error(tab, StatusCode::NOT_FOUND, "Not found", &why)
+    }
+}
+
+impl Asked {
+    /// What is looked for, and the number of the part.
+    fn part(&self) -> (&str, Option<usize>) {
+        (if self.q.len() > MAX_SOUGHT { "" } else { self.q.trim() }, self.page)
+    }
+}
+
+async fn fleet(State(console): State<Console>) -> Page {
+    let fleet = console.fleet(Tab::Fleet).await?;
+    let body = overview::overview(&fleet, console.clock.wall());
+    Ok(console.page(Tab::Fleet, "Fleet", &body))
+}
+
+async fn all_clusters(State(console): State<Console>, Query(asked): Query<Asked>) -> Page {
+    let fleet = console.fleet(Tab::Clusters).await?;
+    let (wanted, number) = asked.part();
+    Ok(console.page(Tab::Clusters, "Clusters", &clusters::list(&fleet, wanted, number)))
+}
+
+async fn one_cluster(
+    State(console): State<Console>,
+    Path(name): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Page {
+    let tab = Tab::Clusters;
+    let fleet = console.fleet(tab).await?;
+    let missing = || console.missing(tab, &format!("cluster {name:?}"));
+    let cluster: ClusterName = name.parse().map_err(|_| missing())?;
+    let body = clusters::one(&fleet, &cluster, asked.part(), console.clock.wall());
+    Ok(console.page(tab, &format!("Cluster {cluster}"), &body.ok_or_else(missing)?))
+}
+
+async fn one_member(
+    State(console): State<Console>,
+    Path(name): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Page {
+    let tab = Tab::Fleet;
+    let fleet = console.fleet(tab).await?;
+    let missing = || console.missing(tab, &format!("member {name:?}"));
+    let member: MemberId = name.parse().map_err(|_| missing())?;
+    let body = overview::member(&fleet, &member, asked.part(), console.clock.wall());
+    Ok(console.page(tab, &format!("Member {member}"), &body.ok_or_else(missing)?))
+}
+
+async fn all_queues(State(console): State<Console>) -> Page {
+    let fleet = console.fleet(Tab::Queues).await?;
+    let read = || console.source.queues(fleet);
+    let said = console.kept.queues.get(&console.clock, read).await;
+    Ok(console.page(Tab::Queues, "Queues", &queues::queues(&said)))
+}
+
+async fn one_object(State(console): State<Console>, Query(asked): Query<Asked>) -> Page {
+    let tab = Tab::Object;
+    let ask = |wrong: Option<&str>| {
+        let object = if wrong.is_some() { "" } else { asked.object.as_str() };
+        console.page(tab, "Object", &object::form(object, wrong))
+    };
+    let sought: Sought = match asked.object.trim() {
+        "" => return Ok(ask(None)),
+        long if long.len() > MAX_SOUGHT => {
+            let wrong = format!("More than {MAX_SOUGHT} bytes name no object.");
+            return Ok((StatusCode::BAD_REQUEST, ask(Some(&wrong))).into_response());
+        }
+        object => object.parse().map_err(|wrong: NoObject| {
+            (StatusCode::BAD_REQUEST, ask(Some(&wrong.to_string()))).into_response()
+        })?,
+    };
+    let fleet = console.fleet(tab).await?;
+    let said = console.source.explain(sought.clone(), Arc::clone(&fleet)).await;
+    let shards = fleet.shards_of(&sought.cluster);
+    let body = object::explained(&sought, &shards, &said, console.clock.wall());
+    Ok(console.page(tab, "Object", &body))
+}
+
+async fn all_events(State(console): State<Console>, Query(asked): Query<Asked>) -> Page {
+    let read = console.kept.events.get(&console.clock, || console.source.events()).await;
+    match &*read {
+        Ok(read) => {
+            let body = events::events(read, asked.part(), console.clock.wall());
+            Ok(console.page(Tab::Events, "Events", &body))
+        }
+        Err(why) => {
+            let code = StatusCode::BAD_GATEWAY;
+            Err(console.error(Tab::Events, code, "The Events cannot be read", why))
+        }
+    }
+}
+
+async fn unknown(State(console): State<Console>) -> Response {
+    console.error(Tab::Fleet, StatusCode::NOT_FOUND, "Not found", "There is no such page.")
+}
+
+/// What keeps a browser from doing more with a page than to show it.
+async fn harden(mut response: Response) -> Response {
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use axum::http::Request;
+    use explain::{Explanation, Told};
+    use futures::FutureExt;
+    use http_body_util::BodyExt;
+    use model::ManualClock;
+    use queue::{FailingKey, FailureStatus};
+    use sharding::api::Phase;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::source::Answer;
+    use crate::source::tests::{down, fleet, shard};
+
+    const EVIL: &str = "<script>alert(1)</script>";
+
+    /// A fleet of so many clusters, in which everything that a cluster can say is markup.
+    #[derive(Default)]
+    struct Stub {
+        clusters: usize,
+        broken: bool,
+        reads: AtomicUsize,
+    }
+
+    impl Source for Stub {
+        fn about(&self) -> String {
+            EVIL.into()
+        }
+
+        fn fleet(&self) -> Answer<Result<Fleet, String>> {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            let shards = (0..self.clusters).flat_map(|cluster| {
+                let name = |range: &str| format!("c-{cluster:05}/widgets/{range}");
+                ["0/2", "1/2"].map(|r| shard(&name(r), Some("m-0"), Phase::Owned))
+            });
+            let mut fleet = fleet(shards.collect());
+            fleet.members[0].identity = EVIL.into();
+            fleet.members[1].down_clusters = vec![down("c-00000", EVIL)];
+            let read = if self.broken { Err(EVIL.to_owned()) } else { Ok(fleet) };
+            async move { read }.boxed()
+        }
+
+        fn queues(&self, _: Arc<Fleet>) -> Answer<Said<Vec<QueueStatus>>> {
+            let failure = FailureStatus {
+                result: "failed".into(),
+                error: EVIL.into(),
+                times: 3,
+                last_seconds: 1.0,
+                first_seconds: 9.0,
+            };
+            let queue = QueueStatus {
+                controller: "widgets".parse().unwrap(),
+                resource: Some("widgets.example.com".into()),
+                depth: 1,
+                delayed: 0,
+                running: 0,
+                oldest_seconds: 0.5,
+                clusters: [("c-00000".parse().unwrap(), 1)].into(),
+                longest: Vec::new(),
+                failing: vec![FailingKey { key: "c-00000/ns/a&b".into(), failure }],
+            };
+            async { vec![("m-0".into(), Ok(vec![queue])), (EVIL.into(), Err(EVIL.into()))] }.boxed()
+        }
+
+        fn explain(&self, sought: Sought, _: Arc<Fleet>) -> Answer<Said<Told>> {
+            let explanation = Explanation {
+                controllers: Vec::new(),
+                kinds: vec![EVIL.into()],
+                held_back: None,
+                quarantined: Some(EVIL.into()),
+            };
+            let (configured, down) = (true, Some(format!("{EVIL} {}", sought.name)));
+            let told = Told { member: EVIL.into(), configured, down, explanation };
+            async { vec![("m-0".into(), Ok(told))] }.boxed()
+        }
+
+        fn events(&self) -> Answer<Result<Vec<FleetEvent>, String>> {
+            let event = FleetEvent {
+                at: jiff::Timestamp::UNIX_EPOCH,
+                warning: true,
+                reason: EVIL.into(),
+                about: EVIL.into(),
+                note: EVIL.into(),
+                by: EVIL.into(),
+            };
+            async { Ok(vec![event]) }.boxed()
+        }
+    }
+
+    fn console(stub: Stub) -> (Router, Arc<Stub>, Arc<ManualClock>) {
+        let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
+        let source = Arc::new(stub);
+        (router(Arc::clone(&source) as _, Arc::clone(&clock) as _), source, clock)
+    }
+
+    async fn get(router: &Router, path: &str) -> (u16, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let answer = router.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.headers()[CONTENT_SECURITY_POLICY], POLICY, "{path}");
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn each_page_shows_what_there_is_and_never_runs_what_a_cluster_says() {
+        let (router, ..) = console(Stub { clusters: 3, ..Stub::default() });
+        for (path, code, expect) in [
+            ("/console", 200, "down for some member"),
+            ("/console/clusters?q=00001", 200, "/console/clusters/c-00001"),
+            ("/console/clusters/c-00000", 200, "c-00000/widgets/0/2"),
+            ("/console/clusters/c-9", 404, "Home knows no cluster"),
+            ("/console/clusters/%3Cscript%3E", 404, "Home knows no cluster"),
+            ("/console/members/m-0", 200, "c-00002/widgets/1/2"),
+            ("/console/members/m-9", 404, "Home knows no member"),
+            ("/console/queues", 200, "?object=c-00000%2Fwidgets.example.com%2Fns%2Fa%26b"),
+            ("/console/object", 200, "CLUSTER/KIND/NAMESPACE/NAME"),
+            ("/console/object?object=c-00000/widgets/ns/a", 200, "c-00000/widgets/0/2"),
+            ("/console/object?object=%3Cscript%3E", 400, "names no object"),
+            ("/console/events", 200, "alert(1)"),
+            ("/console/nothing", 404, "There is no such page"),
+            ("/console/style.css", 200, "prefers-color-scheme"),
+            ("/console/live.js", 200, "fetch(location.href"),
+        ] {
+            let (found, text) = get(&router, path).await;
+            assert_eq!(found, code, "{path}: {text}");
+            assert!(text.contains(expect), "{path}: {text}");
+            let scripts = text.matches("<script").count();
+            assert_eq!(scripts, usize::from(text.contains("<html")), "{path}: {text}");
+        }
+        let long = "x".repeat(MAX_SOUGHT + 1);
+        let (code, _) = get(&router, &format!("/console/object?object={long}")).await;
+        assert_eq!(code, 400);
+    }
+
+    #[tokio::test]
+    async fn a_fleet_that_cannot_be_read_is_said_with_its_reason() {
+        let (router, ..) = console(Stub { broken: true, ..Stub::default() });
+        let (code, text) = get(&router, "/console").await;
+        assert_eq!(code, 502);
+        assert!(text.contains("&lt;script&gt;alert(1)"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn pages_of_a_large_fleet_are_bounded_and_readers_share_what_is_read() {
+        let (router, source, clock) = console(Stub { clusters: 10_000, ..Stub::default() });
+        for path in ["/console", "/console/clusters?page=7", "/console/members/m-0"] {
+            let (code, text) = get(&router, path).await;
+            assert_eq!(code, 200);
+            assert!(text.len() < 128 << 10, "{path}: {} bytes", text.len());
+        }
+        assert_eq!(source.reads.load(Ordering::Relaxed), 1, "within two seconds");
+        clock.advance(Duration::from_secs(2));
+        get(&router, "/console").await;
+        assert_eq!(source.reads.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,0 +1,77 @@
+//! Where the pages' contents come from.
+
+use std::sync::Arc;
+
+use explain::{Sought, Told};
+use fleet::{Fleet, FleetEvent};
+use futures::future::BoxFuture;
+use queue::QueueStatus;
+
+/// An answer that is awaited by all who want it.
+pub type Answer<T> = BoxFuture<'static, T>;
+
+/// What each of some replicas says, or why it says nothing.
+pub type Said<T> = Vec<(String, Result<T, String>)>;
+
+/// Reads a fleet. Each answer comes within a bound in time; its errors are for people.
+pub trait Source: Send + Sync + 'static {
+    /// Which fleet, and from where it is seen.
+    fn about(&self) -> String;
+    /// The fleet, as its home cluster has it.
+    fn fleet(&self) -> Answer<Result<Fleet, String>>;
+    /// The queues of its replicas, as far as they can be asked from here.
+    fn queues(&self, fleet: Arc<Fleet>) -> Answer<Said<Vec<QueueStatus>>>;
+    /// What replicas say of an object, as far as they can be asked from here.
+    fn explain(&self, sought: Sought, fleet: Arc<Fleet>) -> Answer<Said<Told>>;
+    /// What the fleet told, the oldest first.
+    fn events(&self) -> Answer<Result<Vec<FleetEvent>, String>>;
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use fleet::{FleetMember, FleetShard, LeaseStanding};
+    use model::Epoch;
+    use sharding::api::{DownCluster, MemberState, Phase};
+
+    use super::*;
+
+    pub(crate) fn shard(name: &str, owner: Option<&str>, phase: Phase) -> FleetShard {
+        FleetShard {
+            shard: name.parse().unwrap(),
+            owner: owner.map(|owner| owner.parse().unwrap()),
+            epoch: Epoch(1),
+            phase,
+            unserved: false,
+            target: None,
+            moved: None,
+            paused_by: None,
+        }
+    }
+
+    pub(crate) fn down(cluster: &str, reason: &str) -> DownCluster {
+        DownCluster { cluster: cluster.parse().unwrap(), reason: reason.into() }
+    }
+
+    /// Two members and these shards.
+    pub(crate) fn fleet(shards: Vec<FleetShard>) -> Fleet {
+        let member = |name: &str| FleetMember {
+            member: name.parse().unwrap(),
+            identity: name.to_owned(),
+            state: MemberState::Active,
+            drain: false,
+            lease: LeaseStanding::Held,
+            lease_seconds: 10,
+            renewed: Some(jiff::Timestamp::UNIX_EPOCH),
+            coordinator: name == "m-0",
+            capacity: 1,
+            protocol_version: 1,
+            oldest_protocol_version: 1,
+            shards: 0,
+            busy: 500,
+            down_clusters: Vec::new(),
+        };
+        let coordinator = Some("m-0".parse().unwrap());
+        let members = vec![member("m-0"), member("m-1")];
+        Fleet { coordinator, members, shards, ..Fleet::default() }
+    }
+}

@@ -1,0 +1,76 @@
+//! The console that a replica serves: the fleet as home has it, and of queues and objects what this replica knows.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use console::{Answer, Said, Source};
+use explain::{Sought, Told};
+use fleet::{Fleet, FleetEvent};
+use futures::FutureExt;
+use kube::Client;
+use model::Clock;
+use queue::QueueStatus;
+use tokio::sync::OnceCell;
+
+use crate::assemble::home_client;
+use crate::config::Config;
+use crate::inside::{Inside, STARTS};
+
+/// How long home may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The pages for the admin server.
+pub(crate) fn pages(config: &Config, inside: Inside, clock: Arc<dyn Clock>) -> axum::Router {
+    let config = Arc::new(config.clone());
+    let home = Arc::default();
+    console::router(Arc::new(Replica { config, inside, home, clock: Arc::clone(&clock) }), clock)
+}
+
+/// One replica.
+struct Replica {
+    config: Arc<Config>,
+    inside: Inside,
+    // Its own, so that people who look share no connection with the renewals of the Lease.
+    home: Arc<OnceCell<Client>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Source for Replica {
+    fn about(&self) -> String {
+        format!("{}, as {} sees it", self.config.namespace, self.config.identity)
+    }
+
+    fn fleet(&self) -> Answer<Result<Fleet, String>> {
+        let (config, clock) = (Arc::clone(&self.config), Arc::clone(&self.clock));
+        let home = Arc::clone(&self.home);
+        let read = async move {
+            let plugins = config.clusters.credential_plugins.clone();
+            let client = home.get_or_try_init(|| home_client(&config, plugins, clock)).await;
+            let client = client.map_err(|unusable| unusable.reason())?.clone();
+            let read = fleet::read(client, &config.namespace).await;
+            read.map_err(|error| model::error::chain(&error))
+        };
+        async {
+            let late = || format!("the home cluster did not answer within {} s", TIMEOUT.as_secs());
+            tokio::time::timeout(TIMEOUT, read).await.unwrap_or_else(|_| Err(late()))
+        }
+        .boxed()
+    }
+
+    fn queues(&self, _: Arc<Fleet>) -> Answer<Said<Vec<QueueStatus>>> {
+        let queues = self.inside.queues().ok_or_else(|| STARTS.to_owned());
+        ready(vec![(self.config.identity.clone(), queues)]).boxed()
+    }
+
+    fn explain(&self, sought: Sought, _: Arc<Fleet>) -> Answer<Said<Told>> {
+        let told = self.inside.explain(&sought).ok_or_else(|| STARTS.to_owned());
+        ready(vec![(self.config.identity.clone(), told)]).boxed()
+    }
+
+    fn events(&self) -> Answer<Result<Vec<FleetEvent>, String>> {
+        let why =
+            "a replica has no right to read Events; see `leasehold console` or `leasehold events`";
+        ready(Err(why.to_owned())).boxed()
+    }
+}
