@@ -4,6 +4,7 @@
 //!  a cluster's client ─▶ server  version, clock         ─┐
 //!                     ─▶ kinds   those that are watched  ├─▶ findings ─▶ Report
 //!                     ─▶ rights  those that are needed   │
+//!                     ─▶ sizing  how many objects        │
 //!  a replica's answer ─▶ views                          ─┘
 //! ```
 //!
@@ -16,10 +17,12 @@ mod kinds;
 mod report;
 mod rights;
 mod server;
+mod sizing;
 mod views;
 
 pub use kinds::{Wanted, look_for_kinds};
 pub use report::{Finding, Level, Report};
 pub use rights::{Right, review_rights, spelled_out};
 pub use server::{OLDEST, ask_server};
+pub use sizing::{Place, count_objects, of_size};
 pub use views::{of_clusters, of_memory, of_queues};

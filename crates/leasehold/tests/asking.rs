@@ -415,6 +415,7 @@ async fn the_doctor_finds_each_thing_that_is_wrong_with_a_cluster() {
     line("cluster strict", "our user lacks rights that tdset needs: ");
     line("ok       cluster east", "tdset has its");
     line("ok       home", "home has its");
+    line("sizing", "2 clusters have ");
 
     // One cluster alone, once it has what it lacked.
     for crd in leasehold::crds::workload_crds() {

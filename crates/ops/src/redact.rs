@@ -10,9 +10,12 @@ use serde_json::Value;
 pub(crate) const WITHHELD: &str = "(withheld)";
 
 /// Names of fields whose values are secrets, as they end: `clientSecret`, `aws_secret_access_key`.
-const SECRET_NAMES: &str = "password|passwd|passphrase|secret|token|tokens|api[_-]?key|access[_-]?key|\
-                            private[_-]?key|secret[_-]?key|client[_-]?key(?:[_-]?data)?|credential|credentials|\
-                            authorization|auth|cookie|signature|key[_-]?data|ca[_-]?bundle|userinfo";
+const SECRET_NAMES: &str = "passwords?|passwd|passphrase|pass|pwd|secrets?|tokens?|credentials?|authorization|auth|\
+                            cookies?|signature|sig|dsn|connection[_-]?string|ca[_-]?bundle|userinfo|key[_-]?data|\
+                            (?:api|access|account|private|secret|client|signing|encryption)[_-]?keys?(?:[_-]?data)?";
+/// What is kept within a field of such a name: it says which secret, not what is in it.
+const REFERENCES: [&str; 8] =
+    ["name", "namespace", "key", "secretName", "path", "kind", "apiVersion", "audience"];
 
 /// Secrets that show what they are by themselves.
 static SHAPES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
@@ -39,20 +42,31 @@ static SHAPES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 
 /// Secrets of which what is beside them is kept.
 static BESIDE: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    let name = format!(r#"[\w.-]*(?:{SECRET_NAMES})["']?\s*"#);
+    // Quotes may be escaped: JSON in a text that is in JSON.
+    let name = format!(r#"[\w.-]*(?:{SECRET_NAMES})\\*["']?\s*"#);
     // In YAML: the lines of a block that are deeper than its key, and a value to the end of its line.
     let block = format!(
         r"(?im)(^[ \t]*(?:- )?{name}:[ \t]*[|>][-+0-9]*[ \t]*)(?:(?:\n[ \t]*)*\n[ \t]+\S.*)+"
     );
     let line = format!(r#"(?im)(^[ \t]*(?:- )?{name}:[ \t]+)[^\s|>"'\[{{(].*$"#);
-    let named =
-        format!(r#"(?i)(\b{name}[:=]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&"'|>}}\]\[{{(]+)"#);
+    let named = format!(
+        r#"(?i)(\b{name}[:=]\s*)(?:"(?:[^"\\]|\\.)*"|\\+"(?:\\{{2,}}"|[^"\\]|\\[^"])*(?:\\+")?|'[^']*'|[^\s,;&"'|>}}\]\[{{(]+)"#
+    );
+    let list = format!(r#"(?i)(\b{name}[:=]\s*)\[[^\]{{]*\]"#);
+    let xml = format!(r"(?i)(<[\w:]*(?:{SECRET_NAMES})>)[^<]+");
     [
         block,
         line,
         r#"(?i)(\bauthorization["']?\s*[:=]\s*["']?)[^\n"',;}]+"#.to_owned(),
         r"(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}".to_owned(),
         r"(://)[^/\s@:]*:[^/\s@]*@".to_owned(),
+        // As the drivers of databases have it: user:password@tcp(host).
+        r"(\b[\w.-]+:)[^\s:@/]+@(?:tcp|unix)\(".to_owned(),
+        // Of curl and of mysql.
+        r"(\bcurl\s(?:[^\n|;]*?\s)?-u\s*[\w.-]+:)[^\s'\x22]+".to_owned(),
+        r"(\bmysql\w*\s(?:[^\n|;]*?\s)?-p)[^\s'\x22]+".to_owned(),
+        list,
+        xml,
         named,
     ]
     .iter()
@@ -81,9 +95,16 @@ pub(crate) fn text(text: &str) -> String {
 }
 
 /// `value` without what looks like a secret: values of fields, of pairs of name and value and of flags with such a
-/// name, and such text anywhere. Of containers the values of variables and the last applied manifest go as a whole.
+/// name, what is within such fields, and such text anywhere. Of containers the values of variables and the last applied
+/// manifest go as a whole.
 pub(crate) fn json(value: &mut Value) {
+    clean(value, false);
+}
+
+/// `within` says whether it belongs to a field whose name is that of a secret.
+fn clean(value: &mut Value, within: bool) {
     match value {
+        Value::String(_) | Value::Number(_) if within => *value = WITHHELD.into(),
         Value::String(string) => *string = text(string),
         Value::Array(items) => {
             let mut follows = false;
@@ -95,7 +116,7 @@ pub(crate) fn json(value: &mut Value) {
                     *item = WITHHELD.into();
                 }
                 follows = is_flag;
-                json(item);
+                clean(item, within);
             }
         }
         Value::Object(fields) => {
@@ -112,12 +133,8 @@ pub(crate) fn json(value: &mut Value) {
             }
             let is_pair = fields.get("name").and_then(Value::as_str).is_some_and(is_secret);
             for (name, field) in fields.iter_mut() {
-                let has_value = field.is_string() || field.is_number();
-                if has_value && (is_secret(name) || is_pair && name == "value") {
-                    *field = WITHHELD.into();
-                } else {
-                    json(field);
-                }
+                let refers = within && REFERENCES.contains(&name.as_str());
+                clean(field, (within || is_secret(name) || is_pair && name == "value") && !refers);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -160,6 +177,22 @@ mod tests {
             (format!("a: 1\n  - token: >-\n      {SESAME}\nb: 2"), "\nb: 2"),
             (format!("a: 1\npassword: open and then {SESAME}\nb: 2"), "\nb: 2"),
             (format!("sent authorization: Digest {SESAME}, b=2"), ", b=2"),
+            (
+                format!(r#"{{"error": "it said {{\"password\":\"{SESAME}\"}}", "b": 2}}"#),
+                "\"b\": 2",
+            ),
+            (format!(r#"it said {{\"token\": \"a \\\"{SESAME}\", \"b\": 2}}"#), r#"\"b\": 2"#),
+            (
+                format!("<AccessKeyId>a</AccessKeyId><SecretAccessKey>{SESAME}</SecretAccessKey>"),
+                ">a<",
+            ),
+            (format!("tokens: [a, {SESAME}] b"), " b"),
+            (format!("open root:{SESAME}@tcp(10.0.0.1:3306)/x"), "10.0.0.1:3306)/x"),
+            (format!("run curl -u alice:{SESAME} http://host"), "http://host"),
+            (format!("run mysql -p{SESAME} shop"), " shop"),
+            (format!("AccountKey={SESAME};EndpointSuffix=x"), ";EndpointSuffix=x"),
+            (format!("https://host/blob?sv=1&sig={SESAME}&se=2"), "&se=2"),
+            (format!("smtp_pass={SESAME} b"), " b"),
         ] {
             let found = text(&line);
             assert!(!found.contains(SESAME) && !found.contains("Sesame"), "{line}: {found}");
@@ -183,6 +216,7 @@ mod tests {
             "secrets \"cluster-east\" is forbidden: cannot list resource",
             "GET https://10.0.0.1:6443/api/v1/pods?limit=500 200",
             "a token is needed",
+            "kubectl get pods -A -o wide; tar -pxf file",
         ] {
             assert_eq!(text(line), line);
         }
@@ -201,12 +235,14 @@ mod tests {
                     "headers": [{"name": "X-Api-Key", "value": SESAME}, {"name": "A", "value": "kept"}],
                 }],
                 "clientSecret": SESAME, "password": 4242424242u64, "secretName": "kept",
+                "tokens": [SESAME, {"x": SESAME}], "credentials": {"user": SESAME, "deep": [{"a": SESAME}]},
+                "volumes": [{"secret": {"secretName": "kept", "items": [{"key": "kept", "path": "kept"}]}}],
             },
         });
         json(&mut object);
         let text = object.to_string();
         assert!(!text.contains("Sesame") && !text.contains("4242424242"), "{object}");
-        assert_eq!(text.matches("kept").count(), 4, "{object}");
+        assert_eq!(text.matches("kept").count(), 7, "{object}");
         assert_eq!(object["metadata"], value!({"name": "p", "annotations": {"a": "b"}}));
         assert_eq!(object["spec"]["secretName"], "kept");
         assert_eq!(

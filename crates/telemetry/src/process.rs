@@ -107,8 +107,7 @@ impl Collector for Process {
 
     fn collect(&self) -> Vec<MetricFamily> {
         self.read();
-        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let limit = limit(&groups, |file| fs::read_to_string(file).ok());
+        let limit = memory_limit();
         let series = self.series().into_iter().flat_map(Collector::collect);
         series.chain(self.limited(limit)).collect()
     }
@@ -126,6 +125,12 @@ impl Stat {
     fn field(&self, number: usize) -> u64 {
         self.0.get(number - 3).copied().unwrap_or(0)
     }
+}
+
+/// The memory at which the kernel ends this process, in bytes; none without a limit.
+pub fn memory_limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    limit(&groups, |file| fs::read_to_string(file).ok())
 }
 
 /// The lowest limit of memory among the control groups of a process and those around them. `groups` is its

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::doctor::{
-    Finding, Level, Report, Right, Wanted, ask_server, look_for_kinds, of_clusters as of_view,
-    of_memory, of_queues, review_rights, spelled_out,
+    Finding, Level, Place, Report, Right, Wanted, ask_server, count_objects, look_for_kinds,
+    of_clusters as of_view, of_memory, of_queues, of_size, review_rights, spelled_out,
 };
 use anyhow::Context as _;
 use clusters::State;
@@ -203,6 +203,8 @@ struct Needs {
     controller: String,
     kinds: Vec<Wanted>,
     rights: BTreeSet<Right>,
+    /// What it watches.
+    places: BTreeSet<Place>,
 }
 
 /// Each cluster of the configuration, as a replica sees it.
@@ -252,31 +254,46 @@ async fn of_clusters(
         async move {
             let about = format!("cluster {}", cluster.name);
             let looking = of_cluster(&cluster.client, &about, &needs);
-            tokio::time::timeout(CLUSTER_WITHIN, looking).await.unwrap_or_else(|_| {
+            let looked = tokio::time::timeout(CLUSTER_WITHIN, looking).await;
+            looked.unwrap_or_else(|_| {
                 let what = format!(
                     "answers too slowly: not all was seen after {} s",
                     CLUSTER_WITHIN.as_secs()
                 );
-                vec![Finding::failure(about, what, "see what its API server does")]
+                (vec![Finding::failure(about, what, "see what its API server does")], None)
             })
         }
     };
-    let looked: Vec<Vec<Finding>> =
+    let looked: Vec<(Vec<Finding>, Option<u64>)> =
         stream::iter(engaged).map(look).buffered(AT_ONCE).collect().await;
-    found.extend(looked.into_iter().flatten());
+    let counts: Vec<u64> = looked.iter().filter_map(|(_, count)| *count).collect();
+    found.extend(looked.into_iter().flat_map(|(findings, _)| findings));
+    if only.is_empty() && !counts.is_empty() {
+        found.push(of_size(&counts, telemetry::memory_limit()));
+    }
     Ok(())
 }
 
-async fn of_cluster(client: &Client, about: &str, needs: &[Needs]) -> Vec<Finding> {
+/// What is found in a cluster, and how many objects it has that are watched.
+async fn of_cluster(client: &Client, about: &str, needs: &[Needs]) -> (Vec<Finding>, Option<u64>) {
     let mut found = ask_server(client, about, || SystemClock.wall()).await;
     if found.iter().any(|finding| finding.level == Level::Failure) {
-        return found;
+        return (found, None);
     }
-    for Needs { controller, kinds, rights } in needs {
+    let mut places = BTreeSet::new();
+    for Needs { controller, kinds, rights, places: watched } in needs {
         found.extend(look_for_kinds(client, about, kinds).await);
         found.extend(review_rights(client, about, controller, rights).await);
+        places.extend(watched.iter().cloned());
     }
-    found
+    match count_objects(client, &places).await {
+        Ok(count) => (found, Some(count)),
+        Err(why) => {
+            let fix = "see the server's log; without an answer nobody knows what a replica needs";
+            found.push(Finding::warning(about, format!("its objects are not counted: {why}"), fix));
+            (found, None)
+        }
+    }
 }
 
 /// What the controllers of a configuration need.
@@ -307,8 +324,15 @@ fn needs(config: &Config) -> anyhow::Result<Vec<Needs>> {
         let mut kinds: Vec<Wanted> = kinds.collect();
         kinds.sort_by(|a, b| a.kind.cmp(&b.kind));
         kinds.dedup_by(|a, b| a.kind == b.kind);
+        let everywhere = [None];
+        let named: Vec<_> = namespaces.iter().cloned().map(Some).collect();
+        let within = if named.is_empty() { &everywhere[..] } else { &named };
+        let place = |wanted: &Wanted| {
+            within.iter().map(|n| (wanted.kind.clone(), n.clone())).collect::<Vec<_>>()
+        };
+        let places = kinds.iter().flat_map(place).collect();
         let rights = spelled_out(&rules, &namespaces, &["namespaces"]);
-        all.push(Needs { controller: name.to_string(), kinds, rights });
+        all.push(Needs { controller: name.to_string(), kinds, rights, places });
     }
     Ok(all)
 }

@@ -1,0 +1,133 @@
+//! How much memory a replica needs: it caches the objects of the kinds that are watched. They are counted without
+//! being read: a list of one object says how many remain.
+
+use std::collections::BTreeSet;
+
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams};
+use model::Kind;
+
+use crate::report::Finding;
+
+/// The most lists in one cluster.
+const MAX_LISTS: usize = 500;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// What a replica needs alone, and more for each cluster and each object. Fitted to the table of the chart's README,
+/// which `cargo run --release -p loadtest -- sizing` prints: peaks of 26 to 613 MiB.
+const ALONE: u64 = 48 * MIB;
+const FOR_A_CLUSTER: u64 = 400 * KIB;
+const FOR_AN_OBJECT: u64 = 6 * KIB;
+
+/// A kind in one namespace, or in all.
+pub type Place = (Kind, Option<String>);
+
+/// How many objects are in these places of a cluster. Places that it lacks or hides from us have none.
+///
+/// # Errors
+/// If it does not answer.
+pub async fn count_objects(client: &Client, places: &BTreeSet<Place>) -> Result<u64, String> {
+    let mut sum = 0;
+    for (kind, namespace) in places.iter().take(MAX_LISTS) {
+        let resource = kind.api_resource();
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) if kind.namespaced => {
+                Api::namespaced_with(client.clone(), namespace, &resource)
+            }
+            _ => Api::all_with(client.clone(), &resource),
+        };
+        match api.list_metadata(&ListParams::default().limit(1)).await {
+            Ok(list) => {
+                let remain = list.metadata.remaining_item_count.unwrap_or_default();
+                sum += list.items.len() as u64 + u64::try_from(remain).unwrap_or_default();
+            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {}
+            Err(error) => return Err(model::error::chain(&error)),
+        }
+    }
+    Ok(sum)
+}
+
+/// What a replica needs that has all of it, as the last one has; `limit` is what one may have, in bytes.
+pub fn of_size(counts: &[u64], limit: Option<u64>) -> Finding {
+    let (clusters, objects) = (counts.len() as u64, counts.iter().sum::<u64>());
+    let peak = ALONE
+        .saturating_add(FOR_A_CLUSTER.saturating_mul(clusters))
+        .saturating_add(FOR_AN_OBJECT.saturating_mul(objects));
+    let needs = peak.saturating_add(peak / 4).div_ceil(MIB);
+    let what = format!(
+        "{clusters} clusters have {objects} objects of the kinds that are watched: a replica that is left alone with \
+         all of them needs about {needs} MiB"
+    );
+    match limit.map(|limit| limit / MIB) {
+        Some(limit) if limit < needs => {
+            let fix = format!(
+                "set resources.limits.memory to {needs}Mi; see Sizing in the chart's README"
+            );
+            Finding::warning("sizing", format!("{what}, and may have {limit} MiB"), fix)
+        }
+        Some(limit) => Finding::ok("sizing", format!("{what}, and may have {limit} MiB")),
+        None => Finding::ok("sizing", what),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::service_fn;
+
+    use super::*;
+    use crate::report::Level;
+
+    #[test]
+    fn what_is_needed_is_near_what_was_measured() {
+        for (clusters, objects, peak) in
+            [(10, 2_000, 70.0), (100, 20_000, 211.0), (900, 36_000, 613.0)]
+        {
+            let counts = vec![objects / clusters; usize::try_from(clusters).unwrap()];
+            let what = of_size(&counts, None).what;
+            let (_, needs) = what.rsplit_once("about ").unwrap();
+            let needs: f64 = needs.trim_end_matches(" MiB").parse().unwrap();
+            assert!(needs > peak && needs < peak * 1.5, "{peak}: {what}");
+        }
+        assert_eq!(of_size(&[1_000_000], Some(512 * MIB)).level, Level::Warning);
+        assert_eq!(of_size(&[1_000], Some(512 * MIB)).level, Level::Ok);
+        assert_eq!(of_size(&[u64::MAX], Some(u64::MAX)).level, Level::Ok, "nothing overflows");
+    }
+
+    #[tokio::test]
+    async fn objects_are_counted_by_lists_of_one() {
+        let service = service_fn(|request: Request<Body>| async move {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            assert!(query.contains("limit=1"), "{query}");
+            let list = |items: usize, remain: Option<i64>| {
+                let items = vec![json!({"metadata": {"name": "a"}}); items];
+                json!({"metadata": {"remainingItemCount": remain}, "items": items})
+            };
+            let (code, body) = match request.uri().path() {
+                "/api/v1/pods" => (200, list(1, Some(41))),
+                "/api/v1/namespaces/shop/configmaps" => (200, list(1, None)),
+                "/api/v1/namespaces/shop/secrets" => (403, json!({"code": 403})),
+                path => (404, json!({"code": 404, "message": path})),
+            };
+            Ok::<_, std::convert::Infallible>(
+                Response::builder()
+                    .status(code)
+                    .body(Body::from(body.to_string().into_bytes()))
+                    .unwrap(),
+            )
+        });
+        let client = Client::new(service, "default");
+        let kind = |name: &str, plural: &str| Kind::new("", "v1", name, plural, true);
+        let shop = Some("shop".to_owned());
+        let places = [
+            (kind("Pod", "pods"), None),
+            (kind("ConfigMap", "configmaps"), shop.clone()),
+            (kind("Secret", "secrets"), shop),
+            (Kind::new("schedule.rs", "v1", "TDSet", "tdsets", true), None),
+        ];
+        assert_eq!(count_objects(&client, &places.into()).await, Ok(43));
+    }
+}
