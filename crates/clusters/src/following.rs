@@ -5,12 +5,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use kube::client::{Body, ClientBuilder};
 use model::{Clock, ClusterName, Wire};
 use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
-use crate::connect::{Connecting, Connector, Role};
+use crate::connect::{Connector, Life, Role};
+use crate::credentials::CredentialLife;
 use crate::error::Unusable;
 use crate::file::WatchedFile;
 use crate::in_cluster::InCluster;
@@ -19,8 +21,24 @@ use crate::polled::Polled;
 use crate::provider::{Access, ClusterProvider, Source};
 use crate::trust::Trust;
 
-/// Where requests go now.
-type Current = Arc<Mutex<Wire>>;
+/// Where requests go now, and how long its credential is valid.
+pub(crate) type Current = Arc<Mutex<(Wire, Life)>>;
+
+/// A client, and the life of the credential that it uses.
+pub struct Followed {
+    /// The client.
+    pub client: kube::Client,
+    /// The life of what it uses now.
+    pub(crate) current: Current,
+}
+
+/// A client to come, as [`Connecting`].
+pub type Following<'a> = BoxFuture<'a, Result<Followed, Arc<Unusable>>>;
+
+/// The life of the credential that requests carry now, if it is known.
+pub(crate) fn life(current: &Current) -> Option<CredentialLife> {
+    current.lock().unwrap_or_else(PoisonError::into_inner).1.borrow().clone()
+}
 
 /// A client for one context of a kubeconfig file, or for its current one: for the home cluster and for
 /// tools. It may do what `trust` allows. It follows changes of the file and of the files that it names, but
@@ -33,7 +51,7 @@ pub fn client_from_kubeconfig(
     context: Option<&str>,
     trust: Trust,
     clock: Arc<dyn Clock>,
-) -> Connecting<'static> {
+) -> Following<'static> {
     let wanted = context.map_or(Contexts::Current, |name| Contexts::Chosen(vec![name.to_owned()]));
     let origin = Origin { path: path.to_owned(), prefix: None, trust };
     let file = Polled::new(WatchedFile::new(origin, wanted));
@@ -44,7 +62,7 @@ pub fn client_from_kubeconfig(
 ///
 /// # Errors
 /// [`Unusable::InCluster`] outside a Pod.
-pub fn client_in_cluster(clock: Arc<dyn Clock>) -> Connecting<'static> {
+pub fn client_in_cluster(clock: Arc<dyn Clock>) -> Following<'static> {
     let here = InCluster::new(ClusterName::from_context("home"));
     client(here.provider(), clock).boxed()
 }
@@ -58,13 +76,14 @@ pub fn client_in_cluster(clock: Arc<dyn Clock>) -> Connecting<'static> {
 pub(crate) async fn client(
     mut provider: Box<dyn ClusterProvider>,
     clock: Arc<dyn Clock>,
-) -> Result<kube::Client, Arc<Unusable>> {
+) -> Result<Followed, Arc<Unusable>> {
     let connector = Connector::new(Role::Home, clock);
     let Source { origin, access, .. } = only(&mut *provider).await;
     let access = access?;
-    let (link, _) = connector.link(&origin, &access).await?;
+    let (link, life) = connector.link(&origin, &access).await?;
     let namespace = link.client.default_namespace().to_owned();
-    let current = Arc::new(Mutex::new(link.wire));
+    let current = Arc::new(Mutex::new((link.wire, life)));
+    let used = Arc::clone(&current);
     let unused = CancellationToken::new();
     let following = follow(provider, connector, access, Arc::clone(&current));
     let while_used = unused.clone().run_until_cancelled_owned(following);
@@ -72,10 +91,10 @@ pub(crate) async fn client(
     let guard = Arc::new(unused.drop_guard());
     let service = service_fn(move |request: http::Request<Body>| {
         let _used = &guard;
-        let wire = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let wire = current.lock().unwrap_or_else(PoisonError::into_inner).0.clone();
         wire.send(request)
     });
-    Ok(ClientBuilder::new(service, namespace).build())
+    Ok(Followed { client: ClientBuilder::new(service, namespace).build(), current: used })
 }
 
 async fn only(provider: &mut dyn ClusterProvider) -> Source {
@@ -110,8 +129,8 @@ async fn follow(
             Err(error) => Err(error),
         };
         match link {
-            Ok((link, _)) => {
-                *current.lock().unwrap_or_else(PoisonError::into_inner) = link.wire;
+            Ok((link, life)) => {
+                *current.lock().unwrap_or_else(PoisonError::into_inner) = (link.wire, life);
                 tracing::info!("{origin} has changed: further requests use what it says now");
             }
             Err(error) => tracing::warn!(

@@ -5,14 +5,19 @@
 //! - Every request counts once, one too that its sender gives up, as a renewal does that takes too long.
 //! - Label values are few: the methods that this program uses, and classes of answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::{Body, ClientBuilder};
 use model::{Clock, Moment, wire};
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 use tower::service_fn;
+
+use crate::credentials::CredentialLife;
+use crate::following::{self, Current, Followed};
 
 /// Fine where a renewal is in time, and up to what no Lease outlives.
 const SECONDS: [f64; 10] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0];
@@ -22,8 +27,50 @@ const GIVEN_UP: &str = "<timeout>";
 /// The series of the home cluster's client. Clones share them.
 #[derive(Clone, Debug)]
 pub struct HomeSeries {
+    credential: Used,
     seconds: HistogramVec,
     requests: IntCounterVec,
+}
+
+/// What requests carry, once there is a client.
+type Used = Arc<OnceLock<Current>>;
+
+/// From when until when the credential is valid; no series where that is not known.
+struct Credential {
+    used: Used,
+    begins: IntGaugeVec,
+    ends: IntGaugeVec,
+}
+
+impl Credential {
+    fn new(used: Used) -> Result<Self, prometheus::Error> {
+        let gauges = |name: &str, what: &str| {
+            let name = format!("leasehold_home_credential_{name}_timestamp_seconds");
+            IntGaugeVec::new(Opts::new(name, what), &["source"])
+        };
+        let begins = gauges("begin", "Since when the credential for the home cluster is valid.")?;
+        let ends =
+            gauges("end", "When the credential for the home cluster ends, if that is known.")?;
+        Ok(Self { used, begins, ends })
+    }
+}
+
+impl Collector for Credential {
+    fn desc(&self) -> Vec<&Desc> {
+        [&self.begins, &self.ends].into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let both = [&self.begins, &self.ends];
+        both.iter().for_each(|gauge| gauge.reset());
+        if let Some(CredentialLife { source, begins, ends }) =
+            self.used.get().and_then(following::life)
+        {
+            self.begins.with_label_values(&[source]).set(begins.as_second());
+            self.ends.with_label_values(&[source]).set(ends.as_second());
+        }
+        both.into_iter().flat_map(Collector::collect).collect()
+    }
 }
 
 /// A request under way.
@@ -50,7 +97,10 @@ impl HomeSeries {
             "leasehold_home_requests_total",
             "Requests to the home cluster's API server by the class of the answer.",
         );
+        let credential = Arc::default();
+        registry.register(Box::new(Credential::new(Arc::clone(&credential))?))?;
         let series = Self {
+            credential,
             seconds: HistogramVec::new(seconds.buckets(SECONDS.to_vec()), &["verb"])?,
             requests: IntCounterVec::new(requests, &["verb", "code"])?,
         };
@@ -59,8 +109,16 @@ impl HomeSeries {
         Ok(series)
     }
 
-    /// A client that sends by `client` and counts. Needs a tokio runtime.
-    pub fn measure(self, client: Client, clock: Arc<dyn Clock>) -> Client {
+    /// A client that sends by this one and counts; how long its credential is valid is shown too. Needs a tokio
+    /// runtime.
+    pub fn measure(self, followed: Followed, clock: Arc<dyn Clock>) -> Client {
+        let Followed { client, current } = followed;
+        // Nobody else measures with these series.
+        let _ = self.credential.set(current);
+        self.count(client, clock)
+    }
+
+    fn count(self, client: Client, clock: Arc<dyn Clock>) -> Client {
         let namespace = client.default_namespace().to_owned();
         let service = service_fn(move |request: Request<Body>| {
             let (client, begun) = (client.clone(), self.begin(&request, &clock));
@@ -113,12 +171,16 @@ fn verb(request: &Request<Body>) -> &'static str {
 mod tests {
     use std::time::Duration;
 
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
+    use model::ManualClock;
     use model::testing::PausedClock;
     use prometheus::TextEncoder;
 
     use super::*;
+    use crate::{Trust, client_from_kubeconfig};
 
     /// A server that answers each path in its own way.
     fn server() -> Client {
@@ -141,7 +203,7 @@ mod tests {
     async fn each_request_counts_once_one_too_that_is_given_up() {
         let registry = Registry::new();
         let series = HomeSeries::register(&registry).unwrap();
-        let client = series.measure(server(), PausedClock::new());
+        let client = series.count(server(), PausedClock::new());
         let api: Api<ConfigMap> = Api::default_namespaced(client);
         api.get("good").await.unwrap();
         api.get("broken").await.unwrap_err();
@@ -166,5 +228,33 @@ mod tests {
         assert!(text.lines().any(|found| found == line), "{line} in {text}");
         let line = r#"leasehold_home_request_seconds_bucket{verb="GET",le="2"} 4"#;
         assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+
+    #[tokio::test]
+    async fn how_long_its_credential_is_valid_is_shown_once_there_is_a_client() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("home");
+        let token = [r#"{"alg":"none"}"#, r#"{"iat":100,"exp":3700}"#, "s"]
+            .map(|part| URL_SAFE_NO_PAD.encode(part));
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
+             users: [{{name: u, user: {{token: {}}}}}]\n\
+             contexts: [{{name: home, context: {{cluster: c, user: u}}}}]\n\
+             current-context: home\n",
+            token.join(".")
+        );
+        std::fs::write(&path, text).unwrap();
+        let registry = Registry::new();
+        let series = HomeSeries::register(&registry).unwrap();
+        let shown = || {
+            let families = registry.gather().into_iter();
+            let families = families.filter(|family| family.name().contains("credential"));
+            families.map(|f| f.get_metric()[0].get_gauge().get_value()).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(), [0.0; 0]);
+        let clock = Arc::new(ManualClock::new(jiff::Timestamp::from_second(200).unwrap()));
+        let client = client_from_kubeconfig(&path, None, Trust::own(), Arc::clone(&clock) as _);
+        let _client = series.measure(client.await.unwrap(), clock);
+        assert_eq!(shown(), [100.0, 3700.0]);
     }
 }

@@ -72,7 +72,7 @@ pub use credentials::CredentialLife;
 pub use directory::Directory;
 pub use error::Unusable;
 pub use file::KubeconfigFile;
-pub use following::{client_from_kubeconfig, client_in_cluster};
+pub use following::{Followed, Following, client_from_kubeconfig, client_in_cluster};
 pub use home::HomeSeries;
 pub use in_cluster::InCluster;
 pub use mark::{Claim, Marker};

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures::FutureExt;
+use futures::{FutureExt, TryFutureExt};
 use kube::config::Kubeconfig;
 use model::Clock;
 
@@ -17,7 +17,7 @@ use crate::file::{WatchedFile, source, unreadable};
 use crate::following::client;
 use crate::kubeconfig::{self, Contexts, Origin};
 use crate::polled::{Look, Polled};
-use crate::provider::Snapshot;
+use crate::provider::{ClusterProvider, Snapshot};
 use crate::reference::read_bounded;
 use crate::trust::Trust;
 
@@ -63,7 +63,10 @@ impl OwnKubeconfig {
             match read_bounded(path) {
                 Ok(bytes) => {
                     let next = kubeconfig::parse(path, &bytes)?;
-                    all = Some(all.map_or_else(|| next.clone(), |all| merged(all, next.clone())));
+                    all = Some(match all {
+                        Some(all) => merged(all, next),
+                        None => next,
+                    });
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     missing.get_or_insert_with(|| unreadable(path, error));
@@ -88,11 +91,11 @@ impl OwnKubeconfig {
             context.map_or(Contexts::Current, |name| Contexts::Chosen(vec![name.to_owned()]));
         let path = self.paths.first().cloned().unwrap_or_default();
         let origin = Origin { path, prefix: None, trust: Trust::own() };
-        if let [_] = self.paths.as_slice() {
-            return client(Box::new(Polled::new(WatchedFile::new(origin, wanted))), clock).boxed();
-        }
-        let look = Merged { own: self.clone(), origin, wanted };
-        client(Box::new(Polled::new(look)), clock).boxed()
+        let source: Box<dyn ClusterProvider> = match self.paths.as_slice() {
+            [_] => Box::new(Polled::new(WatchedFile::new(origin, wanted))),
+            _ => Box::new(Polled::new(Merged { own: self.clone(), origin, wanted })),
+        };
+        client(source, clock).map_ok(|followed| followed.client).boxed()
     }
 }
 

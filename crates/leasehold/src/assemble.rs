@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusters::{
-    Claim, ClusterProvider, Clusters, Directory, HomeSeries, InCluster, KubeconfigFile, Marker,
-    Plugins, Probing, Registry, Secrets, Terms, Trust, Unusable, budgeted, fleet_id,
+    Claim, ClusterProvider, Clusters, Directory, Followed, HomeSeries, InCluster, KubeconfigFile,
+    Marker, Plugins, Probing, Registry, Secrets, Terms, Trust, Unusable, budgeted, fleet_id,
 };
 use engine::{
     DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, Role, SingleSpec, Source,
@@ -214,7 +214,7 @@ async fn home(
     let series = HomeSeries::register(metrics);
     let series = series.map_err(|source| Error::Metrics("the home cluster's client", source))?;
     let plugins = config.clusters.credential_plugins.clone();
-    let (client, clock) = (home_client(config, plugins, Arc::clone(clock)), Arc::clone(clock));
+    let (client, clock) = (home_followed(config, plugins, Arc::clone(clock)), Arc::clone(clock));
     let making = liveness.handle().spawn(async move { Ok(series.measure(client.await?, clock)) });
     let made = making.await.map_err(|_| Error::Ended("the creation of the home client"))?;
     made.map_err(|source| Error::Home { source })
@@ -227,6 +227,15 @@ pub(crate) fn home_client(
     plugins: Plugins,
     clock: Arc<dyn Clock>,
 ) -> impl Future<Output = Result<Client, Arc<Unusable>>> + Send + use<> {
+    let followed = home_followed(config, plugins, clock);
+    async move { Ok(followed.await?.client) }
+}
+
+fn home_followed(
+    config: &Config,
+    plugins: Plugins,
+    clock: Arc<dyn Clock>,
+) -> impl Future<Output = Result<Followed, Arc<Unusable>>> + Send + use<> {
     let home = config.home.clone();
     async move {
         match home {

@@ -138,7 +138,8 @@ impl Local {
             let (trust, clock) = (Trust::own(), Arc::new(SystemClock));
             let path = &clusters.kubeconfig;
             let client = clusters::client_from_kubeconfig(path, Some(context), trust, clock);
-            let client = client.await.with_context(|| format!("connect to cluster {context}"))?;
+            let client =
+                client.await.with_context(|| format!("connect to cluster {context}"))?.client;
             install::definitions(&client, &self.crds).await?;
             if index == 0 {
                 install::namespace(&client, &config.namespace).await?;

@@ -30,7 +30,9 @@ pub(crate) async fn guard(config: &Config, clock: &Arc<dyn Clock>) -> Result<Opt
             let plugins = config.clusters.credential_plugins.clone();
             home_client(config, plugins, Arc::clone(clock)).await
         }
-        Authorization::InCluster => clusters::client_in_cluster(Arc::clone(clock)).await,
+        Authorization::InCluster => {
+            clusters::client_in_cluster(Arc::clone(clock)).await.map(|followed| followed.client)
+        }
     };
     let client = client.map_err(|source| Error::Reviewer { source })?;
     let review: ReviewFn = Arc::new(move |token, path| {

@@ -259,7 +259,7 @@ impl Bundle {
     }
 
     fn problem(&mut self, name: &str, error: &anyhow::Error) {
-        self.problems.push(redact::text(&format!("{name}: {error:#}")));
+        self.problems.push(redact::text(&format!("{name}: {}", model::error::chain(&**error))));
     }
 
     fn add(&mut self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {

@@ -143,5 +143,5 @@ impl Source for People {
 }
 
 fn said(error: anyhow::Error) -> String {
-    format!("{error:#}")
+    model::error::chain(&*error)
 }

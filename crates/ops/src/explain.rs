@@ -67,7 +67,7 @@ pub(crate) async fn told<'f>(
         let told = answer.and_then(|answer| {
             serde_json::from_slice(&answer).context("its answer is that of another release")
         });
-        told.map_err(|error| format!("{error:#}"))
+        told.map_err(|error| model::error::chain(&*error))
     };
     let answers = replicas.get_all(witnesses, &path).await;
     answers.into_iter().map(|(member, answer)| (member, told(answer))).collect()

@@ -571,7 +571,7 @@ async fn the_home_client_follows_its_source_but_to_no_other_server() {
     };
     told(&here, "{token: one}");
     let provider = Box::new(Told { asked, sources });
-    let client = crate::following::client(provider, clock()).await.unwrap();
+    let client = crate::following::client(provider, clock()).await.unwrap().client;
     requests.recv().await.unwrap();
     for (at, user, shown) in [
         (&*here, "{token: two}", "Bearer two"),

@@ -95,7 +95,9 @@ async fn look(args: &DoctorArgs) -> anyhow::Result<Report> {
         Ok(home) => home,
         // A configuration file that is wrong is no finding.
         Err(error) if error.is::<crate::config::Problems>() => return Err(error),
-        Err(error) => return Ok(Report::of([Finding::of_reason("home", &format!("{error:#}"))])),
+        Err(error) => {
+            return Ok(Report::of([Finding::of_reason("home", &model::error::chain(&*error))]));
+        }
     };
     let mut found = Vec::new();
     let config = args.config.as_ref().map(|path| Config::load(path, &builtin::names()));
@@ -152,7 +154,7 @@ async fn of_home(
             Some(fleet)
         }
         Err(error) => {
-            found.push(Finding::of_reason(about, &format!("{error:#}")));
+            found.push(Finding::of_reason(about, &model::error::chain(&*error)));
             None
         }
     }

@@ -31,7 +31,7 @@ pub fn main() -> ExitCode {
     match dispatch(parse().command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("leasehold: {error:#}");
+            eprintln!("leasehold: {}", model::error::chain(&*error));
             ExitCode::FAILURE
         }
     }
