@@ -24,6 +24,8 @@ mod desired;
 mod documents;
 mod ending;
 pub mod environment;
+#[cfg(test)]
+mod fuzz;
 mod holding;
 mod invalid;
 mod name;

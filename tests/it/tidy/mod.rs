@@ -74,7 +74,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("journal", &["engine", "model"]),
     ("sdk", &["cache", "engine", "explain", "model", "upstream"]),
     ("admin", &["model", "telemetry"]),
-    ("sqs", &["sdk"]),
+    ("sqs", &["fuzz", "sdk"]),
     ("tunnel", &["sdk"]),
     ("operands", &["sdk"]),
     ("etcd", &["fuzz", "operands", "sdk"]),
