@@ -217,7 +217,7 @@ async fn of_clusters(
     let _stop = stop.clone().drop_guard();
     let mut clusters = assemble::registry(config, home, &stop).context("look for the clusters")?;
     if let Ok(settled) = tokio::time::timeout(ENGAGED_WITHIN, clusters.settled()).await {
-        settled.context("look for the clusters")?;
+        settled.map_err(|end| anyhow::anyhow!("look for the clusters: {end}"))?;
     }
     let set = clusters.watch().borrow().clone();
     let status = clusters.status();
