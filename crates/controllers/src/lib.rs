@@ -138,9 +138,12 @@ pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: tunnel::NAME,
         crds: &[<Tunnel as kube::CustomResourceExt>::crd],
-        keys: &[],
-        check: anything,
-        build: |workers, _| tunnel::controllers(workers, &tunnel::Settings::from_environment()),
+        keys: tunnel::KEYS,
+        check: tunnel::check,
+        build: |workers, settings| {
+            let access = tunnel::Access::parse(settings).expect("the configuration was checked");
+            tunnel::controllers(workers, &tunnel::Settings::from_environment(access))
+        },
         rbac: tunnel::rbac,
         more_rbac: &[],
         example: tunnel::EXAMPLE,

@@ -14,6 +14,7 @@
 //! The crate `engine` runs controllers: a program that assembles a manager gives it the
 //! [`ControllerSpec`] that [`Controller::reconciler`] returns.
 
+pub mod access;
 mod across;
 mod applied;
 mod apply;
