@@ -63,6 +63,9 @@ const ASK_AGAIN: std::time::Duration = std::time::Duration::from_secs(5 * 60);
 /// A key of a controller's section, and the rights that the controller needs where it is `true`.
 pub type SettingRights = (&'static str, fn() -> Vec<PolicyRule>);
 
+/// The rights that a controller needs for a kind of its settings, by group and plural name.
+pub type TargetRights = fn(&str, &str) -> Vec<PolicyRule>;
+
 /// What the product needs to know of a controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
@@ -82,6 +85,9 @@ pub struct Builtin {
     pub rbac: fn() -> Vec<PolicyRule>,
     /// The rights it needs besides, for each setting of its own that is `true`.
     pub more_rbac: &'static [SettingRights],
+    /// The rights it needs besides for each kind, by group and plural name, that its settings list as a target; for
+    /// a controller with such settings.
+    pub target_rbac: Option<TargetRights>,
     /// A manifest that shows it at work.
     pub example: &'static str,
 }
@@ -104,6 +110,7 @@ pub const BUILTINS: &[Builtin] = &[
         },
         rbac: etcd::rbac,
         more_rbac: &[],
+        target_rbac: None,
         example: etcd::EXAMPLE,
     },
     #[cfg(feature = "memcached")]
@@ -117,6 +124,7 @@ pub const BUILTINS: &[Builtin] = &[
         build: |workers, _| mysql::controllers(workers, &mysql::Settings::from_environment()),
         rbac: mysql::rbac,
         more_rbac: &[],
+        target_rbac: None,
         example: mysql::EXAMPLE,
     },
     #[cfg(feature = "restart-pods")]
@@ -130,6 +138,7 @@ pub const BUILTINS: &[Builtin] = &[
         build: |workers, settings| vec![sqs::controller(workers, settings)],
         rbac: sqs::rbac,
         more_rbac: &[],
+        target_rbac: None,
         example: sqs::EXAMPLE,
     },
     #[cfg(feature = "tdset")]
@@ -138,11 +147,15 @@ pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: tunnel::NAME,
         crds: &[<Tunnel as kube::CustomResourceExt>::crd],
-        keys: &[],
-        check: anything,
-        build: |workers, _| tunnel::controllers(workers, &tunnel::Settings::from_environment()),
+        keys: tunnel::KEYS,
+        check: tunnel::check,
+        build: |workers, settings| {
+            let access = tunnel::Access::parse(settings).expect("the configuration was checked");
+            tunnel::controllers(workers, &tunnel::Settings::from_environment(access))
+        },
         rbac: tunnel::rbac,
         more_rbac: &[],
+        target_rbac: None,
         example: tunnel::EXAMPLE,
     },
 ];

@@ -12,6 +12,8 @@ use futures::future::{self, BoxFuture};
 use listwatch::Form;
 use model::{Budgets, Clock, ClusterLabels, ClusterSet, ControllerName, GroupName, Ownership};
 use prometheus::Registry;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -100,6 +102,9 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         check(&controllers, &config.groups)?;
         let metrics = Metrics::new(config.registry, config.cluster_labels)?;
+        for collector in controllers.iter().flat_map(|spec| &spec.collectors) {
+            config.registry.register(Box::new(Shared(Arc::clone(collector))))?;
+        }
         let mut rng = fastrand::Rng::with_seed(config.seed);
         let asked = ServiceMetrics::register(config.registry)?;
         let services = Services::new(Arc::clone(&config.clock), rng.fork(), asked);
@@ -273,4 +278,17 @@ fn queue(
     let metrics = metrics.queue(&spec.name);
     let retries = (spec.rate_limiter, rng);
     Arc::new(WorkQueue::new(spec.name.clone(), limits, retries, Arc::clone(clock), metrics))
+}
+
+/// The series of a controller, as a registry takes them.
+struct Shared(Arc<dyn Collector>);
+
+impl Collector for Shared {
+    fn desc(&self) -> Vec<&Desc> {
+        self.0.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.0.collect()
+    }
 }

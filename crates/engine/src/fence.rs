@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use model::{Clock, Epoch, FenceError, Moment, Ownership, Purpose, ShardId};
+use model::{Clock, Epoch, FenceError, Moment, Ownership, Purpose, ShardId, Validity};
 use portforward::Line;
 use prometheus::IntCounter;
 use tokio_util::task::TaskTracker;
@@ -133,6 +133,12 @@ impl Fence {
         let (writes, over) = (TaskTracker::new(), AtomicBool::new(false));
         let (written, lines) = (Mutex::default(), Mutex::default());
         Self(Arc::new(Inner { ownership, clock, writes, over, written, lines, rejected, visit }))
+    }
+
+    /// The time in which the shard of `dispatch` is held, with the cluster's label value.
+    pub(crate) fn validity(&self, dispatch: &Dispatch, label: String) -> Validity {
+        let ownership = Arc::clone(&self.0.ownership);
+        Validity::new(ownership, dispatch.shard.clone(), dispatch.epoch, label)
     }
 
     /// How many members are alive.

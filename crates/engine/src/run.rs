@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use model::{Clock, ClusterName, ClusterUid};
+use model::{Clock, ClusterName, ClusterUid, Validity};
 use upstream::{ExternalLimits, Services};
 
 use crate::assignment::ClusterContext;
@@ -80,6 +80,12 @@ impl Run {
     /// Which cluster this is, whatever it is called; `None` while its server has not told.
     pub fn cluster_uid(&self) -> Option<&ClusterUid> {
         self.context.uid.get()
+    }
+
+    /// How long this member holds the key's shard.
+    pub fn validity(&self) -> Validity {
+        let label = self.context.series.label().to_owned();
+        self.fence.validity(&self.dispatch, label)
     }
 
     /// Time.

@@ -9,6 +9,7 @@ use cache::StoreOptions;
 use listwatch::Form;
 use model::group::GroupInput;
 use model::{ControllerName, GroupName, GroupScope, Kind};
+use prometheus::core::Collector;
 use queue::{Priority, RateLimiter};
 
 use crate::reconcile::Reconcile;
@@ -47,6 +48,8 @@ pub struct ControllerSpec {
     pub triggers: Vec<Trigger>,
     /// The futures that drive triggers while it runs.
     pub trigger_sources: TriggerSources,
+    /// Its own series, beside those that every controller has.
+    pub collectors: Vec<Arc<dyn Collector>>,
 }
 
 impl ControllerSpec {

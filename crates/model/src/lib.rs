@@ -33,6 +33,7 @@ pub mod single;
 pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod validity;
 pub mod wire;
 
 pub use budget::{Budget, Budgets};
@@ -52,4 +53,5 @@ pub use range::{Range, uid_hash};
 pub use selector::{Selector, SelectorError};
 pub use shard::{Epoch, ShardId};
 pub use task::{TaskEnd, VitalTask};
+pub use validity::Validity;
 pub use wire::Wire;

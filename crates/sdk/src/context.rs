@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use cache::{Entry, OWNERS};
 use engine::{CacheView, External, FencedClient, ReconcileError, Run, Wanted};
 use jiff::Timestamp;
-use model::{ClusterName, ClusterUid, Epoch, Kind, Object, ObjectKey, Selector, ShardId};
+use model::{ClusterName, ClusterUid, Epoch, Kind, Object, ObjectKey, Selector, ShardId, Validity};
 use serde::de::DeserializeOwned;
 use upstream::ExternalLimits;
 
@@ -69,6 +69,12 @@ impl Context {
     /// while its server has not told, as where we may not read that namespace.
     pub fn cluster_uid(&self) -> Option<&ClusterUid> {
         self.run.cluster_uid()
+    }
+
+    /// How long this replica holds the key's shard: what a controller shows of an object, such as a series of its
+    /// own, must end then.
+    pub fn validity(&self) -> Validity {
+        self.run.validity()
     }
 
     /// The shard this reconcile runs under. With [`Self::epoch`], a token that external systems can

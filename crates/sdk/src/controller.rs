@@ -13,6 +13,7 @@ use engine::{
 };
 use kube::core::DynamicObject;
 use model::{AnyObject, ControllerName, GroupName, GroupScope, Kind, Object, Selector};
+use prometheus::core::Collector;
 
 use crate::dynamic::mapped;
 use crate::lookup::Lookup;
@@ -77,6 +78,7 @@ pub struct Controller<K> {
     options: BTreeMap<(Kind, Form), StoreOptions>,
     pub(crate) triggers: Vec<Trigger>,
     pub(crate) trigger_sources: TriggerSources,
+    collectors: Vec<Arc<dyn Collector>>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -122,6 +124,7 @@ impl Controller<()> {
             options,
             triggers: Vec::new(),
             trigger_sources: TriggerSources::default(),
+            collectors: Vec::new(),
             kind: PhantomData,
         }
     }
@@ -374,6 +377,13 @@ impl<K: AnyObject> Controller<K> {
         self
     }
 
+    /// Exports series of its own where it runs, beside those that every controller has. What they cost must be bounded
+    /// for each cluster: [`crate::Context::validity`] has the cluster's label value, and says how long it may be shown.
+    pub fn collector(mut self, collector: impl Collector + 'static) -> Self {
+        self.collectors.push(Arc::new(collector));
+        self
+    }
+
     /// Completes the controller with what it runs.
     ///
     /// # Panics
@@ -399,6 +409,7 @@ impl<K: AnyObject> Controller<K> {
             }),
             triggers: self.triggers,
             trigger_sources: self.trigger_sources,
+            collectors: self.collectors,
         };
         spec.with_namespaces(&self.namespaces)
     }

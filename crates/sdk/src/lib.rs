@@ -14,6 +14,7 @@
 //! The crate `engine` runs controllers: a program that assembles a manager gives it the
 //! [`ControllerSpec`] that [`Controller::reconciler`] returns.
 
+pub mod access;
 mod across;
 mod applied;
 mod apply;
@@ -57,7 +58,7 @@ pub use label::label_value;
 pub use lookup::Lookup;
 pub use model::{
     AnyObject, Clock, ClusterName, ClusterUid, ControllerName, Epoch, GroupName, GroupScope, Kind,
-    Object, ObjectKey, Selector, SelectorError, ShardId, error, uid_hash,
+    Object, ObjectKey, Selector, SelectorError, ShardId, Validity, error, uid_hash,
 };
 pub use owner::{OwnerError, controlled_by, set_controller};
 pub use pod::PodAddress;

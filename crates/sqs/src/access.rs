@@ -3,6 +3,7 @@
 //! Pure.
 
 use sdk::ClusterUid;
+use sdk::access::{self, Asker, MAX_ENTRIES, at_most, check_number};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,14 +12,8 @@ use super::source::Source;
 
 /// The keys of the configuration's section `controllers.sqs` that are this controller's own.
 pub const KEYS: &[&str] = &["access", "identity"];
-/// The most entries of the list.
-const MAX_ENTRIES: usize = 500;
-/// The most items of each list in an entry.
-const MAX_ITEMS: usize = 200;
-/// The longest item, in bytes.
-const MAX_ITEM_BYTES: usize = 2_048;
-/// What stands for every namespace.
-const ALL: &str = "*";
+/// The longest ARN, in bytes.
+const MAX_ARN_BYTES: usize = 2_048;
 
 /// The administrator's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -138,13 +133,6 @@ pub fn check(settings: &Value) -> Result<(), String> {
     })
 }
 
-fn at_most(what: &str, found: usize, most: usize) -> Result<(), String> {
-    if found > most {
-        return Err(format!("{what} has {found} items; allowed: at most {most}"));
-    }
-    Ok(())
-}
-
 impl Settings {
     /// The settings in a configuration; null for none.
     ///
@@ -218,8 +206,6 @@ impl<'a> Asked<'a> {
 
 impl Entry {
     fn is_for(&self, asked: &Asked<'_>) -> bool {
-        let is_cluster =
-            |name: &String| name == asked.cluster || Some(name.as_str()) == asked.cluster_uid;
         let plain = |address: &str| address.trim_end_matches('/').to_owned();
         let is_endpoint =
             |endpoint: &str| self.endpoints.iter().any(|listed| plain(listed) == plain(endpoint));
@@ -227,8 +213,8 @@ impl Entry {
             let mut prefixes = self.queue_prefixes.iter();
             self.queue_prefixes.is_empty() || prefixes.any(|prefix| name.starts_with(prefix))
         };
-        (self.clusters.is_empty() || self.clusters.iter().any(is_cluster))
-            && self.namespaces.iter().any(|name| name == ALL || name == asked.namespace)
+        let Asked { cluster, cluster_uid, namespace, .. } = *asked;
+        access::is_for(&self.clusters, &self.namespaces, &Asker { cluster, cluster_uid, namespace })
             && is_queue(asked.queue)
             && asked.target.is_none_or(is_queue)
             && asked.endpoint.is_none_or(is_endpoint)
@@ -257,22 +243,13 @@ impl Entry {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.namespaces.is_empty() {
-            return Err("namespaces is missing; allowed: names, or [\"*\"] for all".to_owned());
-        }
-        let texts = [
-            ("clusters", &self.clusters),
-            ("namespaces", &self.namespaces),
-            ("queuePrefixes", &self.queue_prefixes),
-            ("endpoints", &self.endpoints),
+        let lists = [
+            ("clusters", &*self.clusters),
+            ("queuePrefixes", &*self.queue_prefixes),
+            ("endpoints", &*self.endpoints),
         ];
-        for (name, items) in texts {
-            at_most(name, items.len(), MAX_ITEMS)?;
-            if items.iter().any(|item| item.is_empty() || item.len() > MAX_ITEM_BYTES) {
-                return Err(format!("{name} has an item that is empty or too long"));
-            }
-        }
-        at_most("roles", self.roles.len(), MAX_ITEMS)?;
+        access::check(&self.namespaces, &lists)?;
+        check_number("roles", self.roles.len())?;
         let is_url = |url: &&String| !(url.starts_with("https://") || url.starts_with("http://"));
         if let Some(endpoint) = self.endpoints.iter().find(is_url) {
             return Err(format!("endpoints has {endpoint:?}; allowed: a URL of http or https"));
@@ -288,7 +265,7 @@ impl Role {
 
     fn check(&self) -> Result<(), String> {
         let Self { arn, external_id, token_file } = self;
-        if !arn.starts_with("arn:") || arn.len() > MAX_ITEM_BYTES {
+        if !arn.starts_with("arn:") || arn.len() > MAX_ARN_BYTES {
             return Err(format!("roles has {arn:?}; allowed: the ARN of a role"));
         }
         match (external_id, token_file) {
@@ -401,11 +378,11 @@ mod tests {
             ),
             (entry(json!({"clusters": [""]})), "clusters has an item that is empty or too long"),
             (
-                entry(json!({"endpoints": ["e".repeat(MAX_ITEM_BYTES + 1)]})),
+                entry(json!({"endpoints": ["e".repeat(2_049)]})),
                 "endpoints has an item that is empty or too long",
             ),
-            (entry(json!({"namespaces": vec!["a"; MAX_ITEMS + 1]})), "at most 200"),
-            (entry(json!({"roles": vec![json!({"arn": WEB}); MAX_ITEMS + 1]})), "at most 200"),
+            (entry(json!({"namespaces": vec!["a"; 201]})), "at most 200"),
+            (entry(json!({"roles": vec![json!({"arn": WEB}); 201]})), "at most 200"),
             (
                 json!({"access": vec![json!({"namespaces": ["a"]}); MAX_ENTRIES + 1]}),
                 "access has 501 items; allowed: at most 500",

@@ -7,7 +7,7 @@
 //! permits (`access`), got by `credentials` from Secrets, which `holding` keeps while they are in use,
 //! from `sts`, or as the manager's `own`, in part from its [`environment`]. `ending` handles deletion;
 //! `connection` tells consumers; `status` describes the outcome, which `record` writes; `schedule` says
-//! when to look again.
+//! when to look again. `gauges` shows how many messages queues have.
 
 #![deny(unreachable_pub)]
 
@@ -26,6 +26,7 @@ mod ending;
 pub mod environment;
 #[cfg(test)]
 mod fuzz;
+mod gauges;
 mod holding;
 mod invalid;
 mod name;

@@ -23,6 +23,7 @@ use super::credentials::{Location, Sessions};
 use super::desired::{Desired, desired};
 use super::ending;
 use super::environment::AwsEnvironment;
+use super::gauges::Gauges;
 use super::holding::Held;
 use super::owner::Place;
 use super::record::record;
@@ -37,6 +38,7 @@ use super::{FIELD_MANAGER, FINALIZER};
 pub(super) struct QueueReconciler {
     sessions: Sessions,
     held: Held,
+    gauges: Gauges,
 }
 
 /// The controller, with this many workers, over connections of its own.
@@ -64,6 +66,7 @@ pub fn controller_over(
 }
 
 fn build(workers: usize, sessions: Sessions) -> ControllerSpec {
+    let gauges = Gauges::new();
     Controller::for_kind::<Queue>(super::NAME)
         .index::<Queue>(REFERRERS, targets)
         // Those that name a queue wait for its ARN; a queue that ends waits for those that name it.
@@ -77,7 +80,8 @@ fn build(workers: usize, sessions: Sessions) -> ControllerSpec {
         })
         .field_manager(FIELD_MANAGER)
         .workers(workers)
-        .reconciler(QueueReconciler { sessions, held: Held::default() })
+        .collector(gauges.clone())
+        .reconciler(QueueReconciler { sessions, held: Held::default(), gauges })
 }
 
 impl Reconciler for QueueReconciler {
@@ -85,6 +89,7 @@ impl Reconciler for QueueReconciler {
 
     async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(queue) = ctx.get::<Queue>(key.namespace.as_deref(), &key.name)? else {
+            self.gauges.end(ctx);
             return Ok(Action::Done);
         };
         match ctx.finalizer(&*queue, FINALIZER).await? {
@@ -132,12 +137,14 @@ impl QueueReconciler {
     async fn look(&self, ctx: &Context, queue: &Queue) -> Result<Action, ReconcileError> {
         let now = ctx.now();
         if queue.spec.management == Management::Pause {
+            self.gauges.end(ctx);
             let ready = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
             let message = "spec.management is Pause: nothing is asked of SQS".to_owned();
             let (reason, recheck) = ("Paused", Recheck::OnChange);
             let paused = Outcome::Blocked { reason, message, ready, recheck };
             return record(ctx, queue, None, None, paused).await;
         }
+        self.gauges.begin(ctx, queue.status.as_ref().and_then(|status| status.messages));
         let (target, place) = (target(ctx, queue)?, Place::of(ctx, queue));
         let redrive = target.arn();
         let desired = match desired(queue, &place, redrive) {
@@ -155,6 +162,9 @@ impl QueueReconciler {
             Err(Stop::Outcome(outcome)) => *outcome,
             Err(Stop::Error(error)) => return Err(error),
         };
+        if let Outcome::Synced { observed, .. } = &outcome {
+            self.gauges.show(ctx, observed.messages());
+        }
         record(ctx, &queue, Some(&desired), redrive, outcome).await
     }
 

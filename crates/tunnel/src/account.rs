@@ -126,6 +126,12 @@ impl ProviderClient {
         Ok(hosts)
     }
 
+    /// The account's hosts of Tunnels of all clusters.
+    pub(super) async fn all(&self) -> Result<Vec<Host>, ExternalError<Failure>> {
+        let list = self.account.provider.list();
+        self.external.read("ListHosts", list).await
+    }
+
     /// Creates a host.
     pub(super) async fn create(
         &self,

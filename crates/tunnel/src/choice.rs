@@ -5,14 +5,14 @@
 //! allows: no other endpoint gets a token, no other Secret is read, and no other size is paid for. The token of
 //! the defaults is used only with the provider and the endpoint that the same ConfigMap names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 
 use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec};
 use crate::exit::{self, RESERVED_PORTS};
-use crate::names::{CONFIG_MAP, SYSTEM_NAMESPACES};
+use crate::names::{ACCOUNT, CONFIG_MAP, MAX_ACCOUNTS, SYSTEM_NAMESPACES};
 
 const ANNOTATION: &str = "leasehold.dev/tunnel-";
 const PROVIDERS: &[(&str, &str, &str)] = &[
@@ -32,6 +32,8 @@ pub(super) struct Defaults {
     pub namespace: String,
     /// Its data.
     values: BTreeMap<String, String>,
+    /// The accounts that it has recorded, by the names of their annotations.
+    used: BTreeSet<String>,
 }
 
 /// Where a token is.
@@ -106,6 +108,42 @@ pub(super) enum InvalidTunnel {
         /// How many may.
         max: usize,
     },
+    /// The account has as many hosts as it may have over all clusters.
+    #[error(
+        "account {account} has {max} hosts of Tunnels in all clusters, and no more may be made: delete Tunnels that \
+         are not needed, or have controllers.tunnel.maxHostsPerAccount raised in the manager's configuration"
+    )]
+    AccountFull {
+        /// The account.
+        account: String,
+        /// How many it may have.
+        max: usize,
+    },
+    /// The account is for others.
+    #[error(
+        "the manager's configuration lets namespace {namespace} of cluster {cluster} not use account {account}: ask \
+         its administrator for an entry in controllers.tunnel.access, or name another Secret by annotation \
+         leasehold.dev/tunnel-token-secret"
+    )]
+    AccountNotPermitted {
+        /// The account.
+        account: String,
+        /// The namespace that asks.
+        namespace: String,
+        /// Its cluster.
+        cluster: String,
+    },
+    /// No more accounts are recorded.
+    #[error(
+        "ConfigMap leasehold-tunnel of namespace {namespace} has recorded {max} accounts, and hosts are made only at \
+         those: remove its annotations tunnel-account.leasehold.dev/... of accounts that have no hosts any more"
+    )]
+    TooManyAccounts {
+        /// The ConfigMap's namespace.
+        namespace: String,
+        /// How many it may record.
+        max: usize,
+    },
     /// The administrator does not allow it.
     #[error(
         "{what} {value:?} is not allowed: leave it out, or have it named as {key} in ConfigMap leasehold-tunnel \
@@ -130,7 +168,9 @@ impl InvalidTunnel {
             Self::PortReserved { .. } => "PortReserved",
             Self::NoPorts { .. } => "NoPorts",
             Self::NoToken { .. } => "NoToken",
-            Self::NotPermitted { .. } => "NotPermitted",
+            Self::NotPermitted { .. } | Self::AccountNotPermitted { .. } => "NotPermitted",
+            Self::AccountFull { .. } => "AccountFull",
+            Self::TooManyAccounts { .. } => "TooManyAccounts",
             Self::InvalidDefault { .. } => "InvalidDefaults",
             Self::TooManyHosts { .. } => "TooManyHosts",
         }
@@ -140,9 +180,11 @@ impl InvalidTunnel {
 impl Defaults {
     /// The defaults of a ConfigMap.
     pub(super) fn of(config_map: &ConfigMap) -> Self {
+        let used = config_map.annotations().keys().filter(|key| key.starts_with(ACCOUNT));
         Self {
             namespace: config_map.namespace().unwrap_or_default(),
             values: config_map.data.clone().unwrap_or_default(),
+            used: used.cloned().collect(),
         }
     }
 
@@ -219,6 +261,22 @@ impl Defaults {
         Some(TokenRef { namespace: self.namespace.clone(), secret: SecretKey { name, key } })
     }
 
+    /// Whether the sweep would miss the account that has an annotation of this name.
+    ///
+    /// # Errors
+    /// If no more can be recorded.
+    pub(super) fn misses(&self, account: &str) -> Result<bool, InvalidTunnel> {
+        // Without a ConfigMap there is no account but this machine.
+        if self.namespace.is_empty() || self.used.contains(account) {
+            return Ok(false);
+        }
+        let (namespace, max) = (self.namespace.clone(), MAX_ACCOUNTS);
+        match self.used.len() < max {
+            true => Ok(true),
+            false => Err(InvalidTunnel::TooManyAccounts { namespace, max }),
+        }
+    }
+
     /// The account that this ConfigMap names, if it names one.
     pub(super) fn account(&self) -> Option<(Placement, Option<TokenRef>)> {
         let spec = TunnelSpec {
@@ -291,6 +349,15 @@ pub(super) fn placement(spec: &TunnelSpec) -> Result<Placement, InvalidTunnel> {
         endpoint: spec.endpoint.clone(),
         provider: name,
     })
+}
+
+/// What an account is called: its provider, and the Secret with its token.
+pub(super) fn account_name(placement: &Placement, token: Option<&TokenRef>) -> String {
+    let provider = &placement.provider;
+    match token {
+        Some(TokenRef { namespace, secret }) => format!("{provider}/{namespace}/{}", secret.name),
+        None => provider.clone(),
+    }
 }
 
 /// Whether the ports can be opened on a host.

@@ -9,10 +9,11 @@
 //! ```
 //!
 //! In data order: [`api`] is the Tunnel; [`names`] says what belongs together; `choice` selects
-//! provider, region and size; `service` decides what a Service gets. `plan` decides the next step of a
-//! Tunnel and `reconcile` takes it, through `account`, at a [`provider`]. [`exit`] is the tunnel itself
+//! provider, region and size, as far as `access` permits; `service` decides what a Service gets. `plan` decides the next step of a
+//! Tunnel and `reconcile` takes it, through `account`, at a [`provider`]; `ending` gives back what it has. [`exit`] is the tunnel itself
 //! and [`credentials`] authenticates its ends. `probe` tries whether connections come through; `inventory` lists all hosts at once, so that a thousand
-//! Tunnels cost no more requests than ten; `sweep` removes hosts whose Tunnel is gone.
+//! Tunnels cost no more requests than ten; `number` bounds what an account may have; `sweep` removes hosts whose Tunnel
+//! is gone, from all accounts that `used` has recorded.
 
 #![deny(unreachable_pub)]
 
@@ -20,13 +21,16 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use sdk::ControllerSpec;
 use sdk::rbac::{events, rule};
 
+mod access;
 mod account;
 pub mod api;
 mod choice;
 pub mod credentials;
+mod ending;
 pub mod exit;
 mod inventory;
 pub mod names;
+mod number;
 mod plan;
 mod probe;
 pub mod provider;
@@ -35,7 +39,9 @@ mod service;
 mod service_reconcile;
 mod settings;
 mod sweep;
+mod used;
 
+pub use access::{Access, KEYS, check};
 pub use api::Tunnel;
 pub use probe::Probe;
 pub use provider::http::Http;
@@ -58,7 +64,7 @@ const GROUP: &str = "tunnel";
 pub fn controllers(workers: usize, settings: &Settings) -> Vec<ControllerSpec> {
     vec![
         reconcile::controller(workers, settings.clone()),
-        service_reconcile::controller(workers),
+        service_reconcile::controller(workers, settings.access.clone()),
         sweep::controller(settings.clone()),
     ]
 }
@@ -83,7 +89,8 @@ pub fn rbac() -> Vec<PolicyRule> {
         rule("", &["services"], &["list", "watch"]),
         rule("", &["services/status"], &["update"]),
         // A list that selects one name by a field is a list of that name.
-        named(names::CONFIG_MAP, rule("", &["configmaps"], &["list", "watch"])),
+        // The patch is of annotations: the accounts that were used.
+        named(names::CONFIG_MAP, rule("", &["configmaps"], &["list", "patch", "watch"])),
         // The providers' tokens, the credentials of host and client, the client's configuration.
         rule("", &["secrets"], &["create", "get", "patch"]),
         named("kube-system", rule("", &["namespaces"], &["get"])),

@@ -19,6 +19,11 @@ pub(crate) const CONDITION: &str = "leasehold.dev/Tunnel";
 pub(crate) const READY: &str = "Ready";
 /// The ConfigMap of defaults.
 pub(crate) const CONFIG_MAP: &str = "leasehold-tunnel";
+/// What the names of its annotations begin with that record the accounts that were used.
+pub(crate) const ACCOUNT: &str = "tunnel-account.leasehold.dev/";
+/// The most such accounts: all annotations of an object together may have 256 KiB
+/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/>).
+pub(crate) const MAX_ACCOUNTS: usize = 300;
 /// The namespaces in which it counts, the first of them first.
 pub(crate) const SYSTEM_NAMESPACES: [&str; 2] = ["leasehold-system", "kube-system"];
 

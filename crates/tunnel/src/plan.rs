@@ -209,6 +209,13 @@ pub(super) enum Outcome {
         /// A sentence.
         message: String,
     },
+    /// The host was removed, and the Tunnel may have none.
+    Withdrawn {
+        /// One word.
+        reason: &'static str,
+        /// A sentence.
+        message: String,
+    },
     /// The Tunnel is being deleted.
     Deleting {
         /// What it waits for.
@@ -284,6 +291,9 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
         Outcome::Gone { .. } => {
             TunnelStatus { host_status: Some(HostStatus::Provisioning), ..none }
         }
+        Outcome::Withdrawn { .. } => {
+            TunnelStatus { host_status: Some(HostStatus::Error), placement: None, ..none }
+        }
         Outcome::Deleting { .. } => {
             TunnelStatus { host_status: Some(HostStatus::Deleting), ..before }
         }
@@ -293,9 +303,9 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
 fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> Finding {
     let ready = |holds, reason, message| Finding { type_: READY, holds, reason, message };
     match outcome {
-        Outcome::Blocked { reason, message } | Outcome::Gone { reason, message } => {
-            ready(false, reason, message.clone())
-        }
+        Outcome::Blocked { reason, message }
+        | Outcome::Gone { reason, message }
+        | Outcome::Withdrawn { reason, message } => ready(false, reason, message.clone()),
         Outcome::NotCreated { obstacle: Some((reason, message)) } => {
             ready(false, reason, message.clone())
         }

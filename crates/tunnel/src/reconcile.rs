@@ -7,28 +7,32 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use sdk::ObjectKey;
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, ExternalError, Lifecycle, ReconcileError,
     Reconciler, Selector, controlled_by, spread,
 };
+use serde_json::json;
 
 use crate::account::{Blocked, ProviderClient, account, cluster_uid, defaults, watching_defaults};
 use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
 use crate::choice::{
-    Defaults, check_image, check_number, check_ports, check_size, placement, token,
+    Defaults, InvalidTunnel, TokenRef, account_name, check_image, check_number, check_ports,
+    check_size, placement, token,
 };
 use crate::credentials::Credentials;
 use crate::exit::{self, Exit};
 use crate::inventory::Inventory;
 use crate::names;
-use crate::plan::{CHECK, Cleanup, Outcome, POLL, RECHECK, Step, cleanup, next, serves, status};
+use crate::number::Number;
+use crate::plan::{CHECK, Outcome, POLL, RECHECK, Step, next, serves, status};
 use crate::probe::{AGAIN, EVERY, Schedule};
 use crate::provider::{Failure, Host, HostRequest, Kind};
 use crate::settings::Settings;
+use crate::used::Used;
 
 /// The pause before a step that follows from this one.
 const SOON: Duration = Duration::from_secs(1);
@@ -39,6 +43,7 @@ pub(super) struct TunnelReconciler {
     settings: Settings,
     inventory: Inventory,
     schedule: Schedule,
+    number: Number,
 }
 
 /// The controller of Tunnels.
@@ -65,10 +70,18 @@ impl Reconciler for TunnelReconciler {
         let tunnels = Api::<Tunnel>::namespaced(ctx.client(), namespace);
         let Some(tunnel) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
         let defaults = defaults(ctx)?;
-        let Self { settings, inventory, schedule } = self;
+        let Self { settings, inventory, schedule, number } = self;
         let secrets = Secrets::default();
-        let run =
-            |tunnel| TunnelRun { ctx, settings, inventory, schedule, defaults, tunnel, secrets };
+        let run = |tunnel| TunnelRun {
+            ctx,
+            settings,
+            inventory,
+            schedule,
+            number,
+            defaults,
+            tunnel,
+            secrets,
+        };
         match ctx.finalizer(&tunnel, names::FINALIZER).await? {
             Lifecycle::Over => Ok(Action::Done),
             Lifecycle::Ending => run(tunnel.clone()).end().await,
@@ -101,13 +114,14 @@ impl TunnelReconciler {
 }
 
 /// One reconcile of one Tunnel.
-struct TunnelRun<'a> {
-    ctx: &'a Context,
+pub(super) struct TunnelRun<'a> {
+    pub(super) ctx: &'a Context,
     settings: &'a Settings,
     inventory: &'a Inventory,
-    schedule: &'a Schedule,
+    pub(super) schedule: &'a Schedule,
+    number: &'a Number,
     defaults: Defaults,
-    tunnel: Tunnel,
+    pub(super) tunnel: Tunnel,
     secrets: Secrets,
 }
 
@@ -127,31 +141,30 @@ enum Taken {
 }
 
 impl TunnelRun<'_> {
-    fn status(&self) -> TunnelStatus {
+    pub(super) fn status(&self) -> TunnelStatus {
         self.tunnel.status.clone().unwrap_or_default()
     }
 
-    fn uid(&self) -> String {
+    pub(super) fn uid(&self) -> String {
         self.tunnel.uid().unwrap_or_default()
     }
 
-    fn namespace(&self) -> String {
+    pub(super) fn namespace(&self) -> String {
         self.tunnel.namespace().unwrap_or_default()
     }
 
     /// The placement of a host that exists or may exist, which may differ from the desired one.
-    fn held(&self) -> Option<Placement> {
+    pub(super) fn held(&self) -> Option<Placement> {
         let status = self.status();
         let exists = status.host_id.is_some() || status.creating_since.is_some();
         status.placement.filter(|_| exists)
     }
 
-    async fn provider(
+    pub(super) async fn provider(
         &self,
         placement: &Placement,
     ) -> Result<Result<ProviderClient, Blocked>, ReconcileError> {
-        let token = token(&self.tunnel.spec, &self.namespace(), &self.defaults, placement);
-        let token = match token {
+        let token = match self.token(placement) {
             Ok(token) => token,
             Err(invalid) => return Ok(Err(invalid.into())),
         };
@@ -159,12 +172,55 @@ impl TunnelRun<'_> {
         Ok(account.map(|account| ProviderClient::new(self.ctx, account)))
     }
 
-    async fn look(&self, provider: &ProviderClient) -> Result<Vec<Host>, ExternalError<Failure>> {
+    /// Where the token for a placement is.
+    fn token(&self, placement: &Placement) -> Result<Option<TokenRef>, InvalidTunnel> {
+        token(&self.tunnel.spec, &self.namespace(), &self.defaults, placement)
+    }
+
+    /// The account of a placement, if the Tunnel may use it.
+    fn permitted(
+        &self,
+        placement: &Placement,
+        token: Option<TokenRef>,
+    ) -> Result<Used, InvalidTunnel> {
+        let name = account_name(placement, token.as_ref());
+        self.settings.access.permit(self.ctx, &self.namespace(), &name)?;
+        Ok(Used::new(placement, token.as_ref()))
+    }
+
+    /// Records in the administrator's ConfigMap that an account is used, if it does not say so yet.
+    async fn remember(&self, used: &Used) -> Result<Result<(), Blocked>, ReconcileError> {
+        match self.defaults.misses(&used.key()) {
+            Ok(false) => return Ok(Ok(())),
+            Ok(true) => {}
+            Err(full) => return Ok(Err(full.into())),
+        }
+        let patch = json!({"metadata": {"annotations": {used.key(): used.value()}}});
+        let config_maps = Api::<ConfigMap>::namespaced(self.ctx.client(), &self.defaults.namespace);
+        let params = PatchParams::default();
+        match config_maps.patch_metadata(names::CONFIG_MAP, &params, &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(refused)) if refused.is_forbidden() => Ok(Err(Blocked {
+                reason: "AccountNotRecorded",
+                message: format!(
+                    "the manager may not patch ConfigMap {} of namespace {}, which records the accounts to sweep: \
+                     give it that right",
+                    names::CONFIG_MAP,
+                    self.defaults.namespace
+                ),
+            })),
+            patched => Ok(Ok(patched.map(drop)?)),
+        }
+    }
+
+    pub(super) async fn look(
+        &self,
+        provider: &ProviderClient,
+    ) -> Result<Vec<Host>, ExternalError<Failure>> {
         provider.look(names::tunnel_tag(&self.uid()), self.status().host_id.as_deref()).await
     }
 
     /// Looks again at what only a person can fix.
-    fn recheck(&self) -> Action {
+    pub(super) fn recheck(&self) -> Action {
         Action::RequeueAfter(spread(RECHECK, &self.tunnel))
     }
 
@@ -184,6 +240,13 @@ impl TunnelRun<'_> {
                 Err(invalid) => return self.blocked(invalid.into(), Action::Done).await,
             };
         let recheck = self.recheck();
+        let at = self.held().unwrap_or_else(|| wanted.clone());
+        let account = match self.token(&at).map(|token| self.permitted(&at, token)) {
+            Ok(Ok(used)) => Some(used),
+            Ok(Err(refused)) => return self.withdraw(&at, refused.into()).await,
+            // The provider's client reports it.
+            Err(_) => None,
+        };
         match self.read_children().await? {
             Some(Taken::ByFormer) => return Ok(Action::RequeueAfter(POLL)),
             Some(Taken::ByOthers(blocked)) => return self.blocked(blocked, recheck).await,
@@ -191,10 +254,15 @@ impl TunnelRun<'_> {
         }
         // The client is updated even if the provider does not answer.
         let client = self.connected().await?;
-        let provider = match self.provider(self.held().as_ref().unwrap_or(&wanted)).await? {
+        let provider = match self.provider(&at).await? {
             Ok(provider) => provider,
             Err(blocked) => return self.blocked(blocked, recheck).await,
         };
+        if let Some(account) = account
+            && let Err(blocked) = self.remember(&account).await?
+        {
+            return self.blocked(blocked, recheck).await;
+        }
         let (credentials, ports) = (self.credentials().await?, self.tunnel.spec.ports.clone());
         let exit = Exit { credentials, ports, archive };
         let (now, told) = (self.ctx.now(), exit.digest());
@@ -248,13 +316,19 @@ impl TunnelRun<'_> {
             Step::Create => {
                 let all = self.ctx.list::<Tunnel>(None, &Selector::all())?;
                 let all = all.iter().map(AsRef::as_ref);
-                match check_number(&self.tunnel, all, &self.defaults) {
-                    Ok(()) => self.create(provider, wanted, exit).await,
-                    Err(invalid) => {
-                        let recheck = self.recheck();
-                        self.blocked(invalid.into(), recheck).await
-                    }
+                if let Err(invalid) = check_number(&self.tunnel, all, &self.defaults) {
+                    let recheck = self.recheck();
+                    return self.blocked(invalid.into(), recheck).await;
                 }
+                let max = self.settings.access.max_hosts();
+                if self.number.request(self.ctx, provider, &self.uid(), max).await? {
+                    return self.create(provider, wanted, exit).await;
+                }
+                let token = self.token(&wanted).ok().flatten();
+                let account = account_name(&wanted, token.as_ref());
+                let full = InvalidTunnel::AccountFull { account, max };
+                let later = Action::RequeueAfter(spread(CHECK, &self.tunnel));
+                self.blocked(full.into(), later).await
             }
             Step::Await(wait) => Ok(Action::RequeueAfter(wait)),
             Step::Follow(host) => {
@@ -473,90 +547,20 @@ impl TunnelRun<'_> {
 
     /// Records what blocks the Tunnel, with an Event if it is new.
     async fn blocked(self, blocked: Blocked, then: Action) -> Result<Action, ReconcileError> {
-        let Blocked { reason, message } = blocked;
-        let known = self.is_told(reason);
-        self.record(&Outcome::Blocked { reason, message: message.clone() }, None).await?;
-        if !known {
-            self.ctx.publish(Event::warning(&self.tunnel, reason, "Provision", message)).await;
-        }
+        self.tell(blocked).await?;
         Ok(then)
     }
 
-    /// Removes the hosts of a Tunnel that is being deleted, then its finalizer.
-    async fn end(mut self) -> Result<Action, ReconcileError> {
-        let status = self.status();
-        if self.tunnel.annotations().get(names::ABANDON).is_some_and(|value| value == "true") {
-            return self.abandon().await;
+    /// Likewise. Returns the Tunnel as it then is; `None` if it is gone.
+    pub(super) async fn tell(&self, blocked: Blocked) -> Result<Option<Tunnel>, ReconcileError> {
+        let Blocked { reason, message } = blocked;
+        let known = self.is_told(reason);
+        let told =
+            self.record(&Outcome::Blocked { reason, message: message.clone() }, None).await?;
+        if !known {
+            self.ctx.publish(Event::warning(&self.tunnel, reason, "Provision", message)).await;
         }
-        let Some(placement) = status.placement.clone() else { return self.release().await };
-        let what = status.host_id.clone().unwrap_or_else(|| "any that was requested".to_owned());
-        let waits = format!("host {what} is being removed at {}", placement.provider);
-        let Some(marked) = self.deleting(&waits, None).await? else { return Ok(Action::Done) };
-        self.tunnel = marked;
-        let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
-        let provider = match self.provider(&placement).await? {
-            Ok(provider) => provider,
-            Err(blocked) => {
-                self.deleting(&waits, Some(&blocked)).await?;
-                return Ok(recheck);
-            }
-        };
-        let hosts = match self.look(&provider).await {
-            Ok(hosts) => hosts,
-            Err(error) => match error.failure().and_then(Blocked::by) {
-                Some(blocked) => {
-                    self.deleting(&waits, Some(&blocked)).await?;
-                    return Ok(recheck);
-                }
-                None => return Err(error.into()),
-            },
-        };
-        match cleanup(&self.status(), &hosts, self.ctx.now()) {
-            Cleanup::Delete(hosts) => {
-                for host in &hosts {
-                    provider.delete(&host.id).await?;
-                }
-                Ok(Action::RequeueAfter(POLL))
-            }
-            Cleanup::Await(wait) => Ok(Action::RequeueAfter(wait)),
-            Cleanup::Release => self.release().await,
-        }
-    }
-
-    /// Records that the Tunnel is being deleted, and what delays that. An earlier cause stays until it
-    /// is known to be over.
-    async fn deleting(
-        &self,
-        waits: &str,
-        blocked: Option<&Blocked>,
-    ) -> Result<Option<Tunnel>, ReconcileError> {
-        let status = self.status();
-        if blocked.is_none() && status.host_status == Some(HostStatus::Deleting) {
-            return Ok(Some(self.tunnel.clone()));
-        }
-        let escape = format!("annotation {}=true deletes the Tunnel without it", names::ABANDON);
-        let message = match blocked {
-            Some(Blocked { message, .. }) => format!("{waits}: {message}; {escape}"),
-            None => format!("{waits}; {escape}"),
-        };
-        self.record(&Outcome::Deleting { message }, None).await
-    }
-
-    async fn abandon(self) -> Result<Action, ReconcileError> {
-        let status = self.status();
-        let held = self.held().map(|placement| placement.provider);
-        self.ctx.remove_finalizer(&self.tunnel, names::FINALIZER).await?;
-        if let Some(provider) = held {
-            let id = status.host_id.unwrap_or_else(|| names::host(&self.uid()));
-            let note = format!("deleted as asked: host {id} at {provider} may be left behind");
-            self.ctx.publish(Event::warning(&self.tunnel, "Abandoned", "Delete", note)).await;
-        }
-        Ok(Action::Done)
-    }
-
-    async fn release(self) -> Result<Action, ReconcileError> {
-        self.ctx.remove_finalizer(&self.tunnel, names::FINALIZER).await?;
-        Ok(Action::Done)
+        Ok(told)
     }
 
     /// The Tunnel's credentials: the stored ones, or new ones, which are stored.
@@ -579,7 +583,7 @@ impl TunnelRun<'_> {
 
     /// Writes the status if it says something new. Returns the Tunnel as it then is; `None` if it is
     /// gone.
-    async fn record(
+    pub(super) async fn record(
         &self,
         outcome: &Outcome,
         client: Option<&Deployment>,

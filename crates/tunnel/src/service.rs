@@ -7,15 +7,15 @@ use kube::ResourceExt;
 use sdk::condition::{Finding, conditions};
 use sdk::controlled_by;
 
-use crate::api::{HostStatus, Tunnel};
-use crate::choice::{self, Defaults};
+use crate::api::{HostStatus, Tunnel, TunnelSpec};
+use crate::choice::{self, Defaults, InvalidTunnel, account_name, placement, token};
 use crate::names::{CLASS, CONDITION, OPT, READY, tunnel};
 
 /// The annotation for what is `loadBalancerSourceRanges` today
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/>).
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 /// Why a Service is refused that is only for some addresses.
-pub(super) const RESTRICTED: &str = "SourceRangesUnsupported";
+const RESTRICTED: &str = "SourceRangesUnsupported";
 
 /// What to do about a Service's Tunnel.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,8 +28,13 @@ pub(super) enum Step {
     Await,
     /// It is ours, and another object has the Tunnel's name.
     Taken,
-    /// It is ours, and asks for what no Tunnel can give: remove the Tunnel, if there is one, and the address.
-    Refuse,
+    /// It is ours, and asks for what no Tunnel can give it: remove the Tunnel, if there is one, and the address.
+    Refuse {
+        /// One word.
+        reason: &'static str,
+        /// Cause and remedy.
+        message: String,
+    },
     /// It is no longer ours: remove the Tunnel, if there is one, and the address.
     Withdraw,
 }
@@ -76,26 +81,49 @@ fn has_address(service: &Service) -> bool {
     balancer.is_some_and(|balancer| balancer.ingress.as_ref().is_some_and(|list| !list.is_empty()))
 }
 
-/// The step for a Service, given the object under its Tunnel's name.
-pub(super) fn plan(service: &Service, defaults: &Defaults, found: Option<&Tunnel>) -> Step {
+/// The step for a Service, given the object under its Tunnel's name and what says whether it may use an account.
+pub(super) fn plan(
+    service: &Service,
+    defaults: &Defaults,
+    found: Option<&Tunnel>,
+    permit: impl Fn(&str) -> Result<(), InvalidTunnel>,
+) -> Step {
     let ours = found.filter(|found| controlled_by(*found, service));
     if !asks(service, defaults) {
         let ours = ours.is_some_and(|ours| ours.metadata.deletion_timestamp.is_none());
         return if ours || told(service).is_some() { Step::Withdraw } else { Step::Ignore };
     }
     if is_restricted(service) {
-        return Step::Refuse;
+        return Step::Refuse { reason: RESTRICTED, message: restricted() };
+    }
+    let spec = choice::spec(service, defaults);
+    let namespace = service.namespace().unwrap_or_default();
+    // What else is wrong with it, the Tunnel says.
+    if let Ok(account) = account(&spec, &namespace, defaults)
+        && let Err(refused) = permit(&account)
+    {
+        return Step::Refuse { reason: refused.reason(), message: refused.to_string() };
     }
     match (found, ours) {
         (Some(found), _) if found.metadata.deletion_timestamp.is_some() => Step::Await,
         (Some(_), None) => Step::Taken,
         _ => {
-            let mut desired =
-                Tunnel::new(&tunnel(&service.name_any()), choice::spec(service, defaults));
+            let mut desired = Tunnel::new(&tunnel(&service.name_any()), spec);
             desired.metadata.namespace = service.namespace();
             Step::Apply(Box::new(desired))
         }
     }
+}
+
+/// The account that a Tunnel asks for.
+fn account(
+    spec: &TunnelSpec,
+    namespace: &str,
+    defaults: &Defaults,
+) -> Result<String, InvalidTunnel> {
+    let placement = placement(spec)?;
+    let token = token(spec, namespace, defaults, &placement)?;
+    Ok(account_name(&placement, token.as_ref()))
 }
 
 /// The status of the Service: its address and one condition are ours, the rest is left alone.
@@ -150,7 +178,7 @@ fn address(tunnel: &Tunnel) -> Option<String> {
 }
 
 /// What a person can do about it.
-pub(super) fn restricted() -> String {
+fn restricted() -> String {
     "a Tunnel's host is open to every address: remove loadBalancerSourceRanges, or give the Service another \
      loadBalancerClass"
         .to_owned()
@@ -165,7 +193,7 @@ fn finding(service: &Service, step: &Step, address: Option<&str>) -> Option<Find
             "NameTaken",
             format!("Tunnel {name} is not this Service's: delete it, or rename the Service"),
         ),
-        (Step::Refuse, _) => (false, RESTRICTED, restricted()),
+        (Step::Refuse { reason, message }, _) => (false, *reason, message.clone()),
         (Step::Await, _) => (false, "Replacing", format!("Tunnel {name} is being deleted")),
         (Step::Apply(_), Some(address)) => {
             (true, "Active", format!("Tunnel {name} serves it at {address}"))

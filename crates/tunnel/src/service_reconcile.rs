@@ -5,20 +5,23 @@ use kube::ResourceExt;
 use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
 use sdk::{ObjectKey, controlled_by};
 
+use crate::access::Access;
 use crate::account::{defaults, watching_defaults};
 use crate::api::Tunnel;
 use crate::names;
-use crate::service::{RESTRICTED, Step, plan, restricted, status};
+use crate::service::{Step, plan, status};
 
 /// The name of this part of the controller.
 pub(super) const NAME: &str = "tunnel-service";
 
 /// Reconciles Services.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ServiceReconciler;
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServiceReconciler {
+    access: Access,
+}
 
 /// The controller of Services.
-pub(super) fn controller(workers: usize) -> ControllerSpec {
+pub(super) fn controller(workers: usize, access: Access) -> ControllerSpec {
     let controller = Controller::for_kind::<Service>(NAME)
         .part_of(crate::NAME)
         .owns::<Tunnel>()
@@ -30,7 +33,7 @@ pub(super) fn controller(workers: usize) -> ControllerSpec {
         .group(crate::GROUP)
         .field_manager(crate::FIELD_MANAGER)
         .workers(workers)
-        .reconciler(ServiceReconciler)
+        .reconciler(ServiceReconciler { access })
 }
 
 impl Reconciler for ServiceReconciler {
@@ -47,13 +50,15 @@ impl Reconciler for ServiceReconciler {
         }
         let found = ctx.get::<Tunnel>(namespace, &names::tunnel(&key.name))?;
         let defaults = defaults(ctx)?;
-        let step = plan(&service, &defaults, found.as_deref());
+        let permit =
+            |account: &str| self.access.permit(ctx, namespace.unwrap_or_default(), account);
+        let step = plan(&service, &defaults, found.as_deref(), permit);
         match &step {
             Step::Ignore => return Ok(Action::Done),
             Step::Apply(tunnel) => {
                 ctx.apply_child(&*service, (**tunnel).clone()).await?;
             }
-            Step::Withdraw | Step::Refuse => {
+            Step::Withdraw | Step::Refuse { .. } => {
                 let ours = found.as_deref().filter(|found| controlled_by(*found, &*service));
                 if let Some(found) = ours {
                     ctx.delete(found).await?;
@@ -90,7 +95,7 @@ async fn record(
                 format!("Tunnel {name} is not this Service's: delete it, or rename the Service");
             Some(("NameTaken", note))
         }
-        Step::Refuse => Some((RESTRICTED, restricted())),
+        Step::Refuse { reason, message } => Some((*reason, message.clone())),
         _ => None,
     };
     if let Some((reason, note)) = told {

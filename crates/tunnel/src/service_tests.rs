@@ -54,14 +54,14 @@ fn claiming() -> Defaults {
 
 /// The step in a word, and the addresses after it.
 fn check(service: &Service, found: Option<&Tunnel>, expect: &str) {
-    let step = plan(service, &claiming(), found);
+    let step = plan(service, &claiming(), found, |_| Ok(()));
     let word = match &step {
         Step::Ignore => "ignore",
         Step::Apply(_) => "apply",
         Step::Await => "await",
         Step::Taken => "taken",
         Step::Withdraw => "withdraw",
-        Step::Refuse => "refuse",
+        Step::Refuse { .. } => "refuse",
     };
     let now = "2026-11-22T12:00:00Z".parse().unwrap();
     let ingress = status(service, &step, found, now).load_balancer.and_then(|found| found.ingress);

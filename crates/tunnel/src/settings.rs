@@ -3,6 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
+use crate::access::Access;
 use crate::probe::Probe;
 use crate::provider::http::Http;
 use crate::provider::local::Local;
@@ -23,14 +24,16 @@ pub struct Settings {
     pub local: Local,
     /// How connections through Tunnels are tried.
     pub probe: Probe,
+    /// Who may use which account.
+    pub access: Access,
 }
 
 impl Settings {
-    /// The settings of the process's environment.
-    pub fn from_environment() -> Self {
+    /// The settings of the process's environment, and of the configuration.
+    pub fn from_environment(access: Access) -> Self {
         let allowed = env::var_os(LOCAL).is_some_and(|value| value == "1");
         let local = if allowed { local() } else { Local::Forbidden };
-        Self { http: Http::new(), local, probe: Probe::new() }
+        Self { http: Http::new(), local, probe: Probe::new(), access }
     }
 }
 

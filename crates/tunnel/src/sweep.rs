@@ -1,11 +1,12 @@
-//! Removes hosts whose Tunnel is gone, at a slow pace, from the accounts that the ConfigMaps of
-//! defaults name.
+//! Removes hosts whose Tunnel is gone, at a slow pace, from every account that Tunnels of the cluster ever used: the
+//! administrator's ConfigMap has recorded them, by whatever annotation or default a Tunnel named them.
 //!
 //! A finalizer keeps each Tunnel until its host is gone. So there are none, unless a Tunnel was
 //! abandoned on purpose, or a request to a provider arrived too late. A host is removed only if it has
 //! the tags of this cluster and of a Tunnel that the server, asked after the list, does not have.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,26 +14,31 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
-use sdk::{ObjectKey, uid_hash};
+use sdk::{ClusterName, ObjectKey, uid_hash};
 
-use crate::account::{ProviderClient, account, cluster_uid};
+use crate::account::{Blocked, ProviderClient, account, cluster_uid};
 use crate::api::Tunnel;
 use crate::choice::Defaults;
-use crate::names::{self, CONFIG_MAP};
+use crate::names::{self, CONFIG_MAP, Tag};
 use crate::provider::{Host, State};
 use crate::settings::Settings;
+use crate::used::{Used, recorded};
 
 /// The name of this part of the controller.
 pub(super) const NAME: &str = "tunnel-sweep";
 /// How often an account is swept.
 pub(super) const EVERY: Duration = Duration::from_secs(3_600);
+/// When an account is asked again that did not answer.
+const SOONER: Duration = Duration::from_secs(900);
 /// How old a host must be: a younger one may be another replica's work in progress.
 pub(super) const MIN_AGE: Duration = Duration::from_secs(900);
 
 /// Reconciles ConfigMaps of defaults.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SweepReconciler {
     settings: Settings,
+    /// When each account of each cluster was swept: every account that is recorded changes the ConfigMap.
+    swept: Mutex<HashMap<(ClusterName, String), Timestamp>>,
 }
 
 /// The controller that sweeps.
@@ -43,7 +49,7 @@ pub(super) fn controller(settings: Settings) -> ControllerSpec {
         .group(crate::GROUP)
         .field_manager(crate::FIELD_MANAGER)
         .workers(1)
-        .reconciler(SweepReconciler { settings })
+        .reconciler(SweepReconciler { settings, swept: Mutex::default() })
 }
 
 /// Of the hosts of this cluster, those that no Tunnel has. Pure.
@@ -77,42 +83,99 @@ impl Reconciler for SweepReconciler {
         }
         let share = uid_hash(&config_map.uid().unwrap_or_default()) % 256;
         let again = Action::RequeueAfter(EVERY + Duration::from_secs(share));
-        let Some((placement, token)) = Defaults::of(&config_map).account() else {
-            return Ok(Action::Done);
-        };
-        // The Tunnels that need the same account report what blocks it.
-        let Ok(account) = account(ctx, &self.settings, &placement, token.as_ref()).await? else {
+        let due = self.due(ctx, &config_map);
+        if due.is_empty() {
             return Ok(again);
+        }
+        let tag = names::cluster_tag(&cluster_uid(ctx).await?);
+        let mut then = again;
+        for (name, used) in due {
+            if self.sweep(ctx, &config_map, &used, &tag).await? {
+                let at = (ctx.cluster().clone(), name);
+                self.swept.lock().expect("no holder of this lock panics").insert(at, ctx.now());
+            } else {
+                then = Action::RequeueAfter(SOONER);
+            }
+        }
+        Ok(then)
+    }
+}
+
+impl SweepReconciler {
+    /// The accounts of a ConfigMap that are due.
+    fn due(&self, ctx: &Context, config_map: &ConfigMap) -> Vec<(String, Used)> {
+        let mut used = recorded(config_map);
+        if let Some((placement, token)) = Defaults::of(config_map).account() {
+            let own = Used::new(&placement, token.as_ref());
+            used.insert(own.key(), own);
+        }
+        let mut swept = self.swept.lock().expect("no holder of this lock panics");
+        swept.retain(|_, at| {
+            Duration::try_from(ctx.now().duration_since(*at)).is_ok_and(|age| age < EVERY)
+        });
+        let is_due = |name: &String| !swept.contains_key(&(ctx.cluster().clone(), name.clone()));
+        used.into_iter().filter(|(name, _)| is_due(name)).collect()
+    }
+
+    /// Sweeps one account. Returns whether it is done; else it is asked again before long.
+    async fn sweep(
+        &self,
+        ctx: &Context,
+        config_map: &ConfigMap,
+        used: &Used,
+        tag: &Tag,
+    ) -> Result<bool, ReconcileError> {
+        let Some((placement, token)) = used.account() else { return Ok(true) };
+        let account = match account(ctx, &self.settings, &placement, token.as_ref()).await? {
+            Ok(account) => account,
+            Err(blocked) => return Ok(unswept(ctx, config_map, &blocked).await),
         };
         let provider = ProviderClient::new(ctx, account);
-        let tag = names::cluster_tag(&cluster_uid(ctx).await?);
-        let hosts = match provider.look(tag, None).await {
-            Err(error) if error.failure().and_then(|failure| failure.obstacle()).is_some() => {
-                return Ok(again);
-            }
-            hosts => hosts?,
+        let hosts = match provider.look(tag.clone(), None).await {
+            Ok(hosts) => hosts,
+            Err(error) => match error.failure().and_then(Blocked::by) {
+                Some(blocked) => return Ok(unswept(ctx, config_map, &blocked).await),
+                None => return Ok(false),
+            },
         };
-        let tunnels = match Api::<Tunnel>::all(ctx.client())
-            .list_metadata(&ListParams::default())
-            .await
-        {
-            Err(kube::Error::Api(refused)) if refused.is_forbidden() => {
-                let note = "hosts whose Tunnel is gone are not removed: to know them takes the right \
-                                to list Tunnels of all namespaces";
-                ctx.publish(Event::normal(&*config_map, "NotSwept", "Sweep", note)).await;
-                return Ok(again);
-            }
-            tunnels => tunnels?,
+        if hosts.is_empty() {
+            return Ok(true);
+        }
+        // After the list of hosts: a Tunnel that is not there now is gone.
+        let Some(tunnels) = tunnels(ctx).await? else {
+            let note = "hosts whose Tunnel is gone are not removed: to know them takes the right to list Tunnels of \
+                        all namespaces";
+            ctx.publish(Event::normal(config_map, "NotSwept", "Sweep", note)).await;
+            return Ok(true);
         };
-        let tunnels = tunnels.items.into_iter().filter_map(|tunnel| tunnel.metadata.uid).collect();
         for host in orphans(&hosts, &tunnels, ctx.now()) {
-            provider.delete(&host.id).await?;
+            if provider.delete(&host.id).await.is_err() {
+                return Ok(false);
+            }
             let note =
                 format!("removed host {} at {}: its Tunnel is gone", host.id, placement.provider);
-            ctx.publish(Event::normal(&*config_map, "OrphanRemoved", "Sweep", note)).await;
+            ctx.publish(Event::normal(config_map, "OrphanRemoved", "Sweep", note)).await;
         }
-        Ok(again)
+        Ok(true)
     }
+}
+
+/// The uids of all Tunnels of the cluster; `None` if they may not be listed.
+async fn tunnels(ctx: &Context) -> Result<Option<BTreeSet<String>>, ReconcileError> {
+    match Api::<Tunnel>::all(ctx.client()).list_metadata(&ListParams::default()).await {
+        Err(kube::Error::Api(refused)) if refused.is_forbidden() => Ok(None),
+        tunnels => {
+            let uids = tunnels?.items.into_iter().filter_map(|tunnel| tunnel.metadata.uid);
+            Ok(Some(uids.collect()))
+        }
+    }
+}
+
+/// Says that an account cannot be swept until a person acts.
+async fn unswept(ctx: &Context, config_map: &ConfigMap, blocked: &Blocked) -> bool {
+    let note = format!("an account that was used is not swept: {}", blocked.message);
+    ctx.publish(Event::normal(config_map, "NotSwept", "Sweep", note)).await;
+    true
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     build: |workers, own| vec![reconcile::controller(workers, settings::watches_secrets(own))],
     rbac,
     more_rbac: &[(settings::WATCH_SECRETS, secrets)],
+    target_rbac: None,
     example: include_str!("../../configmonitor/example.yaml"),
 };
 

@@ -38,6 +38,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     build: |workers, _| vec![reconcile::controller(workers)],
     rbac,
     more_rbac: &[],
+    target_rbac: None,
     example: include_str!("../../memcached/example.yaml"),
 };
 

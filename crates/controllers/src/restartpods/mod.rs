@@ -31,6 +31,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     build,
     rbac,
     more_rbac: &[(settings::WATCH_SECRETS, secrets)],
+    target_rbac: None,
     example: include_str!("../../restart-pods/example.yaml"),
 };
 

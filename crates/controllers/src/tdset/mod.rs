@@ -41,6 +41,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     build: |workers, settings| vec![reconcile::controller(workers, settings)],
     rbac,
     more_rbac: &[],
+    target_rbac: Some(target_rbac),
     example: include_str!("../../tdset/example.yaml"),
 };
 
@@ -53,12 +54,20 @@ fn rbac() -> Vec<PolicyRule> {
         // OwnerReferencesPermissionEnforcement is on.
         rule("schedule.rs", &["tdsets/finalizers"], &["update"]),
         rule("apps", &["deployments"], &["create", "list", "patch", "watch"]),
-        // Of those that a targetRef names. The chart adds the kinds of `controllers.tdset.targets`.
+        // Of those that a targetRef names.
         rule("apps", &["statefulsets"], &["list", "watch"]),
         rule("apps", &["deployments/scale", "statefulsets/scale"], &["get", "patch"]),
         // Their minReplicas.
         rule("autoscaling", &["horizontalpodautoscalers"], &["list", "patch", "watch"]),
         rule("", &["services"], &["create", "delete", "list", "patch", "watch"]),
         events(),
+    ]
+}
+
+/// The rights for a kind of `controllers.tdset.targets`. The chart gives the same.
+fn target_rbac(group: &str, plural: &str) -> Vec<PolicyRule> {
+    vec![
+        rule(group, &[plural], &["list", "watch"]),
+        rule(group, &[&format!("{plural}/scale")], &["get", "patch"]),
     ]
 }

@@ -128,14 +128,17 @@ impl Machines {
         }
     }
 
-    /// The machines with a tag, as of the lag ago.
-    pub fn list(&self, key: &str, value: &str, now: Timestamp) -> Vec<&Machine> {
+    /// The machines whose tags are wanted, as of the lag ago.
+    pub fn list(
+        &self,
+        now: Timestamp,
+        wanted: impl Fn(&BTreeMap<String, String>) -> bool,
+    ) -> Vec<&Machine> {
         let then = now - jiff::SignedDuration::try_from(self.lag).unwrap_or_default();
         let seen = |machine: &&Machine| {
             machine.created <= then && machine.deleted.is_none_or(|deleted| then < deleted)
         };
-        let tagged = |machine: &&Machine| machine.tags.get(key).is_some_and(|tag| tag == value);
-        self.machines.values().filter(seen).filter(tagged).collect()
+        self.machines.values().filter(seen).filter(|machine| wanted(&machine.tags)).collect()
     }
 
     /// Every existing machine.
@@ -170,7 +173,9 @@ mod tests {
         let id = machines.create("a", "r", tags.clone(), true, at(10)).unwrap().id;
         assert!(machines.get(id).is_some());
         assert_eq!(machines.create("a", "r", tags, true, at(11)), Err(Refusal::Taken));
-        let seen = |machines: &Machines, second| machines.list("k", "v", at(second)).len();
+        let seen = |machines: &Machines, second| {
+            machines.list(at(second), |tags| tags.contains_key("k")).len()
+        };
         assert_eq!((seen(&machines, 14), seen(&machines, 15)), (0, 1));
         assert!(machines.delete(id, at(20)) && !machines.delete(id, at(21)));
         assert_eq!((seen(&machines, 24), seen(&machines, 25)), (1, 0));

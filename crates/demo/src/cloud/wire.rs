@@ -127,15 +127,22 @@ impl Api {
         let number = |key: &str, default: usize| {
             parameters.get(key).and_then(|value| value.parse().ok()).unwrap_or(default)
         };
-        let wanted = match self {
-            Self::DigitalOcean => parameters.get("tag_name").and_then(|tag| tag.split_once(':')),
-            Self::Hetzner => {
-                parameters.get("label_selector").and_then(|tag| tag.split_once("%3D%3D"))
-            }
-        };
-        let Some((key, value)) = wanted else { return refusal(422) };
         let (page, size) = (number("page", 1), number("per_page", 20));
-        let found = machines.list(key, value, now);
+        let wanted = match self {
+            Self::DigitalOcean => parameters.get("tag_name").map(|tag| tag.split_once(':')),
+            Self::Hetzner => parameters.get("label_selector").map(|tag| tag.split_once("%3D%3D")),
+        };
+        let found = match (self, wanted) {
+            (_, Some(Some((key, value)))) => {
+                machines.list(now, |tags| tags.get(key).is_some_and(|tag| tag == value))
+            }
+            (Self::DigitalOcean, None) => machines.list(now, |_| true),
+            (Self::Hetzner, _) => {
+                let key = parameters.get("label_selector").copied();
+                machines.list(now, |tags| key.is_none_or(|key| tags.contains_key(key)))
+            }
+            _ => return refusal(422),
+        };
         let shown = found.into_iter().skip((page - 1) * size).take(size);
         let shown: Vec<_> = shown.map(|machine| self.show(machine, machines, now)).collect();
         ok(StatusCode::OK, &json!({self.collection(): shown}))

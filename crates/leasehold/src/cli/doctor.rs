@@ -22,6 +22,7 @@ use kube::Client;
 use model::{Clock, Cluster, ClusterName, Kind};
 use ops::{AskArgs, HomeArgs, HomeCluster, Output, Replicas};
 use sdk::ControllerSpec;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::home::connect;
@@ -302,17 +303,22 @@ async fn of_cluster(client: &Client, about: &str, needs: &[Needs]) -> (Vec<Findi
 fn needs(config: &Config) -> anyhow::Result<Vec<Needs>> {
     let mut all = Vec::new();
     for (name, settings) in config.controllers.iter().flatten() {
-        let (mut rules, definitions) = super::clusters::builtin(name.as_str(), "")?;
+        let (mut rules, definitions) = super::clusters::builtin(name.as_str())?;
         let own_settings = settings.own.as_object().into_iter().flatten();
         for (setting, _) in own_settings.filter(|(_, value)| **value == true) {
             // Most settings need no rights of their own.
-            rules.extend(super::clusters::builtin(name.as_str(), setting).unwrap_or_default().0);
+            rules.extend(super::clusters::more_rules(name.as_str(), setting).unwrap_or_default());
+        }
+        for target in settings.own.get("targets").and_then(Value::as_array).into_iter().flatten() {
+            let part = |key: &str| target.get(key).and_then(Value::as_str).unwrap_or_default();
+            let kind = format!("{}.{}", part("plural"), part("group"));
+            rules.extend(super::clusters::more_rules(name.as_str(), &kind).unwrap_or_default());
         }
         let namespaces: Vec<String> = settings.namespaces.iter().flatten().cloned().collect();
         let own: Vec<Kind> = definitions.iter().filter_map(Kind::of_crd).collect();
         let specs = builtin::specs(|known| match known == name.as_str() {
             true => settings.own.clone(),
-            false => serde_json::Value::Null,
+            false => Value::Null,
         });
         let specs = specs.iter().filter(|spec| spec.whole() == name);
         let kinds = specs.flat_map(|spec: &ControllerSpec| &spec.sources).map(|source| Wanted {

@@ -26,5 +26,6 @@ mod sources;
 mod statuses;
 mod triggers;
 mod upstream;
+mod validity;
 pub(crate) mod world;
 mod writes;

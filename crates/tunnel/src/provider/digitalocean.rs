@@ -48,6 +48,7 @@ impl Dialect for DigitalOcean {
     const HOST: &'static str = "droplet";
     const PAGE: usize = 200;
     const MAX_PAGES: usize = 100;
+    const OURS: &'static str = "";
     type Item = Droplet;
 
     fn tagged(tag: &Tag) -> String {

@@ -47,6 +47,8 @@ impl Dialect for Hetzner {
     const HOST: &'static str = "server";
     const PAGE: usize = 50;
     const MAX_PAGES: usize = 400;
+    // A key alone selects what has it, whatever the value.
+    const OURS: &'static str = "label_selector=leasehold-tunnel&";
     type Item = Server;
 
     /// `%3D%3D` is the `==` of a label selector, written for a query.

@@ -72,20 +72,12 @@ struct Facts {
 impl Provider for Processes {
     fn list_by_tag(&self, tag: Tag) -> Call<Vec<Host>> {
         let folder = self.folder.clone();
-        blocking(move || {
-            let mut hosts = Vec::new();
-            let entries = match fs::read_dir(&folder) {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(hosts),
-                entries => entries.map_err(|error| io("read", &folder, &error))?,
-            };
-            for entry in entries.flatten() {
-                let Some(facts) = read(&entry.path())? else { continue };
-                if facts.tags.get(tag.key) == Some(&tag.value) {
-                    hosts.push(host(&entry.path(), facts));
-                }
-            }
-            Ok(hosts)
-        })
+        blocking(move || list(&folder, |tags| tags.get(tag.key) == Some(&tag.value)))
+    }
+
+    fn list(&self) -> Call<Vec<Host>> {
+        let folder = self.folder.clone();
+        blocking(move || list(&folder, |tags| tags.contains_key(TUNNEL_TAG)))
     }
 
     fn create(&self, wanted: HostRequest) -> Call<Host> {
@@ -134,6 +126,24 @@ fn blocking<T: Send + 'static>(
         done.map_err(|error| Failure::new(NAME, Kind::Unanswered, error.to_string()))?
     }
     .boxed()
+}
+
+fn list(
+    folder: &Path,
+    wanted: impl Fn(&BTreeMap<String, String>) -> bool,
+) -> Result<Vec<Host>, Failure> {
+    let mut hosts = Vec::new();
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(hosts),
+        entries => entries.map_err(|error| io("read", folder, &error))?,
+    };
+    for entry in entries.flatten() {
+        let Some(facts) = read(&entry.path())? else { continue };
+        if wanted(&facts.tags) {
+            hosts.push(host(&entry.path(), facts));
+        }
+    }
+    Ok(hosts)
 }
 
 /// Creates a host. The facts come before the process, so that no crash leaves one that no list shows.

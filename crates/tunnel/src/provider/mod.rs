@@ -78,6 +78,8 @@ pub type Call<T> = BoxFuture<'static, Result<T, Failure>>;
 pub trait Provider: Send + Sync + 'static {
     /// All hosts with a tag. May not show what was created or deleted a moment ago.
     fn list_by_tag(&self, tag: Tag) -> Call<Vec<Host>>;
+    /// All hosts of Tunnels, of whatever cluster, with the same delay.
+    fn list(&self) -> Call<Vec<Host>>;
     /// Creates a host.
     fn create(&self, wanted: HostRequest) -> Call<Host>;
     /// The host with an id, if there is one.

@@ -26,6 +26,9 @@ pub(super) trait Dialect: Send + Sync + 'static {
     const PAGE: usize;
     /// Pages of one list, at most: a list that does not end is an error.
     const MAX_PAGES: usize;
+    /// The part of a query that selects the hosts of Tunnels; empty where only whole tags can be asked for, and all
+    /// hosts of the account are listed.
+    const OURS: &'static str;
     /// A host in an answer.
     type Item: DeserializeOwned + Into<Host>;
 
@@ -54,14 +57,15 @@ impl<D: Dialect> Rest<D> {
     }
 }
 
-impl<D: Dialect> Provider for Rest<D> {
-    fn list_by_tag(&self, tag: Tag) -> Call<Vec<Host>> {
+impl<D: Dialect> Rest<D> {
+    /// The hosts that a part of a query selects, page by page.
+    fn pages(&self, selected: String) -> Call<Vec<Host>> {
         let rest = Self { api: Arc::clone(&self.api), dialect: PhantomData };
         async move {
             let mut hosts = Vec::new();
             for page in 1..=D::MAX_PAGES {
-                let (tagged, size) = (D::tagged(&tag), D::PAGE);
-                let path = format!("/{}?{tagged}&per_page={size}&page={page}", D::HOSTS);
+                let size = D::PAGE;
+                let path = format!("/{}?{selected}per_page={size}&page={page}", D::HOSTS);
                 let body = rest.send(Method::GET, path, None).await?;
                 let found: Vec<D::Item> = read::<D, _>(&body, D::HOSTS)?;
                 let is_last = found.len() < size;
@@ -74,6 +78,18 @@ impl<D: Dialect> Provider for Rest<D> {
             Err(Failure::new(D::NAME, Kind::Refused, message))
         }
         .boxed()
+    }
+}
+
+impl<D: Dialect> Provider for Rest<D> {
+    fn list_by_tag(&self, tag: Tag) -> Call<Vec<Host>> {
+        self.pages(format!("{}&", D::tagged(&tag)))
+    }
+
+    fn list(&self) -> Call<Vec<Host>> {
+        let all = self.pages(D::OURS.to_owned());
+        async move { Ok(all.await?.into_iter().filter(|host| host.tunnel.is_some()).collect()) }
+            .boxed()
     }
 
     fn create(&self, request: HostRequest) -> Call<Host> {

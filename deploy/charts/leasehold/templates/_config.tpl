@@ -67,6 +67,9 @@ controllers:
 {{- $settings = set $settings $key . }}
 {{- end }}
 {{- end }}
+{{- if hasKey $given "maxHostsPerAccount" }}
+{{- $settings = set $settings "maxHostsPerAccount" (int $given.maxHostsPerAccount) }}
+{{- end }}
   {{ $name }}: {{ toJson $settings }}
 {{- else }} {}
 {{- end }}

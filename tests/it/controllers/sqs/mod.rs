@@ -2,6 +2,7 @@
 
 mod crash;
 mod ending;
+mod gauges;
 mod healing;
 mod identity;
 mod load;

@@ -21,6 +21,7 @@ use tunnel::{Http, Probe, Settings, controllers as parts};
 use super::crash::{Crash, Fate, at_every_write};
 use super::reasons;
 
+mod accounts;
 mod many;
 mod reach;
 mod rights;

@@ -27,7 +27,7 @@ use sharding::api::Phase;
 
 use self::entry::Entries;
 use self::target::Target;
-pub(super) use self::target::builtin;
+pub(super) use self::target::{builtin, more_rules};
 
 /// How often the fleet is read while a removed cluster is awaited.
 const POLL: Duration = Duration::from_millis(500);
@@ -86,8 +86,9 @@ struct TargetArgs {
 pub(super) struct AddArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// The controllers that may work there: those of the last add, and no others. With a setting that needs more
-    /// rights, as in configmonitor+watchSecrets. Default: none.
+    /// The controllers that may work there: those of the last add, and no others. With settings that need more
+    /// rights, as in configmonitor+watchSecrets, or kinds that a setting lists, as in tdset+rollouts.argoproj.io.
+    /// Default: none.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     controllers: Vec<String>,
     /// The namespaces they may work in, which must exist. Default: all.

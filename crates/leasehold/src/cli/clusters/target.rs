@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use clusters::{Unusable, install};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::config::Cluster;
 use kube::core::{ApiResource, Resource};
@@ -113,8 +113,11 @@ impl Target {
         manifests.extend(rights::marks());
         let mut definitions = Vec::new();
         for named in controllers {
-            let (name, setting) = named.split_once('+').unwrap_or((named, ""));
-            let (rules, definition) = builtin(name, setting)?;
+            let (name, more) = named.split_once('+').unwrap_or((named, ""));
+            let (mut rules, definition) = builtin(name)?;
+            for setting in more.split('+').filter(|setting| !setting.is_empty()) {
+                rules.extend(more_rules(name, setting)?);
+            }
             manifests.extend(rights::rights(name, rules, namespaces));
             definitions.extend(definition);
         }
@@ -267,39 +270,53 @@ fn made() -> ListParams {
 }
 
 type Builtin = (
-    Vec<k8s_openapi::api::rbac::v1::PolicyRule>,
+    Vec<PolicyRule>,
     Vec<
         k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     >,
 );
 
-/// The rights of a built-in controller, with those of a setting of it if one is named, and its definitions.
+/// The rights of a built-in controller, and its definitions.
 #[cfg(feature = "builtin")]
-pub(in super::super) fn builtin(name: &str, setting: &str) -> anyhow::Result<Builtin> {
+pub(in super::super) fn builtin(name: &str) -> anyhow::Result<Builtin> {
     let known: Vec<_> = controllers::all().collect();
     let found = controllers::get(name);
     ensure!(found.is_some(), "there is no controller {name}; known here: {}", known.join(", "));
     let definitions =
         |builtin: &controllers::Builtin| builtin.crds.iter().map(|crd| crd()).collect();
     let Some(found) = found else { return Ok(Builtin::default()) };
-    let mut rules = (found.rbac)();
-    if !setting.is_empty() {
-        let settings: Vec<_> = found.more_rbac.iter().map(|(setting, _)| *setting).collect();
-        let more = found.more_rbac.iter().find(|(known, _)| *known == setting);
-        let known = settings.join(", ");
-        ensure!(
-            more.is_some(),
-            "{name} has no setting {setting} with rights of its own; it has: {known}"
-        );
-        rules.extend(more.into_iter().flat_map(|(_, rules)| rules()));
+    Ok(((found.rbac)(), definitions(found)))
+}
+
+/// The rights of a built-in controller for a setting of it, or for a kind that a setting lists, as
+/// `rollouts.argoproj.io`.
+#[cfg(feature = "builtin")]
+pub(in super::super) fn more_rules(name: &str, setting: &str) -> anyhow::Result<Vec<PolicyRule>> {
+    let Some(found) = controllers::get(name) else { return Ok(Vec::new()) };
+    if let Some((plural, group)) = setting.split_once('.') {
+        let rights = found.target_rbac;
+        let rights = rights.with_context(|| format!("{name} has no setting that lists kinds"))?;
+        return Ok(rights(group, plural));
     }
-    Ok((rules, definitions(found)))
+    let known: Vec<_> = found.more_rbac.iter().map(|(setting, _)| *setting).collect();
+    let more = found.more_rbac.iter().find(|(known, _)| *known == setting);
+    let more = more.with_context(|| {
+        let known = known.join(", ");
+        format!("{name} has no setting {setting} with rights of its own; it has: {known}")
+    })?;
+    Ok(more.1())
 }
 
 /// There is none.
 #[cfg(not(feature = "builtin"))]
-pub(in super::super) fn builtin(name: &str, _: &str) -> anyhow::Result<Builtin> {
+pub(in super::super) fn builtin(name: &str) -> anyhow::Result<Builtin> {
     bail!("there is no controller {name}: this build has none")
+}
+
+/// There are none.
+#[cfg(not(feature = "builtin"))]
+pub(in super::super) fn more_rules(_: &str, _: &str) -> anyhow::Result<Vec<PolicyRule>> {
+    Ok(Vec::new())
 }
 
 #[cfg(all(test, feature = "builtin"))]
@@ -308,18 +325,32 @@ mod tests {
 
     #[test]
     fn a_setting_brings_its_rights_and_no_others_do() {
-        let reads_secrets = |name: &str, setting: &str| {
-            let (rules, _) = builtin(name, setting)?;
-            let secrets = |rule: &k8s_openapi::api::rbac::v1::PolicyRule| {
+        let reads_secrets = |rules: Vec<PolicyRule>| {
+            let secrets = |rule: &PolicyRule| {
                 rule.resources.iter().flatten().any(|resource| resource == "secrets")
             };
-            anyhow::Ok(rules.iter().any(secrets))
+            rules.iter().any(secrets)
         };
         for name in ["configmonitor", "restart-pods"] {
-            assert!(!reads_secrets(name, "").unwrap(), "{name}");
-            assert!(reads_secrets(name, "watchSecrets").unwrap(), "{name}");
+            assert!(!reads_secrets(builtin(name).unwrap().0), "{name}");
+            assert!(reads_secrets(more_rules(name, "watchSecrets").unwrap()), "{name}");
         }
-        let refused = reads_secrets("tdset", "watchSecrets").unwrap_err().to_string();
+        let refused = more_rules("tdset", "watchSecrets").unwrap_err().to_string();
         assert_eq!(refused, "tdset has no setting watchSecrets with rights of its own; it has: ");
+    }
+
+    #[test]
+    fn a_kind_that_a_setting_lists_brings_the_rights_to_watch_and_scale_it() {
+        let rules = more_rules("tdset", "rollouts.argoproj.io").unwrap();
+        let spelled = rules.iter().map(|rule| {
+            let [groups, resources] = [&rule.api_groups, &rule.resources]
+                .map(|list| list.clone().unwrap_or_default().join(","));
+            format!("{groups} {resources} {}", rule.verbs.join(","))
+        });
+        let spelled: Vec<_> = spelled.collect();
+        let expect = ["argoproj.io rollouts list,watch", "argoproj.io rollouts/scale get,patch"];
+        assert_eq!(spelled, expect);
+        let refused = more_rules("sqs", "rollouts.argoproj.io").unwrap_err().to_string();
+        assert_eq!(refused, "sqs has no setting that lists kinds");
     }
 }

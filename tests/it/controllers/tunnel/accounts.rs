@@ -1,0 +1,194 @@
+//! Accounts: who may use which, how many hosts one may have, and that none keeps hosts that nobody has.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::*;
+use tunnel::Access;
+
+/// The account of the defaults.
+const ACCOUNT: &str = "digitalocean/leasehold-system/cloud";
+
+impl World {
+    /// Runs the controller, from now on with these settings of the configuration.
+    async fn run_with(&mut self, access: Value) {
+        self.env.stop().await;
+        let access = Access::parse(&access).unwrap();
+        self.env.run(parts(2, &Settings { access, ..settings(&self.cloud) }));
+    }
+
+    /// Waits until the Service is refused, and has no address.
+    async fn refused(&self) -> Condition {
+        let told = |service: &Service| {
+            let conditions =
+                service.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().find(|found| found.reason == "NotPermitted").cloned()
+        };
+        let refused = |service: &Service| told(service).is_some() && ingress(service).is_none();
+        told(&self.env.until_object(&self.services(), SERVICE, refused).await).unwrap()
+    }
+}
+
+fn list(entry: Value) -> Value {
+    json!({"access": [entry]})
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_serves_only_those_that_the_administrators_list_gives_it_to() {
+    let mut world = World::running().await;
+    let others = list(json!({"namespaces": ["other"], "accounts": [ACCOUNT]}));
+    for (permitted, access) in [
+        (true, json!(null)),
+        (
+            true,
+            list(json!({"clusters": ["east"], "namespaces": [NAMESPACE], "accounts": [ACCOUNT]})),
+        ),
+        (true, list(json!({"namespaces": ["other"], "accounts": ["hetzner"]}))),
+        (false, list(json!({"clusters": ["other"], "namespaces": ["*"], "accounts": [ACCOUNT]}))),
+        (false, others.clone()),
+        (false, list(json!({"namespaces": ["other"]}))),
+    ] {
+        world.run_with(access.clone()).await;
+        world.env.apply(controllers::get("tunnel").unwrap().example).await;
+        if permitted {
+            world.served().await;
+            assert_eq!(world.hosts().len(), 1, "{access}");
+        } else {
+            let told = world.refused().await;
+            assert!(
+                told.message.contains(ACCOUNT)
+                    && told.message.contains("controllers.tunnel.access")
+            );
+            world.rests().await;
+            assert_eq!(world.hosts(), [0; 0], "{access}");
+            assert!(reasons(&world.env, NAMESPACE).await.contains(&"NotPermitted".to_owned()));
+        }
+        world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+        world.gone().await;
+    }
+    // What is served already gives its address and its host back.
+    world.run_with(json!(null)).await;
+    world.example().await;
+    world.run_with(others).await;
+    world.refused().await;
+    world.gone().await;
+    assert_eq!(world.hosts(), [0; 0]);
+    world.run_with(json!(null)).await;
+    world.served().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_without_a_service_of_its_own_gives_back_what_it_may_not_have_any_more() {
+    let mut world = World::running().await;
+    let tunnel = json!({
+        "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {
+            "serviceName": "web", "ports": [{"port": 80}], "provider": "digitalocean",
+            "endpoint": DIGITALOCEAN,
+        },
+    });
+    world.env.apply(&tunnel.to_string()).await;
+    reason(&world.env, "Connected").await;
+    world.run_with(list(json!({"namespaces": ["other"]}))).await;
+    let withdrawn = |tunnel: &Tunnel| {
+        let status = tunnel.status.as_ref();
+        status.is_some_and(|status| status.host_status == Some(HostStatus::Error))
+    };
+    let tunnels = world.tunnels();
+    let status = world.env.until_object(&tunnels, NAME, withdrawn).await.status.unwrap();
+    assert_eq!(status.conditions[0].reason, "NotPermitted");
+    assert_eq!((status.host_id, status.host_ip, status.placement), (None, None, None));
+    assert_eq!(world.hosts(), [0; 0]);
+    let clients: Api<Deployment> = world.env.api(NAMESPACE);
+    assert_eq!(clients.get(CLIENT).await.unwrap().spec.replicas, Some(0));
+    world.rests().await;
+    world.run_with(json!(null)).await;
+    reason(&world.env, "Connected").await;
+    assert_eq!(clients.get(CLIENT).await.unwrap().spec.replicas, Some(1));
+}
+
+/// What the provider lists counts, of whatever cluster, and what was requested since counts at once.
+#[tokio::test(start_paused = true)]
+async fn an_account_has_no_more_hosts_in_all_clusters_than_the_administrator_pays_for() {
+    for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
+        let mut world = world(provider, endpoint, lagging(Duration::from_secs(20))).await;
+        let now = world.env.now();
+        let elsewhere =
+            [(CLUSTER_TAG.to_owned(), "other".to_owned()), (TUNNEL_TAG.to_owned(), "x".into())];
+        let (elsewhere, stranger) = world.cloud.machines(|machines| {
+            let mut make = |name, tags: &[(String, String)]| {
+                machines
+                    .create(name, "fra1", tags.iter().cloned().collect(), false, now)
+                    .unwrap()
+                    .id
+            };
+            (make("elsewhere", &elsewhere), make("stranger", &[]))
+        });
+        world.env.pass(Duration::from_secs(60)).await;
+        world.run_with(json!({"maxHostsPerAccount": 3})).await;
+        let example = controllers::get("tunnel").unwrap().example;
+        for number in 0..5 {
+            world.env.apply(&example.replace("nginx-1", &format!("web-{number}"))).await;
+        }
+        world.env.pass(Duration::from_secs(300)).await;
+        world.rests().await;
+        assert_eq!(world.hosts().len(), 4, "two, one elsewhere and one that is no Tunnel's");
+        let tunnels = world.tunnels().list(&ListParams::default()).await.unwrap().items;
+        let conditions = tunnels.into_iter().filter_map(|tunnel| tunnel.status?.conditions.pop());
+        let full: Vec<_> = conditions.filter(|found| found.reason == "AccountFull").collect();
+        assert_eq!(full.len(), 3);
+        let told = "/leasehold-system/cloud has 3 hosts of Tunnels in all clusters";
+        assert!(full[0].message.contains(told), "{}", full[0].message);
+        assert!(full[0].message.contains("controllers.tunnel.maxHostsPerAccount"));
+        // Where there is room again, one more is made.
+        world.cloud.machines(|machines| assert!(machines.delete(elsewhere, now)));
+        for _ in 0..8 {
+            world.env.pass(Duration::from_secs(100)).await;
+        }
+        assert_eq!(world.hosts().len(), 4);
+        assert!(world.hosts().contains(&stranger));
+    }
+}
+
+/// An account that only a Service's annotations named, and one that the defaults named once.
+#[tokio::test(start_paused = true)]
+async fn hosts_without_a_tunnel_are_removed_from_every_account_that_was_ever_used() {
+    for annotated in [true, false] {
+        let world = World::running().await;
+        let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+        let example = controllers::get("tunnel").unwrap().example;
+        if annotated {
+            let data = json!({"tokenSecret": null, "tokenSecrets": "mine"});
+            merge(&defaults, "leasehold-tunnel", json!({"data": data})).await;
+            world
+                .env
+                .apply(
+                    "{apiVersion: v1, kind: Secret, metadata: {name: mine, namespace: default}, \
+                     stringData: {token: secret}}",
+                )
+                .await;
+        }
+        world.env.apply(example).await;
+        if annotated {
+            let mine =
+                json!({"metadata": {"annotations": {"leasehold.dev/tunnel-token-secret": "mine"}}});
+            merge(&world.services(), SERVICE, mine).await;
+        }
+        world.served().await;
+        let abandon = json!({"metadata": {"annotations": {"leasehold.dev/abandon": "true"}}});
+        merge(&world.tunnels(), NAME, abandon).await;
+        world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+        world.gone().await;
+        assert_eq!(world.hosts().len(), 1, "left behind, as was asked");
+        let other =
+            json!({"data": {"provider": "hetzner", "endpoint": HETZNER, "tokenSecret": "new"}});
+        merge(&defaults, "leasehold-tunnel", other).await;
+        for _ in 0..48 {
+            world.env.pass(Duration::from_secs(200)).await;
+        }
+        assert_eq!(world.hosts(), [0; 0], "annotated: {annotated}");
+        assert!(
+            reasons(&world.env, "leasehold-system").await.contains(&"OrphanRemoved".to_owned())
+        );
+    }
+}
