@@ -48,7 +48,7 @@ fn the_example_holds_every_key_and_is_right() {
     assert_eq!(plugins[0].args.len(), 6);
     assert!(config.stamp_epochs && !config.mark_clusters);
     assert!(config.clusters.kubeconfigs[0].path.is_absolute());
-    assert_eq!(config.controllers.unwrap().len(), 4);
+    assert_eq!(config.controllers.unwrap().len(), 5);
     assert_eq!(config.otlp.unwrap().endpoint, "http://127.0.0.1:4317/");
     assert_eq!(config.cluster_labels, DEFAULT_CLUSTER_LABELS);
 }
