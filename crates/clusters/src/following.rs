@@ -37,7 +37,7 @@ pub type Following<'a> = BoxFuture<'a, Result<Followed, Arc<Unusable>>>;
 
 /// The life of the credential that requests carry now, if it is known.
 pub(crate) fn life(current: &Current) -> Option<CredentialLife> {
-    current.lock().unwrap_or_else(PoisonError::into_inner).1.borrow().clone()
+    *current.lock().unwrap_or_else(PoisonError::into_inner).1.borrow()
 }
 
 /// A client for one context of a kubeconfig file, or for its current one: for the home cluster and for

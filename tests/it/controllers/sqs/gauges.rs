@@ -16,7 +16,11 @@ fn series(collector: &dyn Collector) -> Vec<String> {
     let mut families = collector.collect();
     families.retain(|family| !family.get_metric().is_empty());
     let text = prometheus::TextEncoder::new().encode_to_string(&families).unwrap();
-    text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let mut lines: Vec<_> = lines.map(str::to_owned).collect();
+    // A registry sorts the series of a family, too.
+    lines.sort();
+    lines
 }
 
 fn collector(spec: &ControllerSpec) -> Arc<dyn Collector> {
