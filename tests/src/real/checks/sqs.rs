@@ -21,7 +21,7 @@ use crate::proxy::{Passage, Proxy};
 /// Longer than SQS reserves the name of a deleted queue, and a drift check after that.
 const DEADLINE: Duration = Duration::from_secs(180);
 /// How long moto throttles, and how long it is out of reach.
-const TROUBLE: Duration = Duration::from_secs(40);
+const TROUBLE: Duration = Duration::from_secs(55);
 /// What a throttling server answers to everything.
 const THROTTLED: Passage = Passage::Answered(
     b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 2\r\n\
@@ -134,7 +134,8 @@ async fn in_trouble(
     let (version, asked) = (version(plane).await?, proxy.connections());
     tokio::time::sleep(TROUBLE).await;
     let asked = proxy.connections() - asked;
-    // Each of two queues is checked every 30 s, and failures are retried with backoff.
+    // Each of two queues is checked every 27 to 33 s, the first time after half of that to one and a half: within
+    // 50 s. Failures are retried with backoff.
     ensure!(asked > 0 && asked < 60, "asked {asked} times in {} s", TROUBLE.as_secs());
     ensure!(version == self::version(plane).await?, "the trouble is written into the status");
     ensure!(attribute(moto, "VisibilityTimeout")? == "9", "the proxy let a change through");
