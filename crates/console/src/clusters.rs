@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fleet::{Fleet, FleetShard};
+use fleet::{Fleet, FleetShard, word};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use model::{ClusterName, MemberId};
 use sharding::api::Phase;
 
-use crate::page::{Part, ago, badge, cluster_link, member_link, search, table, word};
+use crate::page::{Part, ago, badge, cluster_link, member_link, search, table};
 
 /// How many owners a row names.
 const OWNERS: usize = 3;

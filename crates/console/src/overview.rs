@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use fleet::{Fleet, FleetMember, FleetShard, LeaseStanding};
+use fleet::{Fleet, FleetMember, FleetShard, LeaseStanding, word};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use model::MemberId;
 use sharding::api::{MemberState, Phase};
 
 use crate::clusters::shards;
-use crate::page::{Part, ago, badge, cluster_link, member_link, search, table, tile, word};
+use crate::page::{Part, ago, badge, cluster_link, member_link, search, table, tile};
 
 /// How many of the last moves are shown.
 const MOVES: usize = 15;

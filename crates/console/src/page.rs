@@ -1,5 +1,6 @@
 //! The frame of every page, and what pages share: tables, links, times. Pure.
 
+use explain::time;
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 use model::{ClusterName, MemberId};
@@ -161,21 +162,6 @@ fn query(pairs: &[(&str, &str)]) -> String {
 /// How long ago, as far as two machines' clocks agree.
 pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
     format!("{} ago", time(now.duration_since(then).as_secs_f64().max(0.0)))
-}
-
-/// A span of time.
-pub(crate) fn time(seconds: f64) -> String {
-    match seconds {
-        s if s < 100.0 => format!("{s:.1} s"),
-        s if s < 6000.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.0} h", s / 3600.0),
-    }
-}
-
-/// A unit variant as it is serialized.
-pub(crate) fn word(value: &impl serde::Serialize) -> String {
-    let value = serde_json::to_value(value).unwrap_or_default();
-    value.as_str().map(str::to_lowercase).unwrap_or_default()
 }
 
 #[cfg(test)]

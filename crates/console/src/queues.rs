@@ -1,11 +1,12 @@
 //! The queues of the replicas: where the work is, and which objects stand out. Pure.
 
+use explain::time;
 use fleet::{ClusterLoad, ControllerLoad, Key, Top};
 use maud::{Markup, html};
 use model::ClusterName;
 use queue::QueueStatus;
 
-use crate::page::{cluster_link, object_link, table, time};
+use crate::page::{cluster_link, object_link, table};
 use crate::source::Said;
 
 /// The most rows of each table.

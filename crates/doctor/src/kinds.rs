@@ -63,7 +63,7 @@ fn missing(
     let lacks = |wanted: &&Wanted| !wanted.optional && !is_served(&wanted.kind);
     let finding = |Wanted { kind, by, install, .. }: &Wanted| {
         let what = format!("does not serve {kind} ({}), which {by} needs", kind.version);
-        let own = format!("install the definition of {}.{}", kind.plural, kind.group);
+        let own = format!("install the definition of {}", kind.resource());
         let fix = install.clone().unwrap_or(own);
         Finding::failure(about, what, fix)
     };

@@ -19,7 +19,7 @@ const ALONE: u64 = 48 * MIB;
 const FOR_A_CLUSTER: u64 = 400 * KIB;
 const FOR_AN_OBJECT: u64 = 6 * KIB;
 
-/// A kind in one namespace, or in all.
+/// A kind in one namespace, or in all; the latter for kinds without namespaces.
 pub type Place = (Kind, Option<String>);
 
 /// How many objects are in these places of a cluster. Places that it lacks or hides from us have none.
@@ -28,13 +28,15 @@ pub type Place = (Kind, Option<String>);
 /// If it does not answer.
 pub async fn count_objects(client: &Client, places: &BTreeSet<Place>) -> Result<u64, String> {
     let mut sum = 0_u64;
-    for (kind, namespace) in places.iter().take(MAX_LISTS) {
+    // What is in all namespaces is in each of them.
+    let once = places
+        .iter()
+        .filter(|(kind, namespace)| namespace.is_none() || !places.contains(&(kind.clone(), None)));
+    for (kind, namespace) in once.take(MAX_LISTS) {
         let resource = kind.api_resource();
         let api: Api<DynamicObject> = match namespace {
-            Some(namespace) if kind.namespaced => {
-                Api::namespaced_with(client.clone(), namespace, &resource)
-            }
-            _ => Api::all_with(client.clone(), &resource),
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
         };
         match api.list_metadata(&ListParams::default().limit(1)).await {
             Ok(list) => {
@@ -115,7 +117,9 @@ mod tests {
             };
             let (code, body) = match request.uri().path() {
                 "/api/v1/pods" => (200, list(1, Some(41))),
-                "/api/v1/namespaces/shop/configmaps" => (200, list(1, None)),
+                "/api/v1/namespaces/shop/pods" | "/api/v1/namespaces/shop/configmaps" => {
+                    (200, list(1, None))
+                }
                 "/api/v1/namespaces/shop/secrets" => (403, json!({"code": 403})),
                 path => (404, json!({"code": 404, "message": path})),
             };
@@ -131,6 +135,8 @@ mod tests {
         let shop = Some("shop".to_owned());
         let places = [
             (kind("Pod", "pods"), None),
+            // One controller watches all of them, another those of a namespace.
+            (kind("Pod", "pods"), shop.clone()),
             (kind("ConfigMap", "configmaps"), shop.clone()),
             (kind("Secret", "secrets"), shop),
             (Kind::new("schedule.rs", "v1", "TDSet", "tdsets", true), None),

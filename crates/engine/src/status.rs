@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use model::{Clock, ClusterName, Kind, Moment, Ownership};
+use model::{Clock, ClusterName, Moment, Ownership};
 use serde::Serialize;
 
 use crate::assignment::AssignmentQueue;
@@ -158,14 +158,6 @@ impl Board {
     }
 }
 
-/// A resource as kubectl knows it: `deployments.apps`.
-fn resource(kind: &Kind) -> String {
-    match &*kind.group {
-        "" => kind.plural.to_string(),
-        group => format!("{}.{group}", kind.plural),
-    }
-}
-
 /// A handle that tells how the engine is doing, before, while and after it runs.
 #[derive(Clone, Debug)]
 pub struct EngineStatus(pub(crate) Arc<Board>);
@@ -180,7 +172,7 @@ impl EngineStatus {
     pub fn queues(&self) -> Vec<QueueStatus> {
         let status = |(queue, sources): (&AssignmentQueue, &[Source])| {
             // The kind that is reconciled comes first.
-            let resource = sources.first().map(|source| resource(&source.kind));
+            let resource = sources.first().map(|source| source.kind.resource());
             QueueStatus { resource, ..queue.status() }
         };
         self.0.controllers().map(status).collect()

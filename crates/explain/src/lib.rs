@@ -12,7 +12,7 @@ use model::{ClusterName, ControllerName, Kind};
 use queue::{HeldShard, KeyStatus};
 use serde::{Deserialize, Serialize};
 
-pub use words::words;
+pub use words::{time, words};
 
 /// The object that somebody asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]

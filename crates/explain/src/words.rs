@@ -161,7 +161,7 @@ fn result(result: &str) -> String {
 }
 
 /// A time for people.
-fn time(seconds: f64) -> String {
+pub fn time(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 10.0 => format!("{seconds:.1}s"),
         seconds if seconds < 120.0 => format!("{seconds:.0}s"),

@@ -83,6 +83,12 @@ impl Fleet {
     }
 }
 
+/// A unit variant as it is serialized, in small letters.
+pub fn word(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().map(str::to_lowercase).unwrap_or_default()
+}
+
 /// A live member that cannot take part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -142,6 +142,14 @@ impl Kind {
         }
     }
 
+    /// Its resource as kubectl names it: `deployments.apps`, `pods`.
+    pub fn resource(&self) -> String {
+        match &*self.group {
+            "" => self.plural.to_string(),
+            group => format!("{}.{group}", self.plural),
+        }
+    }
+
     /// What its objects carry as `apiVersion` and `kind`.
     pub fn type_meta(&self) -> TypeMeta {
         TypeMeta { api_version: self.api_version(), kind: self.kind.to_string() }

@@ -14,7 +14,7 @@ use crate::home::{HomeArgs, HomeCluster};
 use crate::output::{Output, ago, print};
 use crate::program::Program;
 use clock::SystemClock;
-use fleet::{Fleet, FleetMember, FleetShard, Problem, Refused};
+use fleet::{Fleet, FleetMember, FleetShard, Problem, Refused, word};
 
 /// Arguments of `leasehold status`.
 #[derive(Debug, clap::Args)]
@@ -253,12 +253,6 @@ fn versions(member: &FleetMember) -> String {
 /// Milliseconds of work in each second, as a number of busy workers.
 fn workers(busy: u32) -> String {
     format!("{:.2}", f64::from(busy) / 1e3)
-}
-
-/// A unit variant as it is serialized.
-fn word(value: &impl serde::Serialize) -> String {
-    let text = serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_lowercase));
-    text.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use sdk::{Action, Event, ReconcileError, controlled_by, spread};
 
-use crate::account::Blocked;
+use crate::account::{Blocked, ProviderClient};
 use crate::api::{HostStatus, Placement, Tunnel};
 use crate::plan::{Cleanup, Outcome, POLL, RECHECK, cleanup};
+use crate::provider::Host;
 use crate::reconcile::TunnelRun;
 use crate::{exit, names};
 
@@ -25,19 +26,30 @@ impl TunnelRun<'_> {
             return Ok(Action::Done);
         }
         let Ok(provider) = self.provider(at).await? else { return Ok(self.recheck()) };
-        match cleanup(&self.status(), &self.look(&provider).await?, self.ctx.now()) {
+        let hosts = self.look(&provider).await?;
+        if let Some(again) = self.clear(&provider, &hosts).await? {
+            return Ok(again);
+        }
+        let Blocked { reason, message } = blocked;
+        self.record(&Outcome::Withdrawn { reason, message }, None).await?;
+        Ok(Action::Done)
+    }
+
+    /// Deletes the hosts that are left, and says when to look again; `None` when nothing is left.
+    async fn clear(
+        &self,
+        provider: &ProviderClient,
+        hosts: &[Host],
+    ) -> Result<Option<Action>, ReconcileError> {
+        match cleanup(&self.status(), hosts, self.ctx.now()) {
             Cleanup::Delete(hosts) => {
                 for host in &hosts {
                     provider.delete(&host.id).await?;
                 }
-                Ok(Action::RequeueAfter(POLL))
+                Ok(Some(Action::RequeueAfter(POLL)))
             }
-            Cleanup::Await(wait) => Ok(Action::RequeueAfter(wait)),
-            Cleanup::Release => {
-                let Blocked { reason, message } = blocked;
-                self.record(&Outcome::Withdrawn { reason, message }, None).await?;
-                Ok(Action::Done)
-            }
+            Cleanup::Await(wait) => Ok(Some(Action::RequeueAfter(wait))),
+            Cleanup::Release => Ok(None),
         }
     }
 
@@ -85,15 +97,9 @@ impl TunnelRun<'_> {
                 None => return Err(error.into()),
             },
         };
-        match cleanup(&self.status(), &hosts, self.ctx.now()) {
-            Cleanup::Delete(hosts) => {
-                for host in &hosts {
-                    provider.delete(&host.id).await?;
-                }
-                Ok(Action::RequeueAfter(POLL))
-            }
-            Cleanup::Await(wait) => Ok(Action::RequeueAfter(wait)),
-            Cleanup::Release => self.release().await,
+        match self.clear(&provider, &hosts).await? {
+            Some(again) => Ok(again),
+            None => self.release().await,
         }
     }
 

@@ -336,6 +336,7 @@ fn needs(config: &Config) -> anyhow::Result<Vec<Needs>> {
         let named: Vec<_> = namespaces.iter().cloned().map(Some).collect();
         let within = if named.is_empty() { &everywhere[..] } else { &named };
         let place = |wanted: &Wanted| {
+            let within = if wanted.kind.namespaced { within } else { &everywhere };
             within.iter().map(|n| (wanted.kind.clone(), n.clone())).collect::<Vec<_>>()
         };
         let places = kinds.iter().flat_map(place).collect();
