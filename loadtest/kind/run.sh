@@ -1,81 +1,85 @@
 #!/usr/bin/env bash
-# A load on kind clusters.
+# A load on clusters of kind.
 #
 #   loadtest/kind/run.sh [CLUSTERS] [OBJECTS]
 #
-# Makes CLUSTERS kind clusters (default 2) and one for home, builds the image with deploy/Dockerfile,
-# installs the chart with three replicas into home, adds the clusters with `leasehold clusters add`,
-# applies OBJECTS TDSets (default 3000), waits until all are Ready, prints how long that took, and removes
-# what it made. The first 40 TDSets of a cluster run a Pod each, the others none: a node takes 110.
-# Needs docker, kind, kubectl and helm. `cargo xtask real --only kind` runs it in short.
+# Makes CLUSTERS clusters (default 2) and one for home, builds the image with deploy/Dockerfile, installs the
+# chart with three replicas into home, adds the clusters with `leasehold clusters add`, which gives the replicas
+# the chart's own rights there, and runs `loadtest attach` with loadtest/scenarios/kind.toml: OBJECTS TDSets
+# (default 3000), changes, and a replica killed in the middle. The report goes to target/loadtest/kind, and the
+# exit code is 1 if a limit of the scenario is exceeded. In the end it deletes the clusters that it made, and no
+# other; the image stays.
+# Needs docker, kind, kubectl and helm, and cargo unless LOADTEST names a built `loadtest`.
+# `cargo xtask real --only kind` runs it in short.
 set -euo pipefail
-clusters=${1:-2}
-objects=${2:-3000}
-pods=40
+clusters=${1:-2} objects=${2:-3000}
 root=$(cd "$(dirname "$0")/../.." && pwd)
-work=$(mktemp -d)
-export KUBECONFIG=$work/kubeconfig
+image=leasehold:loadtest
+fleet=$(printf 'leasehold-%04x' $RANDOM) # what the names of its clusters begin with
+fail() { echo "$*" >&2 && exit 1; }
 
-for tool in docker kind kubectl helm; do
-  command -v "$tool" >/dev/null || { echo "missing: $tool (install it, then run this again)" >&2; exit 1; }
+for number in "$clusters" "$objects"; do
+  [[ $number =~ ^[1-9][0-9]*$ ]] || fail "usage: $0 [CLUSTERS] [OBJECTS]: $number is not a number from 1"
 done
+for tool in docker kind kubectl helm ${LOADTEST:-cargo}; do
+  command -v "$tool" >/dev/null || fail "missing: $tool (install it, then run this again)"
+done
+limit() { # of this kernel, if it says, for so many nodes
+  local file=/proc/sys/fs/inotify/$1 need=$2
+  [ ! -r "$file" ] || [ "$(cat "$file")" -ge "$need" ] ||
+    fail "fs.inotify.$1 is $(cat "$file"), and $((clusters + 1)) nodes need $need: sudo sysctl fs.inotify.$1=$need"
+}
+limit max_user_instances $((40 * (clusters + 1)))
+limit max_user_watches $((1000 * (clusters + 1)))
 
+work=$(mktemp -d)
+export KUBECONFIG=$work/kubeconfig NODE=$fleet-home-control-plane
+made=()
 remove() {
-  for n in home $(seq "$clusters"); do kind delete cluster --name "leasehold-$n" >/dev/null 2>&1 || true; done
+  local name
+  for name in "${made[@]}"; do kind delete cluster --name "$name" >/dev/null 2>&1 || true; done
   rm -rf "$work"
 }
-for n in home $(seq "$clusters"); do
-  if kind get clusters 2>/dev/null | grep -qx "leasehold-$n"; then
-    echo "there is a kind cluster leasehold-$n: is this script running? If not: kind delete cluster --name leasehold-$n" >&2
-    exit 1
-  fi
-done
 trap remove EXIT
+! kind get clusters 2>/dev/null | grep --quiet "^$fleet-" || fail "clusters $fleet-* exist: run this again"
 
-home() { kubectl --context kind-leasehold-home "$@"; }
-workload() { local n=$1; shift; kubectl --context "kind-leasehold-$n" "$@"; }
-# The program out of the image, so that nothing else must be built.
+home() { kubectl --context "kind-$fleet-home" --namespace leasehold-system "$@"; }
+workload() { local n=$1; shift; kubectl --context "kind-$fleet-$n" "$@"; }
+# The program out of the image, so that it is the one that runs.
 leasehold() {
-  docker run --rm --network host --user "$(id -u)" --volume "$work:$work" --env KUBECONFIG leasehold:kind "$@"
+  docker run --rm --network host --user "$(id -u)" --volume "$work:$work" --env KUBECONFIG "$image" "$@"
 }
 
-docker build -t leasehold:kind -f "$root/deploy/Dockerfile" "$root"
-for n in home $(seq "$clusters"); do kind create cluster --name "leasehold-$n"; done
-kind load docker-image leasehold:kind --name leasehold-home
-home create namespace leasehold-system
-for n in $(seq "$clusters"); do
-  workload "$n" create namespace load
-  # The address is the one that Pods of other kind clusters reach.
-  leasehold clusters add --home-context kind-leasehold-home --context "kind-leasehold-$n" \
-    --name "cluster-$n" --server "https://leasehold-$n-control-plane:6443" \
-    --controllers tdset --namespaces load
+docker build -t "$image" -f "$root/deploy/Dockerfile" "$root"
+# Home first: the network of all comes with it. Then the others side by side.
+creating=()
+for n in home $(seq "$clusters"); do
+  made+=("$fleet-$n")
+  kind create cluster --quiet --name "$fleet-$n" & creating+=($!)
+  [ "$n" != home ] || wait "${creating[0]}"
 done
-home create namespace load
-helm install leasehold "$root/deploy/charts/leasehold" --kube-context kind-leasehold-home \
-  --namespace leasehold-system --set image.repository=leasehold --set image.tag=kind \
-  --set controllers.tdset.enabled=true --set 'controllers.tdset.namespaces={load}' \
-  --set 'clusters.secrets[0].selector=leasehold.dev/cluster' --wait
+for process in "${creating[@]}"; do wait "$process"; done
 
-manifest() { # the TDSets of one cluster
-  for i in $(seq $((objects / clusters))); do
-    cat <<YAML
----
-apiVersion: schedule.rs/v1
-kind: TDSet
-metadata: {name: tdset-$i, namespace: load}
-spec:
-  container: {image: "registry.k8s.io/pause:3.10", port: 8000}
-  defaultReplica: $((i <= pods))
-YAML
-  done
-}
+kind load docker-image "$image" --name "$fleet-home"
+kubectl --context "kind-$fleet-home" create namespace leasehold-system
+home create serviceaccount loadtest
+attached=()
+for n in $(seq "$clusters"); do
+  workload "$n" create namespace load-000
+  # The address is the one that Pods of other clusters of kind reach.
+  leasehold clusters add --home-context "kind-$fleet-home" --context "kind-$fleet-$n" \
+    --name "cluster-$n" --server "https://$fleet-$n-control-plane:6443" \
+    --controllers tdset --namespaces load-000
+  attached+=(--cluster "cluster-$n=kind-$fleet-$n")
+done
+helm install leasehold "$root/deploy/charts/leasehold" --kube-context "kind-$fleet-home" \
+  --namespace leasehold-system --values "$root/loadtest/kind/values.yaml" --wait
+home create token loadtest --duration 12h >"$work/token"
 
-began=$(date +%s)
-for n in $(seq "$clusters"); do
-  manifest | workload "$n" apply --server-side -f - >/dev/null
-done
-for n in $(seq "$clusters"); do
-  workload "$n" wait --for=condition=Ready --timeout=30m -n load tdset --all >/dev/null
-done
-echo "$((objects / clusters * clusters)) TDSets on $clusters clusters Ready after $(($(date +%s) - began)) s"
-home get shardmaps,members -n leasehold-system
+loadtest=(cargo run --quiet --release --manifest-path "$root/Cargo.toml" --package loadtest --)
+[ -z "${LOADTEST:-}" ] || loadtest=("$LOADTEST")
+"${loadtest[@]}" attach "$root/loadtest/scenarios/kind.toml" "${attached[@]}" --objects "$objects" \
+  --home-context "kind-$fleet-home" --token-file "$work/token" --kill "$root/loadtest/kind/kill.sh" \
+  --out "$root/target/loadtest" && code=0 || code=$?
+home get shardmaps,members,pods
+exit "$code"

@@ -15,8 +15,9 @@ use crate::cpu_share::CpuShare;
 use crate::fleet::Fleet;
 use crate::html;
 use crate::machine::Machine;
-use crate::managers::{Binary, Probe};
 use crate::plot::{Form, Line, Plot};
+use crate::probe::Probe;
+use crate::process::Binary;
 use crate::replicas::Replicas;
 use crate::run::{Options, Run};
 use crate::scenario::{Load, Scenario};
@@ -86,8 +87,9 @@ async fn climb(options: &Options, curve: &Curve, binary: &Binary) -> anyhow::Res
     let Options { scenario, out, .. } = options;
     let crds = binary.crds().await?;
     let fleet = Fleet::start(scenario, out, &crds).await?;
-    let mut replicas = Replicas::new(binary, scenario, &fleet, out, crate::run::now());
-    let mut run = Run::new(scenario, &fleet, &crds, options.seed, &mut replicas);
+    let mut replicas = Replicas::processes(binary, scenario, &fleet, out, crate::run::now());
+    let mut run =
+        Run::new(scenario, &fleet.clusters, Some((&fleet, &crds)), options.seed, &mut replicas);
     let climbed = climb_on(&mut run, curve).await;
     run.stop().await;
     // Their shares have ended, so they stop as fast as they can.
@@ -102,7 +104,7 @@ async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb>
     run.start_up().await?;
     let probes = run.replicas.probes().borrow().clone();
     let shares: Vec<CpuShare> =
-        probes.iter().map(|p| CpuShare::give(p.pid, curve.share)).collect::<Result<_, _>>()?;
+        probes.iter().map(|p| CpuShare::give(p.pid()?, curve.share)).collect::<Result<_, _>>()?;
     let before = usages(&probes)?;
     tokio::time::sleep(IDLE).await;
     let idle: f64 = used(&before, &usages(&probes)?).iter().sum();
@@ -197,10 +199,7 @@ async fn step(
 }
 
 fn usages(probes: &[Probe]) -> anyhow::Result<Vec<Usage>> {
-    let of = |probe: &Probe| {
-        usage::of(probe.pid).with_context(|| format!("{} is gone; see its log", probe.name))
-    };
-    probes.iter().map(of).collect()
+    probes.iter().map(|probe| probe.usage(None)).collect()
 }
 
 /// The CPU time that each used between, in seconds.

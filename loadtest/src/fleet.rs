@@ -8,8 +8,8 @@ use apiserver::Server;
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
 
 use crate::faults::Fault;
 use crate::relay::Relay;
@@ -26,7 +26,9 @@ pub struct Fleet {
     /// The home cluster.
     home: Server,
     /// The workload clusters, by name.
-    pub clusters: Vec<(String, Server)>,
+    pub clusters: Vec<(String, Client)>,
+    /// Their servers.
+    servers: Vec<Server>,
     /// The home cluster's kubeconfig.
     pub home_kubeconfig: PathBuf,
     /// The directory with one kubeconfig per workload cluster.
@@ -59,16 +61,17 @@ impl Fleet {
         let kubeconfigs = dir.join("clusters");
         std::fs::create_dir_all(&kubeconfigs)
             .with_context(|| format!("create {}", kubeconfigs.display()))?;
-        let mut clusters = Vec::new();
+        let (mut clusters, mut servers) = (Vec::new(), Vec::new());
         for n in 1..=scenario.fleet.clusters {
             let name = format!("{MEASURED}{n:03}");
             let server = start(&name, scenario, crds).await?;
-            clusters.push((name, server));
+            clusters.push((name, server.client()));
+            servers.push(server);
         }
         let cut = scenario.faults.iter().filter_map(|Fault { cluster, .. }| *cluster);
-        let relays = relays(&clusters, cut.collect()).await?;
-        let fleet = Self { home, clusters, home_kubeconfig, kubeconfigs, relays };
-        for (number, (name, server)) in (1..).zip(&fleet.clusters) {
+        let relays = relays(&servers, cut.collect()).await?;
+        let fleet = Self { home, clusters, servers, home_kubeconfig, kubeconfigs, relays };
+        for (number, ((name, _), server)) in (1..).zip(fleet.clusters.iter().zip(&fleet.servers)) {
             let relay = fleet.relays.get(&number);
             let port = relay.map_or(server.address().port(), Relay::port);
             fleet.add(name, &kubeconfig_at(server, port))?;
@@ -95,7 +98,7 @@ impl Fleet {
 
     /// Stops every server and closes its port.
     pub async fn stop(self) {
-        for (_, server) in self.clusters {
+        for server in self.servers {
             server.shutdown().await;
         }
         self.home.shutdown().await;
@@ -119,14 +122,14 @@ pub async fn start(
 }
 
 async fn relays(
-    clusters: &[(String, Server)],
+    servers: &[Server],
     numbers: BTreeSet<u32>,
 ) -> anyhow::Result<BTreeMap<u32, Relay>> {
     let mut relays = BTreeMap::new();
-    for (number, (name, server)) in (1..).zip(clusters) {
+    for (number, server) in (1..).zip(servers) {
         if numbers.contains(&number) {
             let relay = Relay::start(server.address()).await;
-            relays.insert(number, relay.with_context(|| format!("start a relay to {name}"))?);
+            relays.insert(number, relay.context("start a relay to a cluster")?);
         }
     }
     Ok(relays)

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use apiserver::Server;
 use futures::{StreamExt, TryStreamExt, stream};
 use hdrhistogram::Histogram;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -19,9 +18,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::fleet;
-use crate::scenario::{Load, Scenario};
+use crate::scenario::{Load, Objects, Scenario};
 use crate::schedule::{Action, Due, Schedule};
-use crate::tdset::{self, Key};
+use crate::tdset::{self, Key, Pods};
 use crate::track::{Fact, Message};
 
 /// The most changes that wait for an answer.
@@ -36,6 +35,7 @@ pub struct Made {
     cluster: Arc<str>,
     namespace: Arc<str>,
     name: String,
+    pods: Pods,
     /// How often its spec was changed.
     change: u32,
 }
@@ -44,6 +44,7 @@ pub struct Made {
 pub struct Generator {
     clusters: Vec<(Arc<str>, kube::Client)>,
     namespaces: Vec<Arc<str>>,
+    objects: Objects,
     messages: mpsc::Sender<Message>,
     started: Instant,
     rng: fastrand::Rng,
@@ -121,13 +122,20 @@ impl Tally {
 }
 
 impl Made {
-    /// The `n`-th object of a cluster, which is not created yet.
-    pub fn new(client: &kube::Client, cluster: &str, namespace: &str, n: usize) -> Self {
+    /// The object of this number, which is not created yet.
+    pub fn new(
+        client: &kube::Client,
+        cluster: &str,
+        namespace: &str,
+        n: usize,
+        pods: Pods,
+    ) -> Self {
         Self {
             client: client.clone(),
             cluster: Arc::from(cluster),
             namespace: Arc::from(namespace),
             name: format!("tdset-{n:06}"),
+            pods,
             change: 0,
         }
     }
@@ -148,7 +156,7 @@ impl Made {
     /// If the server refuses.
     pub async fn create(&self) -> Result<i64, kube::Error> {
         let api = tdset::namespaced(self.client.clone(), &self.namespace);
-        let object = tdset::object(&self.name, self.change);
+        let object = tdset::object(&self.name, self.pods, self.change);
         let made = api.create(&PostParams::default(), &object).await?;
         Ok(made.metadata.generation.unwrap_or_default())
     }
@@ -159,7 +167,7 @@ impl Made {
     /// If the server refuses.
     pub async fn update(&self) -> Result<i64, kube::Error> {
         let api = tdset::namespaced(self.client.clone(), &self.namespace);
-        let patch = Patch::Merge(json!({ "spec": tdset::spec(self.change) }));
+        let patch = Patch::Merge(json!({ "spec": tdset::spec(self.pods, self.change) }));
         let changed = api.patch(&self.name, &PatchParams::default(), &patch).await?;
         Ok(changed.metadata.generation.unwrap_or_default())
     }
@@ -188,14 +196,15 @@ impl Generator {
     /// A generator over these clusters, with a seed for its random choices.
     pub fn new(
         scenario: &Scenario,
-        clusters: &[(String, Server)],
+        clusters: &[(String, kube::Client)],
         messages: mpsc::Sender<Message>,
         started: Instant,
         seed: u64,
     ) -> Self {
-        let clients = clusters.iter().map(|(name, s)| (Arc::from(name.as_str()), s.client()));
+        let clients = clusters.iter().map(|(name, client)| (Arc::from(&**name), client.clone()));
         Self {
             clusters: clients.collect(),
+            objects: scenario.objects.clone(),
             namespaces: fleet::namespaces(scenario).map(Arc::from).collect(),
             messages,
             started,
@@ -210,8 +219,9 @@ impl Generator {
         let n = self.numbered as usize;
         self.numbered += 1;
         let (cluster, client) = &self.clusters[n % self.clusters.len()];
-        let namespace = &self.namespaces[(n / self.clusters.len()) % self.namespaces.len()];
-        Made::new(client, cluster, namespace, n)
+        let of_cluster = n / self.clusters.len();
+        let namespace = &self.namespaces[of_cluster % self.namespaces.len()];
+        Made::new(client, cluster, namespace, n, Pods::of(&self.objects, of_cluster))
     }
 
     /// Creates the objects that exist when the load begins.
@@ -234,7 +244,8 @@ impl Generator {
                 },
             )
             .await?;
-        self.idle = objects;
+        // How soon a Pod starts is not the manager's: those that always run one are not changed.
+        self.idle = objects.into_iter().filter(|made| made.pods != Pods::Always(1)).collect();
         Ok(())
     }
 
@@ -317,8 +328,10 @@ impl Generator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apiserver::Server;
     use apiserver::faults::{Fault, Request};
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use kube::api::ListParams;
 
     /// The scenario with so many objects, and a generator over one server whose answers to changes take
     /// this long. The clock stands still while there is something to do.
@@ -347,10 +360,9 @@ mod tests {
         let server = fleet::start("cluster-001", &scenario, &[crd]).await.unwrap();
         let (messages, received) = mpsc::channel(8_192);
         let started = tokio::time::interval(Duration::from_secs(1)).tick().await;
-        let clusters = [("cluster-001".to_owned(), server)];
+        let clusters = [("cluster-001".to_owned(), server.client())];
         let mut generator = Generator::new(&scenario, &clusters, messages, started, 1);
         generator.populate(&scenario).await.unwrap();
-        let [(_, server)] = clusters;
         server.set_faults(Some(Arc::new(move |request: &Request| match &*request.resource {
             "tdsets" => Fault::Delay(takes),
             _ => Fault::None,
@@ -422,6 +434,22 @@ mod tests {
         let deletes = Load { deletes_per_second: 1.0, ..load(0.0, 0.0) };
         let changes = generator.load(&deletes, began).await.unwrap();
         assert_eq!((changes.deletes, changes.impossible), (2, 8));
+        server.shutdown().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_that_always_run_a_pod_are_not_changed() {
+        let (mut scenario, server, empty, _) = slow(0, Duration::ZERO).await;
+        (scenario.objects.count, scenario.objects.pods) = (3, Some(2));
+        let clusters = [("cluster-001".to_owned(), server.client())];
+        let (messages, _received) = mpsc::channel(8);
+        let mut generator = Generator::new(&scenario, &clusters, messages, empty.started, 1);
+        generator.populate(&scenario).await.unwrap();
+        let changed: Vec<_> = generator.idle.iter().map(|made| (&*made.name, made.pods)).collect();
+        assert_eq!(changed, [("tdset-000002", Pods::Always(0))]);
+        let all = tdset::all(server.client()).list(&ListParams::default()).await.unwrap();
+        let pods = all.items.iter().map(|made| made.data["spec"]["defaultReplica"].as_i64());
+        assert_eq!(pods.collect::<Vec<_>>(), [Some(1), Some(1), Some(0)]);
         server.shutdown().await;
     }
 

@@ -3,6 +3,7 @@
 //!
 //! The manager is a black box: only its binary is run, and none of its code is linked.
 
+mod attach;
 mod climb;
 mod cpu_share;
 mod curves;
@@ -14,10 +15,12 @@ mod generate;
 mod html;
 mod latencies;
 mod machine;
-mod managers;
 mod markdown;
 mod oversee;
 mod plot;
+mod pods;
+mod probe;
+mod process;
 mod progress;
 mod relay;
 mod replicas;
@@ -55,6 +58,8 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Run a scenario on a fleet that runs: replicas in Pods, and clusters of a kubeconfig.
+    Attach(attach::Args),
     /// Compare two reports.
     Diff {
         /// The report.json of the first run.
@@ -115,11 +120,11 @@ async fn start(command: Command) -> anyhow::Result<bool> {
     match command {
         Command::Run { scenario, common } => {
             let options = options(&scenario, common)?;
-            let report = run::run(&options).await?;
-            print!("{}", report.markdown());
-            println!("\nreport, configurations and logs: {}", options.out.display());
-            report.verdict().iter().for_each(|line| eprintln!("{line}"));
-            Ok(report.succeeded())
+            Ok(told(&run::run(&options).await?, &options.out))
+        }
+        Command::Attach(args) => {
+            let (report, out) = attach::run(args).await?;
+            Ok(told(&report, &out))
         }
         Command::Curves { pinned: false, .. } => Err(curves::rerun_on_one_core()),
         Command::Curves { scenario, common, pinned: true } => {
@@ -141,6 +146,14 @@ async fn start(command: Command) -> anyhow::Result<bool> {
             Ok(true)
         }
     }
+}
+
+/// Prints a report. Whether it succeeded.
+fn told(report: &report::Report, out: &Path) -> bool {
+    print!("{}", report.markdown());
+    println!("\nreport, configurations and logs: {}", out.display());
+    report.verdict().iter().for_each(|line| eprintln!("{line}"));
+    report.succeeded()
 }
 
 fn options(scenario: &Path, common: Common) -> anyhow::Result<run::Options> {

@@ -118,7 +118,8 @@ impl Report {
         writeln!(out, "|---|---|---|---|---|")?;
         for Replica { name, scraped, .. } in &self.replicas {
             let Scraped { series, most_of_a_cluster, bytes, compressed_bytes } = scraped;
-            let (page, compressed) = (bytes >> 10, compressed_bytes >> 10);
+            let page = bytes >> 10;
+            let compressed = compressed_bytes.map_or("-".to_owned(), |n| (n >> 10).to_string());
             writeln!(out, "| {name} | {series} | {most_of_a_cluster} | {page} | {compressed} |")?;
         }
         writeln!(out)

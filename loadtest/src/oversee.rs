@@ -19,8 +19,8 @@ pub const LOOK: Duration = Duration::from_millis(250);
 pub struct Overseer<'a, 'b> {
     /// The managers.
     pub replicas: &'a mut Replicas<'b>,
-    /// Their clusters.
-    pub fleet: &'a Fleet,
+    /// Their clusters, if the load test runs them.
+    pub fleet: Option<&'a Fleet>,
     /// The start of the run.
     pub started: Instant,
     /// Called at each look.
@@ -74,6 +74,10 @@ impl Overseer<'_, '_> {
         }
     }
 
+    fn servers(&self) -> anyhow::Result<&Fleet> {
+        self.fleet.context("its clusters are not the load test's own")
+    }
+
     async fn carry_out(
         &mut self,
         Step { fault, deed, .. }: Step,
@@ -89,8 +93,8 @@ impl Overseer<'_, '_> {
             }
             Deed::Join => self.replicas.join()?,
             Deed::Replace => self.replicas.replace_all().await?,
-            Deed::Cut(cluster) => self.fleet.set_cut(cluster, true),
-            Deed::Heal(cluster) => self.fleet.set_cut(cluster, false),
+            Deed::Cut(cluster) => self.servers()?.set_cut(cluster, true),
+            Deed::Heal(cluster) => self.servers()?.set_cut(cluster, false),
         }
         Ok(())
     }

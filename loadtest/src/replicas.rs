@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use futures::future::{join_all, try_join_all};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::fleet::Fleet;
-use crate::managers::{Binary, Manager, Probe};
+use crate::pods::{Pod, Pods};
+use crate::probe::Probe;
+use crate::process::{Binary, Process};
 use crate::sampler::{Sample, sample};
 use crate::scenario::Scenario;
 
@@ -19,22 +21,34 @@ const READY_BOUND: Duration = Duration::from_secs(120);
 /// How often it is asked.
 const READY_LOOK: Duration = Duration::from_millis(100);
 
-/// The manager processes of a run. Only those that it started are ever stopped or killed.
+/// The replicas of a run. Of processes only those that it started are ever stopped or killed; Pods are killed,
+/// and come back on their own.
 pub struct Replicas<'a> {
-    binary: &'a Binary,
-    scenario: &'a Scenario,
-    fleet: &'a Fleet,
-    dir: &'a Path,
+    source: Source<'a>,
     /// The start of the run.
     pub started: Instant,
     /// Oldest first.
     live: Vec<Manager>,
     ended: Vec<Stretch>,
-    /// What the figures of each process under load count from, by process id.
-    before: BTreeMap<u32, Sample>,
+    /// What the figures of each under load count from, by its probe's name.
+    before: BTreeMap<String, Sample>,
     /// How many processes each identity had.
     lives: BTreeMap<String, u32>,
     probes: watch::Sender<Vec<Probe>>,
+}
+
+/// Where replicas come from.
+enum Source<'a> {
+    /// They are processes of the load test.
+    Processes { binary: &'a Binary, scenario: &'a Scenario, fleet: &'a Fleet, dir: &'a Path },
+    /// They run somewhere.
+    Pods(Pods),
+}
+
+/// One replica that lives.
+enum Manager {
+    Process(Process),
+    Pod(Pod),
 }
 
 /// What one process did under load, between two samples.
@@ -47,20 +61,35 @@ pub struct Stretch {
     pub after: Sample,
 }
 
+impl Manager {
+    fn probe(&self) -> &Probe {
+        match self {
+            Self::Process(process) => &process.probe,
+            Self::Pod(pod) => &pod.probe,
+        }
+    }
+}
+
 impl<'a> Replicas<'a> {
-    /// No replica yet.
-    pub fn new(
+    /// Processes, of which none runs yet.
+    pub fn processes(
         binary: &'a Binary,
         scenario: &'a Scenario,
         fleet: &'a Fleet,
         dir: &'a Path,
         started: Instant,
     ) -> Self {
+        Self::of(Source::Processes { binary, scenario, fleet, dir }, started)
+    }
+
+    /// Pods, which run.
+    pub fn pods(pods: Pods, started: Instant) -> Self {
+        Self::of(Source::Pods(pods), started)
+    }
+
+    fn of(source: Source<'a>, started: Instant) -> Self {
         Self {
-            binary,
-            scenario,
-            fleet,
-            dir,
+            source,
             started,
             live: Vec::new(),
             ended: Vec::new(),
@@ -68,6 +97,23 @@ impl<'a> Replicas<'a> {
             lives: BTreeMap::new(),
             probes: watch::Sender::new(Vec::new()),
         }
+    }
+
+    /// Starts so many, or counts what so many Pods do from now on.
+    ///
+    /// # Errors
+    /// If a process cannot be started, or other than so many Pods run.
+    pub async fn start_all(&mut self, replicas: u32) -> anyhow::Result<()> {
+        let Source::Pods(pods) = &mut self.source else {
+            return (0..replicas).try_for_each(|_| self.join());
+        };
+        for pod in pods.all(replicas)? {
+            let before = sample(&pod.probe, self.started).await?;
+            self.before.insert(pod.probe.name.clone(), before);
+            self.live.push(Manager::Pod(pod));
+        }
+        self.publish();
+        Ok(())
     }
 
     /// The probes of those that live, as they come and go.
@@ -88,27 +134,43 @@ impl<'a> Replicas<'a> {
     /// # Errors
     /// If it cannot be started.
     pub fn start(&mut self, identity: &str) -> anyhow::Result<()> {
+        let Source::Processes { binary, scenario, fleet, dir } = &self.source else {
+            bail!("replicas that are Pods are not started by the load test")
+        };
         let life = self.lives.entry(identity.to_owned()).or_default();
         *life += 1;
-        let Self { binary, scenario, fleet, dir, .. } = self;
-        let manager = Manager::start(binary, (identity, *life), scenario, fleet, dir)?;
-        let before = Sample { at: self.started.elapsed(), ..Sample::default() };
-        self.before.insert(manager.probe.pid, before);
-        self.live.push(manager);
-        self.publish();
+        let process = Process::start(binary, (identity, *life), scenario, fleet, dir)?;
+        self.add(Manager::Process(process));
         Ok(())
     }
 
-    fn publish(&self) {
-        self.probes.send_replace(self.live.iter().map(|manager| manager.probe.clone()).collect());
+    /// Adds one that has just begun.
+    fn add(&mut self, manager: Manager) {
+        let before = Sample { at: self.started.elapsed(), ..Sample::default() };
+        self.before.insert(manager.probe().name.clone(), before);
+        self.live.push(manager);
+        self.publish();
     }
 
-    /// Fails if one has ended on its own.
+    fn publish(&self) {
+        self.probes.send_replace(self.live.iter().map(|manager| manager.probe().clone()).collect());
+    }
+
+    /// Fails if one has ended on its own. Pods that were killed and are back live again.
     ///
     /// # Errors
-    /// Names it and its exit status.
+    /// Names it, and how it ended.
     pub fn check(&mut self) -> anyhow::Result<()> {
-        self.live.iter_mut().try_for_each(Manager::check)
+        if let Source::Pods(pods) = &mut self.source {
+            for pod in pods.check()? {
+                self.add(Manager::Pod(pod));
+            }
+            return Ok(());
+        }
+        self.live.iter_mut().try_for_each(|manager| match manager {
+            Manager::Process(process) => process.check(),
+            Manager::Pod(_) => Ok(()),
+        })
     }
 
     /// Everything about each of those that live now.
@@ -117,7 +179,7 @@ impl<'a> Replicas<'a> {
     /// If one does not answer.
     pub async fn samples(&self) -> anyhow::Result<Vec<Sample>> {
         let started = self.started;
-        try_join_all(self.live.iter().map(|manager| sample(&manager.probe, started))).await
+        try_join_all(self.live.iter().map(|manager| sample(manager.probe(), started))).await
     }
 
     /// Counts what each does from now on. Returns what it did before.
@@ -128,7 +190,7 @@ impl<'a> Replicas<'a> {
         let stretches = self.stretches().await?;
         self.ended.clear();
         for (manager, stretch) in self.live.iter().zip(&stretches) {
-            self.before.insert(manager.probe.pid, stretch.after.clone());
+            self.before.insert(manager.probe().name.clone(), stretch.after.clone());
         }
         Ok(stretches)
     }
@@ -142,8 +204,8 @@ impl<'a> Replicas<'a> {
         let live = self.live.iter().zip(samples);
         let mut all: Vec<Stretch> = live
             .map(|(manager, after)| Stretch {
-                name: manager.probe.name.clone(),
-                before: self.before.get(&manager.probe.pid).cloned().unwrap_or_default(),
+                name: manager.probe().name.clone(),
+                before: self.before.get(&manager.probe().name).cloned().unwrap_or_default(),
                 after,
             })
             .collect();
@@ -156,10 +218,15 @@ impl<'a> Replicas<'a> {
     /// # Errors
     /// If there is none, or it cannot be killed.
     pub async fn kill(&mut self, place: u32) -> anyhow::Result<String> {
-        let manager = self.take(place as usize).await?;
-        let identity = manager.identity.clone();
-        manager.kill().await?;
-        Ok(identity)
+        match (self.take(place as usize).await?, &mut self.source) {
+            (Manager::Process(process), _) => {
+                let identity = process.identity.clone();
+                process.kill().await?;
+                Ok(identity)
+            }
+            (Manager::Pod(pod), Source::Pods(pods)) => pods.kill(&pod).await,
+            (Manager::Pod(_), Source::Processes { .. }) => unreachable!("processes are no Pods"),
+        }
     }
 
     /// Replaces each: the next starts and is ready before it gets SIGTERM.
@@ -169,7 +236,7 @@ impl<'a> Replicas<'a> {
     pub async fn replace_all(&mut self) -> anyhow::Result<()> {
         for _ in 0..self.live.len() {
             self.join()?;
-            let new = self.live.last().context("no replica has just started")?.probe.clone();
+            let new = self.live.last().context("no replica has just started")?.probe().clone();
             let ready = async {
                 while !new.is_ready().await {
                     tokio::time::sleep(READY_LOOK).await;
@@ -177,7 +244,9 @@ impl<'a> Replicas<'a> {
             };
             let ready = tokio::time::timeout(READY_BOUND, ready).await;
             ready.with_context(|| format!("{} is not ready; see its log", new.name))?;
-            let old = self.take(0).await?;
+            let Manager::Process(old) = self.take(0).await? else {
+                unreachable!("join starts processes")
+            };
             let name = old.probe.name.clone();
             ensure!(old.stop().await, "{name} did not stop cleanly on SIGTERM; see its log");
         }
@@ -187,9 +256,9 @@ impl<'a> Replicas<'a> {
     /// Takes one out of those that live, and keeps what it did.
     async fn take(&mut self, place: usize) -> anyhow::Result<Manager> {
         ensure!(place < self.live.len(), "there is no replica {place}: {} run", self.live.len());
-        let probe = &self.live[place].probe;
+        let probe = self.live[place].probe();
         let after = sample(probe, self.started).await?;
-        let before = self.before.remove(&probe.pid).unwrap_or_default();
+        let before = self.before.remove(&probe.name).unwrap_or_default();
         self.ended.push(Stretch { name: probe.name.clone(), before, after });
         let manager = self.live.remove(place);
         self.publish();
@@ -201,8 +270,12 @@ impl<'a> Replicas<'a> {
         self.probes = watch::Sender::new(Vec::new());
     }
 
-    /// Stops all. True if each ended on its own with exit code 0.
+    /// Stops all processes. True if each ended on its own with exit code 0.
     pub async fn stop(self) -> bool {
-        join_all(self.live.into_iter().map(Manager::stop)).await.into_iter().all(|clean| clean)
+        let processes = self.live.into_iter().filter_map(|manager| match manager {
+            Manager::Process(process) => Some(process.stop()),
+            Manager::Pod(_) => None,
+        });
+        join_all(processes).await.into_iter().all(|clean| clean)
     }
 }

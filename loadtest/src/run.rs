@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -15,8 +16,8 @@ use crate::fleet::Fleet;
 use crate::generate::{Changes, Generator};
 use crate::html;
 use crate::machine::Machine;
-use crate::managers::Binary;
 use crate::oversee::Overseer;
+use crate::process::Binary;
 use crate::progress;
 use crate::replicas::{Replicas, Stretch};
 use crate::report::{Loaded, Measurements, Phase, Report, Start};
@@ -41,8 +42,8 @@ pub struct Options {
 pub struct Run<'a, 'b> {
     /// What runs.
     pub scenario: &'a Scenario,
-    fleet: &'a Fleet,
-    crds: &'a [CustomResourceDefinition],
+    clusters: &'a [(String, Client)],
+    own: Option<(&'a Fleet, &'a [CustomResourceDefinition])>,
     started: Instant,
     /// The tracker.
     pub tracking: Tracking,
@@ -70,8 +71,11 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let machine = Machine::here(binary.version().await?)?;
     println!("starting {} clusters", scenario.fleet.clusters);
     let fleet = Fleet::start(scenario, out, &crds).await?;
-    let mut replicas = Replicas::new(&binary, scenario, &fleet, out, now());
-    let measured = measure(options, &fleet, &crds, &mut replicas).await;
+    let mut replicas = Replicas::processes(&binary, scenario, &fleet, out, now());
+    let mut run =
+        Run::new(scenario, &fleet.clusters, Some((&fleet, &crds)), options.seed, &mut replicas);
+    let measured = run.measure().await;
+    run.stop().await;
     let clean = replicas.stop().await;
     fleet.stop().await;
     let report = Report::of(options.scenario.clone(), options.seed, machine, measured?);
@@ -80,58 +84,25 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-async fn measure(
-    Options { scenario, seed, .. }: &Options,
-    fleet: &Fleet,
-    crds: &[CustomResourceDefinition],
-    replicas: &mut Replicas<'_>,
-) -> anyhow::Result<Measurements> {
-    let started = replicas.started;
-    let sampler = tokio::spawn(sampler::every_second(replicas.probes(), started));
-    let mut run = Run::new(scenario, fleet, crds, *seed, replicas);
-    let (initial_seconds, start) = run.start_up().await?;
-    let calm = run.calm().await?;
-    run.replicas.begin().await?;
-    let loaded = run.load("load", &scenario.load, &scenario.faults).await?;
-    let stretches = run.replicas.stretches().await?;
-    run.phase("settle");
-    let within = scenario.limits.settle;
-    let last = run.tracking.settle(run.replicas, within, "last changes").await?;
-    let orphans = settle::orphans(fleet, within).await?;
-    run.replicas.forget();
-    let samples = sampler.await.context("the sampler has stopped")?;
-    let phases = run.stop().await;
-    Ok(Measurements {
-        initial_seconds,
-        start,
-        calm,
-        loaded,
-        stretches,
-        last,
-        orphans,
-        phases,
-        samples,
-    })
-}
-
 impl<'a, 'b> Run<'a, 'b> {
-    /// A run over a fleet, with managers that are not started yet.
+    /// A run over these clusters, with managers that are not started yet. `own` are the clusters' servers,
+    /// if the load test has started them, and what is installed in one more.
     pub fn new(
         scenario: &'a Scenario,
-        fleet: &'a Fleet,
-        crds: &'a [CustomResourceDefinition],
+        clusters: &'a [(String, Client)],
+        own: Option<(&'a Fleet, &'a [CustomResourceDefinition])>,
         seed: u64,
         replicas: &'a mut Replicas<'b>,
     ) -> Self {
         let started = replicas.started;
-        let tracking = Tracking::start(fleet, started);
+        let tracking = Tracking::start(clusters, started);
         let messages = tracking.messages.clone();
-        let generator = Generator::new(scenario, &fleet.clusters, messages, started, seed);
+        let generator = Generator::new(scenario, clusters, messages, started, seed);
         let (troublemakers, phases) = (None, Vec::new());
         Self {
             scenario,
-            fleet,
-            crds,
+            clusters,
+            own,
             started,
             tracking,
             generator,
@@ -141,13 +112,44 @@ impl<'a, 'b> Run<'a, 'b> {
         }
     }
 
-    /// Stops what is not a manager. Returns what the run did when.
-    pub async fn stop(self) -> Vec<Phase> {
+    /// Makes all that the scenario says, and measures it.
+    ///
+    /// # Errors
+    /// If something cannot be made, or a manager ends on its own.
+    pub async fn measure(&mut self) -> anyhow::Result<Measurements> {
+        let scenario = self.scenario;
+        let sampler = sampler::every_second(self.replicas.probes(), self.started);
+        let sampler = tokio::spawn(sampler);
+        let (initial_seconds, start) = self.start_up().await?;
+        let calm = self.calm().await?;
+        self.replicas.begin().await?;
+        let loaded = self.load("load", &scenario.load, &scenario.faults).await?;
+        let stretches = self.replicas.stretches().await?;
+        self.phase("settle");
+        let within = scenario.limits.settle;
+        let last = self.tracking.settle(self.replicas, within, "last changes").await?;
+        let orphans = settle::orphans(self.clusters, within).await?;
+        self.replicas.forget();
+        let samples = sampler.await.context("the sampler has stopped")?;
+        Ok(Measurements {
+            initial_seconds,
+            start,
+            calm,
+            loaded,
+            stretches,
+            last,
+            orphans,
+            phases: std::mem::take(&mut self.phases),
+            samples,
+        })
+    }
+
+    /// Stops what is not a manager.
+    pub async fn stop(self) {
         self.tracking.stop().await;
         if let Some((troublemakers, _)) = self.troublemakers {
             troublemakers.stop().await;
         }
-        self.phases
     }
 
     fn phase(&mut self, name: &'static str) {
@@ -170,9 +172,7 @@ impl<'a, 'b> Run<'a, 'b> {
         }
         self.phase("start");
         let began = self.started.elapsed();
-        for _ in 0..scenario.fleet.replicas {
-            self.replicas.join()?;
-        }
+        self.replicas.start_all(scenario.fleet.replicas).await?;
         if !scenario.objects.existing {
             self.generator.populate(scenario).await?;
         }
@@ -191,7 +191,8 @@ impl<'a, 'b> Run<'a, 'b> {
 
     async fn make_trouble(&mut self) -> anyhow::Result<()> {
         let Some(troubles) = &self.scenario.troubles else { return Ok(()) };
-        let joined = Troublemakers::join(self.fleet, self.scenario, troubles, self.crds).await?;
+        let (fleet, crds) = self.own.context("other clusters are not made in this fleet")?;
+        let joined = Troublemakers::join(fleet, self.scenario, troubles, crds).await?;
         self.troublemakers = Some((joined, troubles.flood_per_second));
         Ok(())
     }
@@ -209,7 +210,7 @@ impl<'a, 'b> Run<'a, 'b> {
         self.phase("trouble");
         self.make_trouble().await?;
         let troublesome = self.troublemakers.as_ref().map_or(0, |(joined, _)| joined.len());
-        settle::held(self.replicas, self.fleet.clusters.len() + troublesome, within).await?;
+        settle::held(self.replicas, self.clusters.len() + troublesome, within).await?;
         Ok(Some((span, stretches)))
     }
 
@@ -239,7 +240,7 @@ impl<'a, 'b> Run<'a, 'b> {
             done_out.send_replace(true);
             changes
         };
-        let (replicas, fleet) = (&mut *self.replicas, self.fleet);
+        let (replicas, fleet) = (&mut *self.replicas, self.own.map(|(fleet, _)| fleet));
         let mut overseer = Overseer { replicas, fleet, started, progress: &progress };
         let overseen = overseer.oversee(faults, began, done);
         let troublemakers = &mut self.troublemakers;
@@ -263,7 +264,11 @@ impl<'a, 'b> Run<'a, 'b> {
     }
 }
 
-fn write(report: &Report, out: &Path) -> anyhow::Result<()> {
+/// Writes a report in all its forms.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn write(report: &Report, out: &Path) -> anyhow::Result<()> {
     let json = serde_json::to_vec_pretty(report).context("write the report as JSON")?;
     let plots = html::plots(report)?;
     let page = html::page(report, &plots);

@@ -1,18 +1,17 @@
-//! What is read of the managers while they run: CPU time and memory from `/proc`, and their metrics.
+//! What is read of the managers while they run: CPU time, memory, and their metrics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Context;
 use futures::future::join_all;
 use loadtest::scrape::{self, Histogram};
-use loadtest::usage::{self, Usage};
+use loadtest::usage::Usage;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::fleet::MEASURED;
-use crate::managers::Probe;
+use crate::probe::Probe;
 use crate::series::ReplicaSecond;
 
 /// How often the managers are looked at.
@@ -33,8 +32,8 @@ pub struct Scraped {
     pub most_of_a_cluster: usize,
     /// Its length.
     pub bytes: usize,
-    /// Its length as it travels, compressed with gzip.
-    pub compressed_bytes: usize,
+    /// Its length as it travels, compressed with gzip. Absent where it is read through an API server.
+    pub compressed_bytes: Option<usize>,
 }
 
 /// One replica's figures at one moment.
@@ -42,7 +41,7 @@ pub struct Scraped {
 pub struct Sample {
     /// When, since the start of the run.
     pub at: Duration,
-    /// From `/proc`.
+    /// CPU time and memory.
     pub usage: Usage,
     /// Its metrics.
     pub scraped: Scraped,
@@ -79,11 +78,9 @@ pub async fn sample(probe: &Probe, started: Instant) -> anyhow::Result<Sample> {
         bytes: text.len(),
         compressed_bytes: probe.compressed_bytes().await?,
     };
-    let usage =
-        usage::of(probe.pid).with_context(|| format!("{} is gone; see its log", probe.name))?;
     Ok(Sample {
         at: started.elapsed(),
-        usage,
+        usage: probe.usage(Some(&text))?,
         scraped,
         reconciles: scrape::sum(&text, "controller_runtime_reconcile_total"),
         errors: scrape::sum(&text, "controller_runtime_reconcile_errors_total"),
@@ -105,7 +102,7 @@ pub async fn every_second(
     started: Instant,
 ) -> BTreeMap<u32, Vec<ReplicaSecond>> {
     let mut seen = BTreeMap::new();
-    let mut known: BTreeMap<u32, Previous> = BTreeMap::new();
+    let mut known: BTreeMap<String, Previous> = BTreeMap::new();
     let mut tick = tokio::time::interval_at(started + EVERY, EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
     while managers.has_changed().is_ok() {
@@ -113,22 +110,22 @@ pub async fn every_second(
         let probes = managers.borrow().clone();
         let now = started.elapsed();
         let looks = probes.iter().map(|probe| {
-            let may_scrape = known.get(&probe.pid).is_none_or(|p| p.scrape_from <= now);
-            look(probe, may_scrape, started)
+            let rested = known.get(&probe.name).is_none_or(|p| p.scrape_from <= now);
+            look(probe, rested || probe.is_pod(), started)
         });
         let looks: Vec<Look> = join_all(looks).await.into_iter().flatten().collect();
         let second = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
-        let replicas = looks.iter().map(|look| look.figures(known.get(&look.pid))).collect();
+        let replicas = looks.iter().map(|look| look.figures(known.get(&look.name))).collect();
         // What a second shows is that which it began with.
         seen.insert(second.saturating_sub(1), replicas);
-        known = looks.into_iter().map(|look| (look.pid, look.remembered(&known))).collect();
+        known =
+            looks.into_iter().map(|look| (look.name.clone(), look.remembered(&known))).collect();
     }
     seen
 }
 
 /// What one look at a manager showed.
 struct Look {
-    pid: u32,
     name: String,
     at: Duration,
     usage: Usage,
@@ -137,17 +134,18 @@ struct Look {
 }
 
 async fn look(probe: &Probe, may_scrape: bool, started: Instant) -> Option<Look> {
-    // A process that has ended is absent.
-    let usage = usage::of(probe.pid).ok()?;
-    let at = started.elapsed();
+    let began = started.elapsed();
     let text = match may_scrape {
         true => tokio::time::timeout(ANSWER_BOUND, probe.metrics()).await.ok().and_then(Result::ok),
         false => None,
     };
-    let took = started.elapsed() - at;
+    let at = started.elapsed();
+    // A process that has ended is absent.
+    let usage = probe.usage(text.as_deref()).ok()?;
+    let took = at - began;
     let scraped =
         text.map(|text| (scrape::sum(&text, "workqueue_depth"), scrape::sum(&text, SHARDS), took));
-    Some(Look { pid: probe.pid, name: probe.name.clone(), at, usage, scraped })
+    Some(Look { name: probe.name.clone(), at, usage, scraped })
 }
 
 impl Look {
@@ -165,8 +163,8 @@ impl Look {
         }
     }
 
-    fn remembered(&self, known: &BTreeMap<u32, Previous>) -> Previous {
-        let scrape_from = match (self.scraped, known.get(&self.pid)) {
+    fn remembered(&self, known: &BTreeMap<String, Previous>) -> Previous {
+        let scrape_from = match (self.scraped, known.get(&self.name)) {
             (Some((_, _, took)), _) => self.at + took * REST,
             (None, Some(previous)) => previous.scrape_from,
             (None, None) => self.at,
@@ -183,7 +181,7 @@ mod tests {
         let ms = Duration::from_millis;
         let usage = Usage { cpu: ms(cpu_ms), resident_bytes: 3 << 20, ..Usage::default() };
         let scraped = scrape_ms.map(|took| (4.0, 5.0, ms(took)));
-        Look { pid: 7, name: "a".into(), at: ms(at_ms), usage, scraped }
+        Look { name: "a".into(), at: ms(at_ms), usage, scraped }
     }
 
     #[test]
@@ -203,7 +201,7 @@ mod tests {
         assert_eq!(seconds(&look(1_000, 0, Some(1)), &none), 1);
         let slow = look(1_000, 0, Some(200));
         assert_eq!(seconds(&slow, &none), 11);
-        let known = BTreeMap::from([(7, slow.remembered(&none))]);
+        let known = BTreeMap::from([("a".to_owned(), slow.remembered(&none))]);
         assert_eq!(seconds(&look(2_000, 0, None), &known), 11);
         // A scrape that failed is tried again.
         assert_eq!(seconds(&look(2_000, 0, None), &none), 2);

@@ -75,6 +75,10 @@ pub struct Objects {
     /// have reconciled them.
     #[serde(default)]
     pub existing: bool,
+    /// How many objects of each cluster run a Pod, which stays; all others run none. Otherwise each object
+    /// runs one and two by turns, which is too many for a real node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<u32>,
 }
 
 /// What changes, and for how long.
@@ -187,6 +191,31 @@ impl Scenario {
         }
     }
 
+    /// The scenario over so many clusters that run already, with so many objects.
+    ///
+    /// # Errors
+    /// Why it cannot be run there.
+    pub fn attached(mut self, clusters: usize, objects: Option<u32>) -> Result<Self, Vec<String>> {
+        self.fleet.clusters = u32::try_from(clusters).unwrap_or(u32::MAX);
+        self.objects.count = objects.unwrap_or(self.objects.count);
+        let mut problems = self.problems();
+        if self.troubles.is_some() {
+            problems.push("troubles: no clusters are added to a fleet that runs".to_owned());
+        }
+        if self.objects.existing {
+            problems.push("objects.existing: the managers run before the objects".to_owned());
+        }
+        for (n, fault) in self.faults.iter().enumerate() {
+            if fault.kind != faults::Kind::Kill || fault.back_after.is_some() {
+                problems.push(format!(
+                    "faults[{n}]: only `kill` is made in a fleet that runs, and without back_after: the kubelet \
+                     starts the container again"
+                ));
+            }
+        }
+        if problems.is_empty() { Ok(self) } else { Err(problems) }
+    }
+
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut within = |key: &str, value: f64, low: f64, high: f64| {
@@ -198,6 +227,12 @@ impl Scenario {
         within("fleet.replicas", self.fleet.replicas.into(), 1.0, MAX_REPLICAS.into());
         within("fleet.workers", self.fleet.workers.into(), 1.0, 256.0);
         within("objects.count", self.objects.count.into(), 1.0, MAX_OBJECTS.into());
+        within(
+            "objects.pods",
+            self.objects.pods.unwrap_or_default().into(),
+            0.0,
+            MAX_OBJECTS.into(),
+        );
         within("objects.namespaces", self.objects.namespaces.into(), 1.0, 1_000.0);
         within("limits.create_concurrency", self.limits.create_concurrency.into(), 1.0, 256.0);
         within("load.updates_per_second", self.load.updates_per_second, 0.0, MAX_RATE);
@@ -268,7 +303,7 @@ mod tests {
     #[test]
     fn the_scenarios_in_the_repository_are_runnable_and_have_limits() {
         let all = all();
-        assert_eq!(all.len(), 9, "{:?}", all.keys());
+        assert_eq!(all.len(), 10, "{:?}", all.keys());
         for (name, scenario) in all.iter().filter(|(_, scenario)| scenario.curve.is_none()) {
             let limits = [Measure::ConvergedP99Ms, Measure::PeakRssMib, Measure::ReconcileErrors];
             assert!(limits.iter().all(|limit| scenario.slo.contains_key(limit)), "{name}");
@@ -280,6 +315,7 @@ mod tests {
         let dead = troubles("thousand").dead;
         assert!(dead >= 100 && all["thousand"].fleet.clusters + dead >= 1000);
         assert_eq!(all["faults"].faults.len(), 4);
+        assert_eq!((all["kind"].faults.len(), all["kind"].objects.pods), (1, Some(40)));
     }
 
     #[test]

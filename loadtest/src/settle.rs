@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::Api;
 use kube::api::ListParams;
+use kube::{Api, Client};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::fleet::Fleet;
 use crate::oversee::LOOK;
 use crate::progress;
 use crate::replicas::Replicas;
@@ -33,12 +32,12 @@ pub struct Tracking {
 
 impl Tracking {
     /// Starts watching the fleet.
-    pub fn start(fleet: &Fleet, started: Instant) -> Self {
+    pub fn start(clusters: &[(String, Client)], started: Instant) -> Self {
         let (messages, mut incoming) = mpsc::channel(MESSAGES_BOUND);
         let (pending_out, pending) = watch::channel(0);
         let mut tasks = JoinSet::new();
-        for (name, server) in &fleet.clusters {
-            let api = tdset::all(server.client());
+        for (name, client) in clusters {
+            let api = tdset::all(client.clone());
             tasks.spawn(watch_cluster(name.clone(), api, started, messages.clone()));
         }
         tasks.spawn(async move {
@@ -122,36 +121,37 @@ pub async fn held(replicas: &Replicas<'_>, shards: usize, within: Duration) -> a
 ///
 /// # Errors
 /// If a server does not answer.
-pub async fn orphans(fleet: &Fleet, within: Duration) -> anyhow::Result<usize> {
+pub async fn orphans(clusters: &[(String, Client)], within: Duration) -> anyhow::Result<usize> {
     let gone = async {
-        while count_orphans(fleet).await? > 0 {
+        while count_orphans(clusters).await? > 0 {
             tokio::time::sleep(LOOK).await;
         }
         anyhow::Ok(())
     };
     match tokio::time::timeout(within, gone).await {
         Ok(gone) => gone.map(|()| 0),
-        Err(_) => count_orphans(fleet).await,
+        Err(_) => count_orphans(clusters).await,
     }
 }
 
-/// Deployments whose TDSet is gone.
-async fn count_orphans(fleet: &Fleet) -> anyhow::Result<usize> {
+/// Deployments of a TDSet that is gone.
+async fn count_orphans(clusters: &[(String, Client)]) -> anyhow::Result<usize> {
     let all = ListParams::default();
     let mut orphans = 0;
-    for (name, server) in &fleet.clusters {
-        let deployments: Api<Deployment> = Api::all(server.client());
+    for (name, client) in clusters {
+        let deployments: Api<Deployment> = Api::all(client.clone());
         let deployments = deployments.list(&all).await;
         let deployments = deployments.with_context(|| format!("list Deployments of {name}"))?;
-        let tdsets = tdset::all(server.client()).list(&all).await;
+        let tdsets = tdset::all(client.clone()).list(&all).await;
         let tdsets = tdsets.with_context(|| format!("list TDSets of {name}"))?;
         let alive: HashSet<_> =
             tdsets.items.iter().filter_map(|object| object.metadata.uid.as_deref()).collect();
-        let is_owned = |deployment: &&Deployment| {
-            let owners = deployment.metadata.owner_references.as_deref().unwrap_or_default();
-            owners.iter().any(|owner| alive.contains(owner.uid.as_str()))
+        let is_orphan = |deployment: &&Deployment| {
+            let owners = deployment.metadata.owner_references.iter().flatten();
+            let mut owners = owners.filter(|owner| owner.kind == tdset::KIND).peekable();
+            owners.peek().is_some() && owners.all(|owner| !alive.contains(owner.uid.as_str()))
         };
-        orphans += deployments.items.iter().filter(|d| !is_owned(d)).count();
+        orphans += deployments.items.iter().filter(is_orphan).count();
     }
     Ok(orphans)
 }

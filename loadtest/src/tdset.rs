@@ -2,17 +2,19 @@
 
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::scenario::Objects;
 
 /// `cluster/namespace/name`.
 pub type Key = String;
 
+/// The kind.
+pub const KIND: &str = "TDSet";
+
 /// The resource, written out because none of the manager's code is linked.
 pub fn resource() -> ApiResource {
-    ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk("schedule.rs", "v1", "TDSet"),
-        "tdsets",
-    )
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("schedule.rs", "v1", KIND), "tdsets")
 }
 
 /// All TDSets of a cluster.
@@ -25,17 +27,37 @@ pub fn namespaced(client: kube::Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client, namespace, &resource())
 }
 
-/// The `change`-th version of a TDSet, whose spec differs from that of the version before.
-pub fn object(name: &str, change: u32) -> DynamicObject {
-    DynamicObject::new(name, &resource()).data(json!({ "spec": spec(change) }))
+/// How many Pods a TDSet runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pods {
+    /// One and two by turns: each change moves them.
+    ByTurns,
+    /// So many: each change moves the port of the container.
+    Always(u32),
 }
 
-/// The spec of the `change`-th version. Replicas alternate in every window, so that each change
-/// must reach the Deployment at any hour.
-pub fn spec(change: u32) -> serde_json::Value {
-    let replica = 1 + change % 2;
+impl Pods {
+    /// Those of the `n`-th object of a cluster.
+    pub fn of(objects: &Objects, n: usize) -> Self {
+        let with = objects.pods.map(|pods| u32::from(n < pods as usize));
+        with.map_or(Self::ByTurns, Self::Always)
+    }
+}
+
+/// The `change`-th version of a TDSet, whose spec differs from that of the version before.
+pub fn object(name: &str, pods: Pods, change: u32) -> DynamicObject {
+    DynamicObject::new(name, &resource()).data(json!({ "spec": spec(pods, change) }))
+}
+
+/// The spec of the `change`-th version. Replicas are the same in every window, so that each change
+/// must reach the Deployment at any hour. The image is part of every node of Kubernetes.
+pub fn spec(pods: Pods, change: u32) -> Value {
+    let (replica, port) = match pods {
+        Pods::ByTurns => (1 + change % 2, 8000),
+        Pods::Always(replica) => (replica, 8000 + change % 2),
+    };
     json!({
-        "container": { "image": "crccheck/hello-world", "port": 8000 },
+        "container": { "image": "registry.k8s.io/pause:3.10", "port": port },
         "schedulingConfig": [
             { "startTime": 9, "endTime": 17, "replica": replica },
             { "startTime": 17, "endTime": 0, "replica": replica },
@@ -68,7 +90,7 @@ mod tests {
     use super::*;
 
     fn seen(generation: i64, observed: i64, ready: &str) -> Option<i64> {
-        let mut object = object("a", 0);
+        let mut object = object("a", Pods::ByTurns, 0);
         object.metadata.generation = Some(generation);
         object.data["status"] = json!({
             "observedGeneration": observed,
@@ -82,12 +104,14 @@ mod tests {
         assert_eq!(seen(2, 2, "True"), Some(2));
         assert_eq!(seen(2, 1, "True"), None);
         assert_eq!(seen(2, 2, "False"), None);
-        assert_eq!(ready_generation(&object("a", 0)), None);
+        assert_eq!(ready_generation(&object("a", Pods::ByTurns, 0)), None);
     }
 
     #[test]
     fn each_change_changes_the_spec() {
-        assert_ne!(spec(0), spec(1));
-        assert_ne!(spec(1), spec(2));
+        for pods in [Pods::ByTurns, Pods::Always(0), Pods::Always(1)] {
+            assert_ne!(spec(pods, 0), spec(pods, 1));
+            assert_ne!(spec(pods, 1), spec(pods, 2));
+        }
     }
 }

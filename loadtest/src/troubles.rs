@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::fleet::{self, Fleet};
 use crate::generate::Made;
 use crate::scenario::{Scenario, Troubles};
+use crate::tdset::Pods;
 
 /// How often the flood checks which changes are due.
 const TICK: Duration = Duration::from_millis(20);
@@ -47,7 +48,7 @@ impl Troublemakers {
             let objects = fleet::namespaces(scenario).cycle().enumerate();
             let objects = objects.take(troubles.flooded_objects as usize);
             for (n, namespace) in objects {
-                let made = Made::new(&server.client(), &name, &namespace, n);
+                let made = Made::new(&server.client(), &name, &namespace, n, Pods::ByTurns);
                 made.create().await.with_context(|| format!("create an object in {name}"))?;
                 all.objects.push(made);
             }

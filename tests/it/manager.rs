@@ -3,6 +3,7 @@
 //!
 //! - `across`: controllers that work in several clusters
 //! - `beside`: what a program runs beside its controllers: runnables and checks
+//! - `earlier`: a home cluster with the definitions of the last release
 //! - `guarded`: who may read metrics and debug views
 //! - `marks`: clusters with two fleets
 //! - `names`: clusters with two names
@@ -11,6 +12,7 @@
 
 mod across;
 mod beside;
+mod earlier;
 mod guarded;
 mod marks;
 mod names;
@@ -26,6 +28,7 @@ use apiserver::Server;
 use fleet::{self, Fleet};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -76,7 +79,12 @@ async fn home(dir: &Path) -> (Server, Home) {
 
 /// Makes a home cluster of a server.
 async fn home_at(dir: &Path, server: &Server) -> Home {
-    install::crds(&server.client(), leasehold::crds::home_crds()).await;
+    home_with(dir, server, leasehold::crds::home_crds()).await
+}
+
+/// Makes a home cluster of a server, with these definitions.
+async fn home_with(dir: &Path, server: &Server, crds: Vec<CustomResourceDefinition>) -> Home {
+    install::crds(&server.client(), crds).await;
     install::namespace(&server.client(), NAMESPACE).await;
     let path = dir.join("home.kubeconfig");
     fs::write(&path, server.kubeconfig()).unwrap();

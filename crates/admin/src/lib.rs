@@ -8,7 +8,7 @@
 //! | `/livez` | that the process answers and the checks of liveness pass, the manager's and the program's own. Nothing of a cluster, so that trouble with one does not restart the process |
 //! | `/readyz` | whether the manager's readiness checks and the program's own pass |
 //! | `/healthz` | the same as `/livez`, as is the custom |
-//! | `/metrics` | Prometheus text, compressed with gzip for whoever accepts that |
+//! | `/metrics` | Prometheus text, or OpenMetrics for whoever accepts that while traces are exported; compressed with gzip for whoever accepts that |
 //! | `/debug/{name}` | one view as JSON |
 //! | `/debug/explain?object=` | how one object stands, as JSON |
 //! | `/console` | pages for people, if there are any |

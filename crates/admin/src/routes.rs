@@ -167,8 +167,8 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::scrape::PROMETHEUS_TEXT;
     use crate::{CHECK_TIMEOUT, Check, Guard, Probe, ReviewFn, Verdict, ViewFn};
+    use telemetry::Format;
 
     fn admin(ready: bool) -> Admin {
         let registry = prometheus::Registry::new();
@@ -258,7 +258,7 @@ mod tests {
     #[tokio::test]
     async fn metrics_are_prometheus_text() {
         let (status, kind, text) = get(true, "/metrics").await;
-        assert_eq!((status, kind.as_str()), (200, PROMETHEUS_TEXT));
+        assert_eq!((status, kind.as_str()), (200, Format::Prometheus.media_type()));
         assert!(text.contains("leasehold_shards_unowned 0\n"), "{text}");
     }
 

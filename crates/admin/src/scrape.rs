@@ -6,16 +6,15 @@ use std::io::Write;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prometheus::Registry;
+use telemetry::Format;
 use tokio::sync::Semaphore;
 
-/// The media type of Prometheus' text format.
-pub(crate) const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// How many pages are rendered at once: one for each of two Prometheus servers. Others wait, and connections
 /// are bounded.
 const MAX_SCRAPES: usize = 2;
@@ -36,19 +35,21 @@ impl Scrapes {
 /// Answers one scrape.
 pub(crate) async fn metrics(State(scrapes): State<Scrapes>, headers: HeaderMap) -> Response {
     let is_compressed = accepts_gzip(&headers);
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let format = Format::accepted(accept);
     let Scrapes { registry, places } = scrapes;
     let place = places.acquire_owned().await.expect("it is never closed");
     let page = tokio::task::spawn_blocking(move || {
         // Kept until it is rendered, even if nobody waits for the page any more.
         let _place = place;
-        let text = telemetry::encode(&registry);
+        let text = telemetry::encode(&registry, format);
         if is_compressed { gzip(text.as_bytes()) } else { Ok(text.into_bytes()) }
     });
     let Ok(Ok(page)) = page.await else {
         let text = "the metrics cannot be rendered, a defect of the manager: see the log\n";
         return (StatusCode::INTERNAL_SERVER_ERROR, text).into_response();
     };
-    let headers = [(CONTENT_TYPE, PROMETHEUS_TEXT), (VARY, ACCEPT_ENCODING.as_str())];
+    let headers = [(CONTENT_TYPE, format.media_type()), (VARY, "accept, accept-encoding")];
     let mut response = (headers, page).into_response();
     if is_compressed {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -106,7 +107,7 @@ mod tests {
         let request = Request::get("/metrics").header(ACCEPT_ENCODING, accepts);
         let answer = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
         let coding = answer.headers().get(CONTENT_ENCODING).map(|c| c.to_str().unwrap().to_owned());
-        assert_eq!(answer.headers()[VARY], "accept-encoding");
+        assert_eq!(answer.headers()[VARY], "accept, accept-encoding");
         (coding, answer.into_body().collect().await.unwrap().to_bytes().to_vec())
     }
 

@@ -112,7 +112,7 @@ mod tests {
     fn a_manager_that_is_not_assembled_says_which_build_it_is_and_that_it_is_not_ready() {
         let (registry, inside) = (Registry::new(), Inside::default());
         register(&registry, &inside).unwrap();
-        let text = telemetry::encode(&registry);
+        let text = telemetry::encode(&registry, telemetry::Format::Prometheus);
         assert!(text.lines().any(|line| line == "leasehold_ready 0"), "{text}");
         let version = format!("version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
         assert!(text.contains("leasehold_build_info{") && text.contains(&version), "{text}");

@@ -17,8 +17,11 @@
 //! - A span with the field `otel.kind` is only for traces: without a collector it costs nothing, and no
 //!   log line shows its fields.
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod allocator;
 mod log;
 mod metrics;
+mod open_metrics;
 #[cfg(target_os = "linux")]
 mod process;
 #[cfg(feature = "otlp")]
@@ -34,7 +37,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 
 pub use crate::log::{LogConfig, LogFormat};
-pub use crate::metrics::{encode, registry};
+pub use crate::metrics::{Format, encode, registry};
 pub use crate::process::memory_limit;
 
 /// How long a dropped guard waits until the collector has taken the last spans.

@@ -7,13 +7,14 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider;
+use opentelemetry::{Context, KeyValue};
 use opentelemetry_otlp::{SpanExporter as OtlpExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter,
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, Span, SpanData,
+    SpanExporter, SpanProcessor,
 };
 use tokio::runtime::Runtime;
 use tracing::Subscriber;
@@ -21,6 +22,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::open_metrics::{Exemplars, LABEL};
 use crate::{Error, OtlpConfig};
 
 /// Finished spans that wait for export. Beyond it spans are dropped, never their makers delayed.
@@ -39,7 +41,34 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Exporter {
     provider: SdkTracerProvider,
+    exemplars: Exemplars,
     runtime: Runtime,
+}
+
+impl<S: Subscriber> Layer<S> for Exemplars {}
+
+/// The span of a reconcile, whose attributes name the controller.
+const RECONCILE: &str = "reconcile";
+
+/// Remembers the traces of reconciles. It sees only those that are exported.
+impl SpanProcessor for Exemplars {
+    fn on_start(&self, _: &mut Span, _: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        let controller = span.attributes.iter().find(|one| one.key.as_str() == LABEL);
+        let Some(controller) = controller.filter(|_| span.name == RECONCILE) else { return };
+        let took = span.end_time.duration_since(span.start_time).unwrap_or_default();
+        let trace = span.span_context.trace_id().to_string();
+        self.remember(&controller.value.as_str(), trace, took, span.end_time);
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
 }
 
 impl Exporter {
@@ -68,7 +97,9 @@ impl Exporter {
                 .build()
                 .map_err(|source| endpoint(Some(source)))?
         };
-        Ok(Self { provider: provider(config, Reported::new(exporter)), runtime })
+        let exemplars = Exemplars::default();
+        let provider = provider(config, Reported::new(exporter), exemplars.clone());
+        Ok(Self { provider, exemplars, runtime })
     }
 
     /// The layer that turns spans into traces.
@@ -76,11 +107,13 @@ impl Exporter {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        tracing_opentelemetry::layer()
+        let traces = tracing_opentelemetry::layer()
             .with_tracer(self.provider.tracer("leasehold"))
             .with_location(false)
             .with_threads(false)
-            .with_filter(exported())
+            .with_filter(exported());
+        // Beside it, for whoever looks for it in the subscriber; it takes no span.
+        traces.and_then(self.exemplars.clone().with_filter(LevelFilter::OFF))
     }
 
     /// Sends the queued spans, then ends. Blocks for at most `timeout`.
@@ -93,7 +126,11 @@ impl Exporter {
     }
 }
 
-fn provider(config: &OtlpConfig, exporter: impl SpanExporter + 'static) -> SdkTracerProvider {
+fn provider(
+    config: &OtlpConfig,
+    exporter: impl SpanExporter + 'static,
+    exemplars: Exemplars,
+) -> SdkTracerProvider {
     let batches = BatchConfigBuilder::default()
         .with_max_queue_size(QUEUE_SPANS)
         .with_max_export_batch_size(BATCH_SPANS)
@@ -108,6 +145,7 @@ fn provider(config: &OtlpConfig, exporter: impl SpanExporter + 'static) -> SdkTr
         .with_span_processor(
             BatchSpanProcessor::builder(exporter).with_batch_config(batches).build(),
         )
+        .with_span_processor(exemplars)
         .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(
             config.sample_ratio,
         ))))

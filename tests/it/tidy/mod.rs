@@ -123,7 +123,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("xtask", &["leasehold"]),
-    ("loadtest", &["apiserver"]),
+    ("loadtest", &["apiserver", "fleet", "portforward"]),
     ("peer", &[]),
     ("peer-kube-rs", &["peer"]),
     (

@@ -20,10 +20,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::harness::packages::{self, Package};
-use crate::harness::process::{ChildProcess, free_port, run as run_command};
+use crate::harness::process::ChildProcess;
+use crate::harness::prometheus::{self, Prometheus, promtool};
 use crate::harness::{scene, tools, wait};
 use queries::{Query, holds_a_number, of_annotations, of_dashboard, of_rules};
 
@@ -31,14 +31,10 @@ const DASHBOARDS: &str = "dashboards";
 const RULES: &str = "dashboards/rules/leasehold.yaml";
 const RULE_TESTS: &str = "dashboards/rules/leasehold_test.yaml";
 
-/// The package has promtool too.
-const PACKAGES: &[Package] = &[("prometheus", "/usr/bin/prometheus")];
-
 /// How long the demo may take to start its replicas.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 /// How much longer than its `--for` the demo may take, to start and to end.
 const MARGIN: Duration = Duration::from_secs(30);
-const SCRAPE_INTERVAL: &str = "1s";
 
 /// Runs every query of the dashboards and the rules against a real Prometheus and a live demo.
 #[derive(Debug, clap::Args)]
@@ -57,7 +53,7 @@ pub struct DashboardArgs {
 /// If a tool is missing, a rule is not valid, or a query of a dashboard never returns a number.
 pub fn run(args: &DashboardArgs) -> Result<()> {
     let root = xtask::root();
-    packages::install("a real Prometheus", PACKAGES)?;
+    prometheus::install()?;
     promtool(&["check", "rules", &path(&root, RULES)])?;
     promtool(&["test", "rules", &path(&root, RULE_TESTS)])?;
     println!("rules: valid, and their unit tests pass");
@@ -91,17 +87,20 @@ async fn ask_all(binary: &Path, seconds: u64, dashboard: &[Query], rules: &[Quer
     })
     .await?;
     println!("demo: {} replicas for {seconds} s; one of them is killed midway", targets.len());
-    let (url, mut prometheus) = prometheus(dir.path(), &targets)?;
+    let rule_file = [xtask::root().join(RULES)];
+    let mut prometheus = Prometheus::start(dir.path(), &targets, &rule_file)?;
 
     let mut silent = dashboard.to_vec();
     let deadline = Duration::from_secs(seconds) + MARGIN;
     let answered = wait::until(deadline, "every query to answer", async || {
         prometheus.check_alive()?;
         // Prometheus refuses connections until it has started.
-        if ask(&url, "up").is_ok() {
+        if prometheus.ask("up").is_ok() {
             let mut open = Vec::new();
             for query in silent.drain(..) {
-                if !holds_a_number(&ask(&url, &query.expr).with_context(|| query.title.clone())?)? {
+                if !holds_a_number(
+                    &prometheus.ask(&query.expr).with_context(|| query.title.clone())?,
+                )? {
                     open.push(query);
                 }
             }
@@ -119,7 +118,7 @@ async fn ask_all(binary: &Path, seconds: u64, dashboard: &[Query], rules: &[Quer
     answered?;
     println!("dashboards: each of {} queries returned a number", dashboard.len());
     for rule in rules {
-        ask(&url, &rule.expr).with_context(|| rule.title.clone())?;
+        prometheus.ask(&rule.expr).with_context(|| rule.title.clone())?;
     }
     println!("rules and annotations: each of {} expressions is valid", rules.len());
     demo.terminate(MARGIN).await?;
@@ -135,33 +134,6 @@ fn replicas(fleet: &Path) -> Vec<String> {
         config["admin"]["bind"].as_str().map(str::to_owned)
     };
     folders.filter_map(|folder| address(folder.path())).collect()
-}
-
-/// Starts a Prometheus that scrapes `targets` and evaluates the rules.
-fn prometheus(dir: &Path, targets: &[String]) -> Result<(String, ChildProcess)> {
-    let config = json!({
-        "global": {"scrape_interval": SCRAPE_INTERVAL, "evaluation_interval": SCRAPE_INTERVAL},
-        "rule_files": [path(&xtask::root(), RULES)],
-        "scrape_configs": [{"job_name": "leasehold", "static_configs": [{"targets": targets}]}],
-    });
-    let file = dir.join("prometheus.yaml");
-    fs::write(&file, serde_saphyr::to_string(&config)?)?;
-    let address = format!("127.0.0.1:{}", free_port()?);
-    let mut command = Command::new("prometheus");
-    command
-        .arg(format!("--config.file={}", file.display()))
-        .arg(format!("--storage.tsdb.path={}", dir.join("data").display()))
-        .arg(format!("--web.listen-address={address}"));
-    Ok((format!("http://{address}"), ChildProcess::spawn("prometheus", &command, dir)?))
-}
-
-/// Prometheus' JSON answer to a query at this moment.
-fn ask(url: &str, expr: &str) -> Result<String> {
-    promtool(&["query", "--format", "json", "instant", url, expr])
-}
-
-fn promtool(arguments: &[&str]) -> Result<String> {
-    run_command(Command::new("promtool").args(arguments))
 }
 
 fn path(root: &Path, below: &str) -> String {

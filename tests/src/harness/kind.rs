@@ -71,6 +71,7 @@ impl Kind {
             ("KIND_EXPERIMENTAL_PROVIDER", "podman".to_owned()),
             ("KIND_CLUSTER_NAME", cluster.to_owned()),
             ("BUILD_OPTIONS", build_options()?),
+            ("LOADTEST", path(&tools.loadtest())),
         ];
         let launcher = realm.launcher()?;
         let log = logs.join("commands.log");

@@ -24,6 +24,7 @@ const SETTLE_DEADLINE: Duration = Duration::from_secs(90);
 pub struct Manager {
     identity: String,
     process: ChildProcess,
+    admin: Option<String>,
 }
 
 impl Manager {
@@ -90,7 +91,13 @@ impl Manager {
         fs::write(&file, serde_json::to_string_pretty(&config)?)?;
         command.args([Path::new("--config"), &file]).current_dir(&dir);
         let process = ChildProcess::spawn(identity, &command, &scene.logs())?;
-        Ok(Self { identity: identity.to_owned(), process })
+        let admin = config["admin"]["bind"].as_str().map(str::to_owned);
+        Ok(Self { identity: identity.to_owned(), process, admin })
+    }
+
+    /// The address of its admin server, as `host:port`, if the configuration says.
+    pub fn admin(&self) -> Option<&str> {
+        self.admin.as_deref()
     }
 
     /// Its identity, with which the names of its members begin.

@@ -44,6 +44,7 @@ pub mod ownership;
 pub mod packages;
 mod pki;
 pub mod process;
+pub mod prometheus;
 mod realm;
 pub mod scene;
 pub mod servers;

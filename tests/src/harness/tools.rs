@@ -11,6 +11,7 @@ use super::builds;
 pub use super::builds::dockerfile_base;
 use super::image::Image;
 use super::packages::{self, Package};
+use super::prometheus;
 use super::servers;
 use super::wait::Stopwatch;
 
@@ -81,6 +82,8 @@ pub enum Need {
     MySql,
     /// A browser.
     Chromium,
+    /// Prometheus and promtool.
+    Prometheus,
     /// Our own release binary, static.
     Leasehold,
     /// The example controller with slow reconciles, static.
@@ -200,6 +203,12 @@ impl Tools {
         self.given.clone().unwrap_or_else(|| released("leasehold"))
     }
 
+    /// The load test: beside a `leasehold` that was built elsewhere.
+    pub fn loadtest(&self) -> PathBuf {
+        let given = self.given.as_ref().map(|leasehold| leasehold.with_file_name("loadtest"));
+        given.unwrap_or_else(|| released("loadtest"))
+    }
+
     /// The example controller with slow reconciles.
     pub fn slow(&self) -> PathBuf {
         released("examples/slow")
@@ -266,6 +275,10 @@ impl Tools {
                     let needed = [builds::containerd(), builds::coredns(), builds::kind()];
                     needed.iter().try_for_each(|build| build.run(&self.bin))?;
                     builds::kind_images().run(&self.bin)?;
+                    install_image_tools()?;
+                    if self.given.is_none() {
+                        build_release(&["--package=loadtest"])?;
+                    }
                 }
                 Need::Etcd => {
                     let [from, to] = servers::ETCD.map(servers::etcd);
@@ -281,6 +294,7 @@ impl Tools {
                     .iter()
                     .try_for_each(|build| build.run(&self.bin))?,
                 Need::Chromium => {}
+                Need::Prometheus => prometheus::install()?,
                 Need::Leasehold if self.given.is_some() => {}
                 Need::Leasehold => build_release(&[
                     "--package=leasehold",
@@ -317,6 +331,14 @@ impl Tools {
         ensure!(status.success(), "pip could not install {package}");
         fs::write(complete, "").context("mark moto as complete")
     }
+}
+
+/// What `.ci/binary` needs in `docker build`, which has no network here.
+fn install_image_tools() -> Result<()> {
+    let script = xtask::root().join(".ci/binary");
+    let status = Command::new("bash").arg(script).arg("--tools").status()?;
+    ensure!(status.success(), ".ci/binary could not install what it needs");
+    Ok(())
 }
 
 /// Builds `leasehold` without optimisation and linked dynamically, whatever the environment asks

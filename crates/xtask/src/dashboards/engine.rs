@@ -144,9 +144,15 @@ pub(super) fn board() -> Board {
                     ),
                     panel(
                         Lines,
-                        ("Resident memory", "bytes"),
-                        "What each replica has in memory.",
-                        [(format!("process_resident_memory_bytes{JOB}"), "{{instance}}")],
+                        ("Memory", "bytes"),
+                        "What each replica has in memory, and what of it is allocated. The rest is free in the allocator, which keeps it for the next burst.",
+                        [
+                            (format!("process_resident_memory_bytes{JOB}"), "{{instance}}"),
+                            (
+                                format!("leasehold_allocator_allocated_bytes{JOB}"),
+                                "{{instance}}, allocated",
+                            ),
+                        ],
                     ),
                     panel(
                         Lines,

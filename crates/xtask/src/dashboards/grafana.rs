@@ -3,6 +3,9 @@
 
 use serde_json::{Value, json};
 
+/// The series whose exemplars lead to traces.
+const EXEMPLIFIED: &str = "controller_runtime_reconcile_time_seconds_bucket";
+
 /// The columns of the grid.
 const COLUMNS: u32 = 24;
 
@@ -161,6 +164,9 @@ fn panel(panel: &Panel, id: usize, at: &Value) -> Value {
         target[if is_momentary { "instant" } else { "range" }] = true.into();
         if panel.kind == Kind::Table {
             target["format"] = "table".into();
+        }
+        if expr.contains(EXEMPLIFIED) {
+            target["exemplar"] = true.into();
         }
         target
     });

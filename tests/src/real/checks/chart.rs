@@ -132,5 +132,7 @@ fn value_files() -> Result<Vec<String>> {
         files.push(entry?.path().to_str().context("a path that is not UTF-8")?.to_owned());
     }
     files.sort();
+    let load = xtask::root().join("loadtest/kind/values.yaml");
+    files.push(load.to_str().context("a path that is not UTF-8")?.to_owned());
     Ok(files)
 }

@@ -103,8 +103,9 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "otlp",
-        about: "a real OpenTelemetry collector receives traces from watch event to API call",
-        needs: &[Need::Kube, Need::Collector, Need::Leasehold],
+        about: "a real OpenTelemetry collector receives traces from watch event to API call, and a real Prometheus \
+                leads to them",
+        needs: &[Need::Kube, Need::Collector, Need::Prometheus, Need::Leasehold],
         run: |scene| Box::pin(otlp::run(scene)),
     },
     Check {

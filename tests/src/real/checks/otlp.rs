@@ -1,7 +1,7 @@
 //! Traces, as a real OpenTelemetry collector receives them: one trace leads from the watch event
-//! through the queue and the reconcile to the API calls.
+//! through the queue and the reconcile to the API calls. A real Prometheus keeps the exemplars that lead to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::harness::control_plane::ControlPlane;
 use crate::harness::manager::Manager;
 use crate::harness::process::{ChildProcess, free_port};
+use crate::harness::prometheus::Prometheus;
 use crate::harness::{Scene, home, load, wait};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -21,6 +22,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const PATH: [&str; 4] = ["api", "reconcile", "queue", "watch.event"];
 
 const SETS: usize = 3;
+
+/// The series whose exemplars lead to traces.
+const BUCKETS: &str = "controller_runtime_reconcile_time_seconds_bucket";
 
 /// Runs the check.
 pub async fn run(scene: &Scene) -> Result<()> {
@@ -52,6 +56,26 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let spans = outcome.with_context(|| format!("the collector received {}", names(&file)))?;
     println!("{spans} spans received, {} calls traced back to a watch event, as in", found.len());
     println!("  {}", found[0]);
+
+    let admin: Vec<String> = manager.admin().map(str::to_owned).into_iter().collect();
+    let mut prometheus = Prometheus::start(scene.dir(), &admin, &[])?;
+    let mut linked = (0, 0);
+    let outcome = wait::until(DEADLINE, "buckets that lead to the traces", async || {
+        prometheus.check_alive()?;
+        // It refuses connections until it has started.
+        let traces = prometheus.traces(BUCKETS).await.unwrap_or_default();
+        let spans = self::spans(&fs::read_to_string(&file).unwrap_or_default());
+        let reconciles: BTreeSet<&str> = spans
+            .values()
+            .filter(|span| span.name == "reconcile")
+            .map(|span| span.trace.as_str())
+            .collect();
+        linked =
+            (traces.iter().filter(|id| reconciles.contains(id.as_str())).count(), traces.len());
+        Ok((linked.0 > 0 && linked.0 == linked.1).then_some(()))
+    });
+    outcome.await.with_context(|| format!("exemplars (received, all): {linked:?}"))?;
+    println!("{} exemplars in Prometheus, each of them a trace that the collector has", linked.0);
     manager.leave().await?;
     Ok(())
 }

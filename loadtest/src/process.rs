@@ -7,20 +7,17 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use kube::client::Body;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
 use crate::fleet::{Fleet, HOME_NAMESPACE};
+use crate::probe::Probe;
 use crate::scenario::Scenario;
 
 /// How long a manager may take to drain and exit before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(20);
-/// How long one scrape may take.
-const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The manager's binary.
 pub struct Binary {
@@ -30,22 +27,13 @@ pub struct Binary {
 }
 
 /// One manager process.
-pub struct Manager {
+pub struct Process {
     /// Its identity, `replica-N`, which it keeps when it is started again.
     pub identity: String,
     /// What is read of it.
     pub probe: Probe,
+    pid: u32,
     child: Child,
-}
-
-/// Where a manager's figures are read.
-#[derive(Clone)]
-pub struct Probe {
-    /// Its identity, with a number from the second process of it on.
-    pub name: String,
-    /// Its process id.
-    pub pid: u32,
-    admin: Client,
 }
 
 impl Binary {
@@ -112,7 +100,7 @@ impl Binary {
     }
 }
 
-impl Manager {
+impl Process {
     /// Starts the `life`-th process of an identity, logging into `dir`.
     ///
     /// # Errors
@@ -162,8 +150,8 @@ impl Manager {
         let mut admin = kube::Config::new(format!("http://{admin}").parse()?);
         // What is measured is what is sent.
         admin.disable_compression = true;
-        let probe = Probe { name, pid, admin: Client::try_from(admin)? };
-        Ok(Self { identity: identity.to_owned(), probe, child })
+        let probe = Probe::process(name, pid, Client::try_from(admin)?);
+        Ok(Self { identity: identity.to_owned(), probe, pid, child })
     }
 
     /// Fails if the process has ended on its own.
@@ -188,7 +176,7 @@ impl Manager {
     /// Sends SIGTERM, then SIGKILL after a grace period. True if it ended on its own with exit code
     /// 0.
     pub async fn stop(mut self) -> bool {
-        let pid = i32::try_from(self.probe.pid).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
             // An error means that it has just ended, which we notice below.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -200,47 +188,5 @@ impl Manager {
                 false
             }
         }
-    }
-}
-
-impl Probe {
-    /// Whether it says that it is ready.
-    pub async fn is_ready(&self) -> bool {
-        let request = http::Request::get("/readyz").body(Vec::new());
-        let request = request.expect("the path is constant and valid");
-        let answer = tokio::time::timeout(SCRAPE_TIMEOUT, self.admin.request_text(request)).await;
-        matches!(answer, Ok(Ok(_)))
-    }
-
-    /// Its metrics, in the Prometheus text format.
-    ///
-    /// # Errors
-    /// If the admin server does not answer.
-    pub async fn metrics(&self) -> anyhow::Result<String> {
-        let request = http::Request::get("/metrics").body(Vec::new())?;
-        let answer = tokio::time::timeout(SCRAPE_TIMEOUT, self.admin.request_text(request)).await;
-        let answer = answer.with_context(|| format!("scrape {}", self.name))?;
-        answer.with_context(|| format!("scrape {}", self.name))
-    }
-
-    /// How many bytes its metrics take when they are compressed.
-    ///
-    /// # Errors
-    /// If the admin server does not answer, or not compressed.
-    pub async fn compressed_bytes(&self) -> anyhow::Result<usize> {
-        let request = http::Request::get("/metrics").header(ACCEPT_ENCODING, "gzip");
-        let request = request.body(Body::empty())?;
-        let scrape = async {
-            let answer = self.admin.send(request).await?;
-            let coding = answer.headers().get(CONTENT_ENCODING);
-            ensure!(
-                coding.is_some_and(|coding| coding == "gzip"),
-                "its metrics are not compressed"
-            );
-            Ok(answer.into_body().collect_bytes().await?.len())
-        };
-        let bytes = tokio::time::timeout(SCRAPE_TIMEOUT, scrape).await;
-        let bytes = bytes.with_context(|| format!("scrape {}", self.name))?;
-        bytes.with_context(|| format!("scrape {}", self.name))
     }
 }

@@ -1,0 +1,91 @@
+//! What glibc's allocator says of itself. Shell: asks it at each scrape.
+//!
+//! Resident memory alone does not tell objects from what the allocator keeps for later.
+
+use malloc_info::info::{Malloc, SystemType, TotalType};
+use prometheus::IntGauge;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+
+/// The series of one allocator.
+#[derive(Debug)]
+pub(crate) struct Allocator {
+    allocated: IntGauge,
+    held: IntGauge,
+}
+
+impl Allocator {
+    /// That of this process.
+    pub(crate) fn of_self() -> prometheus::Result<Self> {
+        Ok(Self {
+            allocated: IntGauge::new(
+                "leasehold_allocator_allocated_bytes",
+                "Memory that the program has allocated, with what each thread keeps to allocate again.",
+            )?,
+            held: IntGauge::new(
+                "leasehold_allocator_held_bytes",
+                "Memory that the allocator has from the kernel: allocated, or free to be allocated again.",
+            )?,
+        })
+    }
+}
+
+impl Collector for Allocator {
+    fn desc(&self) -> Vec<&Desc> {
+        [&self.allocated, &self.held].into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        // One that does not answer has no series.
+        let Ok(said) = malloc_info::malloc_info() else { return Vec::new() };
+        let (allocated, held) = bytes(&said);
+        self.allocated.set(i64::try_from(allocated).unwrap_or(i64::MAX));
+        self.held.set(i64::try_from(held).unwrap_or(i64::MAX));
+        [&self.allocated, &self.held].into_iter().flat_map(Collector::collect).collect()
+    }
+}
+
+/// Bytes allocated, and bytes held: of arenas, and of allocations that have a mapping of their own.
+fn bytes(said: &Malloc) -> (usize, usize) {
+    let total = |of: TotalType| -> usize {
+        said.total.iter().filter(|total| total.r#type == of).map(|total| total.size).sum()
+    };
+    let current = said.system.iter().filter(|system| system.r#type == SystemType::Current);
+    let held = current.map(|system| system.size).sum::<usize>() + total(TotalType::Mmap);
+    (held.saturating_sub(total(TotalType::Fast) + total(TotalType::Rest)), held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> (usize, usize) {
+        bytes(&malloc_info::malloc_info().unwrap())
+    }
+
+    #[test]
+    fn what_the_program_allocates_counts_and_what_it_frees_does_not() {
+        const MIB: usize = 1 << 20;
+        let before = now();
+        // In one mapping, and in pieces of an arena. Other tests may allocate a little meanwhile.
+        let large = vec![1_u8; 64 * MIB];
+        let small: Vec<Box<[u8; 1024]>> = (0..64 * 1024).map(|_| Box::new([1; 1024])).collect();
+        let with = now();
+        assert!(with.0 > before.0 + 120 * MIB, "{before:?} {with:?}");
+        assert!(with.1 >= with.0, "{with:?}");
+        drop((large, small));
+        let after = now();
+        assert!(after.0 < with.0 - 120 * MIB, "{with:?} {after:?}");
+    }
+
+    #[test]
+    fn both_series_are_there() {
+        let families = Allocator::of_self().unwrap().collect();
+        let names: Vec<_> = families.iter().map(MetricFamily::name).collect();
+        assert_eq!(
+            names,
+            ["leasehold_allocator_allocated_bytes", "leasehold_allocator_held_bytes"]
+        );
+        assert!(families.iter().all(|one| one.get_metric()[0].get_gauge().get_value() > 0.0));
+    }
+}

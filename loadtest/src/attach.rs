@@ -1,0 +1,204 @@
+//! A run on a fleet that runs: its clusters are contexts of a kubeconfig, its replicas are Pods.
+//!
+//! # Invariants
+//! - Only TDSets that it made are deleted. Namespaces that have others are refused.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, ListParams};
+use kube::config::KubeConfigOptions;
+use kube::{Api, Client, Config};
+use loadtest::scrape;
+
+use crate::fleet::{MEASURED, namespaces};
+use crate::machine::Machine;
+use crate::pods::{Pod, Pods, Target};
+use crate::replicas::Replicas;
+use crate::report::Report;
+use crate::run::{self, Run};
+use crate::scenario::Scenario;
+use crate::tdset;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The scenario file. Its number of clusters does not count.
+    scenario: PathBuf,
+    /// A cluster's name in the fleet, which begins with `cluster-`, and the context that reaches it.
+    #[arg(long = "cluster", value_name = "NAME=CONTEXT", required = true)]
+    clusters: Vec<Cluster>,
+    /// The context of the home cluster [default: the current one]
+    #[arg(long, value_name = "CONTEXT")]
+    home_context: Option<String>,
+    /// The namespace of the replicas.
+    #[arg(long, default_value = "leasehold-system")]
+    namespace: String,
+    /// The labels of the replicas' Pods.
+    #[arg(long, default_value = "app.kubernetes.io/name=leasehold")]
+    selector: String,
+    /// The port of the admin server in the replicas' Pods.
+    #[arg(long, value_name = "PORT", default_value_t = 8443)]
+    admin_port: u16,
+    /// A file with a token that outlives the run and whose user may read /metrics: `kubectl create token NAME`.
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+    /// The program that kills a replica's process, given the Pod's namespace and name: for `kill` in a scenario.
+    #[arg(long, value_name = "PROGRAM")]
+    kill: Option<PathBuf>,
+    /// TDSets that exist when the load begins, instead of the scenario's.
+    #[arg(long, value_name = "NUMBER")]
+    objects: Option<u32>,
+    /// Where reports go.
+    #[arg(long, default_value = "target/loadtest")]
+    out: PathBuf,
+    /// Seed of the generator, which decides which objects are changed when.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// A cluster on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cluster {
+    name: String,
+    context: String,
+}
+
+impl FromStr for Cluster {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, context)) if name.starts_with(MEASURED) && !context.is_empty() => {
+                Ok(Self { name: name.to_owned(), context: context.to_owned() })
+            }
+            _ => Err(format!("found {text:?}, expected {MEASURED}NAME=CONTEXT")),
+        }
+    }
+}
+
+/// Runs the scenario, removes the objects that it made, writes its report, and says where.
+///
+/// # Errors
+/// If the fleet is not as the scenario wants it, or something of the run fails.
+pub async fn run(args: Args) -> anyhow::Result<(Report, PathBuf)> {
+    let scenario = Scenario::load(&args.scenario)?;
+    let scenario = scenario.attached(args.clusters.len(), args.objects).map_err(|problems| {
+        let problems = problems.join("\n  ");
+        anyhow::anyhow!("{} does not fit this fleet:\n  {problems}", args.scenario.display())
+    })?;
+    let out = std::path::absolute(&args.out)?.join(&scenario.name);
+    std::fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
+    let mut clusters = Vec::new();
+    for Cluster { name, context } in &args.clusters {
+        clusters.push((name.clone(), client(Some(context)).await?));
+    }
+    for (name, cluster) in &clusters {
+        is_free(&scenario, cluster).await.with_context(|| format!("look at {name}"))?;
+    }
+    let target = target(&args).await?;
+    let home = target.home.clone();
+    let mut pods = Pods::find(target).await?;
+    let machine = machine(&home, &pods.all(scenario.fleet.replicas)?).await?;
+    let mut replicas = Replicas::pods(pods, run::now());
+    let mut run = Run::new(&scenario, &clusters, None, args.seed, &mut replicas);
+    let measured = run.measure().await;
+    run.stop().await;
+    for (name, cluster) in &clusters {
+        clear(&scenario, cluster).await.with_context(|| format!("clear {name}"))?;
+    }
+    let report = Report::of(scenario, args.seed, machine, measured?);
+    run::write(&report, &out)?;
+    Ok((report, out))
+}
+
+async fn client(context: Option<&str>) -> anyhow::Result<Client> {
+    let options =
+        KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let shown = context.unwrap_or("the current one");
+    let config = Config::from_kubeconfig(&options).await;
+    let config = config.with_context(|| format!("read the kubeconfig's context {shown}"))?;
+    Client::try_from(config).with_context(|| format!("make a client of context {shown}"))
+}
+
+async fn target(args: &Args) -> anyhow::Result<Target> {
+    let Args { home_context, namespace, selector, admin_port, token_file, kill, .. } = args;
+    let token = std::fs::read_to_string(token_file)
+        .with_context(|| format!("read the token in {}", token_file.display()))?;
+    Ok(Target {
+        home: client(home_context.as_deref()).await?,
+        namespace: namespace.clone(),
+        selector: selector.clone(),
+        admin_port: *admin_port,
+        token: Arc::from(token.trim()),
+        kill: kill.clone(),
+    })
+}
+
+/// This machine, with the releases of the replicas and of their API server.
+async fn machine(home: &Client, replicas: &[Pod]) -> anyhow::Result<Machine> {
+    let metrics = replicas.first().context("no replica runs")?.probe.metrics().await?;
+    let versions = scrape::sums_by(&metrics, "leasehold_build_info", "version");
+    let version = versions.into_keys().next().unwrap_or_default();
+    let servers = home.apiserver_version().await.context("ask home for its version")?;
+    let servers_built = format!("of Kubernetes {}", servers.git_version);
+    Ok(Machine { servers_built, ..Machine::here(format!("leasehold {version}"))? })
+}
+
+/// Fails if a namespace of the scenario is missing or has TDSets.
+async fn is_free(scenario: &Scenario, cluster: &Client) -> anyhow::Result<()> {
+    let all: Api<Namespace> = Api::all(cluster.clone());
+    for namespace in namespaces(scenario) {
+        if all.get_opt(&namespace).await?.is_none() {
+            bail!("there is no namespace {namespace}: create it");
+        }
+        let tdsets = tdset::namespaced(cluster.clone(), &namespace);
+        let some = tdsets.list(&ListParams::default().limit(1)).await;
+        let some = some.with_context(|| format!("list TDSets of namespace {namespace}"))?;
+        ensure!(some.items.is_empty(), "namespace {namespace} has TDSets: delete them");
+    }
+    Ok(())
+}
+
+/// Deletes the TDSets of the scenario's namespaces, which were empty before.
+async fn clear(scenario: &Scenario, cluster: &Client) -> anyhow::Result<()> {
+    for namespace in namespaces(scenario) {
+        let tdsets = tdset::namespaced(cluster.clone(), &namespace);
+        tdsets.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_are_named_as_those_that_are_measured() {
+        let cluster = Cluster { name: "cluster-1".into(), context: "kind-leasehold-1".into() };
+        assert_eq!("cluster-1=kind-leasehold-1".parse(), Ok(cluster));
+        for wrong in ["kind-leasehold-1", "east=kind-east", "cluster-1="] {
+            let error = wrong.parse::<Cluster>().unwrap_err();
+            assert_eq!(error, format!("found {wrong:?}, expected cluster-NAME=CONTEXT"));
+        }
+    }
+
+    #[test]
+    fn a_scenario_fits_a_fleet_that_runs_or_says_why_not() {
+        let load = |name: &str| {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
+            Scenario::load(&PathBuf::from(format!("{folder}/{name}.toml"))).unwrap()
+        };
+        let fits = load("kind").attached(2, Some(60)).unwrap();
+        assert_eq!((fits.fleet.clusters, fits.objects.count), (2, 60));
+        let problems = load("faults").attached(5, None).unwrap_err();
+        assert_eq!(problems.len(), 4, "{problems:?}");
+        assert!(problems[0].starts_with("faults[0]: only `kill`"), "{problems:?}");
+        let problems = load("fairness").attached(0, None).unwrap_err();
+        let [clusters, troubles] = &problems[..] else { panic!("{problems:?}") };
+        assert!(clusters.starts_with("fleet.clusters: found 0"), "{clusters}");
+        assert!(troubles.starts_with("troubles: no clusters"), "{troubles}");
+    }
+}
