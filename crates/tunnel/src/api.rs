@@ -119,6 +119,18 @@ pub struct Placement {
     pub region: String,
     /// The size.
     pub size: String,
+    /// The account that pays for it: the provider and the token's Secret, such as
+    /// `digitalocean/leasehold-system/cloud`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+}
+
+impl Placement {
+    /// Whether a host that is here is where it is wanted. Earlier versions recorded no account.
+    pub fn is(&self, wanted: &Self) -> bool {
+        let account = self.account.clone().or_else(|| wanted.account.clone());
+        Self { account, ..self.clone() } == *wanted
+    }
 }
 
 /// The state of the host.

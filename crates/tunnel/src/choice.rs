@@ -5,7 +5,7 @@
 //! allows: no other endpoint gets a token, no other Secret is read, and no other size is paid for. The token of
 //! the defaults is used only with the provider and the endpoint that the same ConfigMap names.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
@@ -32,8 +32,8 @@ pub(super) struct Defaults {
     pub namespace: String,
     /// Its data.
     values: BTreeMap<String, String>,
-    /// The accounts that it has recorded, by the names of their annotations.
-    used: BTreeSet<String>,
+    /// The accounts that it has recorded: its annotations for them.
+    pub used: BTreeMap<String, String>,
 }
 
 /// Where a token is.
@@ -180,11 +180,12 @@ impl InvalidTunnel {
 impl Defaults {
     /// The defaults of a ConfigMap.
     pub(super) fn of(config_map: &ConfigMap) -> Self {
-        let used = config_map.annotations().keys().filter(|key| key.starts_with(ACCOUNT));
+        let mut used = config_map.annotations().clone();
+        used.retain(|key, _| key.starts_with(ACCOUNT));
         Self {
             namespace: config_map.namespace().unwrap_or_default(),
             values: config_map.data.clone().unwrap_or_default(),
-            used: used.cloned().collect(),
+            used,
         }
     }
 
@@ -267,7 +268,7 @@ impl Defaults {
     /// If no more can be recorded.
     pub(super) fn misses(&self, account: &str) -> Result<bool, InvalidTunnel> {
         // Without a ConfigMap there is no account but this machine.
-        if self.namespace.is_empty() || self.used.contains(account) {
+        if self.namespace.is_empty() || self.used.contains_key(account) {
             return Ok(false);
         }
         let (namespace, max) = (self.namespace.clone(), MAX_ACCOUNTS);
@@ -347,6 +348,7 @@ pub(super) fn placement(spec: &TunnelSpec) -> Result<Placement, InvalidTunnel> {
         region: or(&spec.region, region),
         size: or(&spec.size, size),
         endpoint: spec.endpoint.clone(),
+        account: None,
         provider: name,
     })
 }

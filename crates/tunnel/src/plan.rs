@@ -84,8 +84,7 @@ pub(super) fn next(
 ) -> Step {
     let status = &tunnel.status.clone().unwrap_or_default();
     let present: Vec<_> = hosts.iter().filter(|host| host.state != State::Leaving).collect();
-    if status.placement.as_ref().is_some_and(|placement| placement != wanted) && !present.is_empty()
-    {
+    if status.placement.as_ref().is_some_and(|at| !at.is(wanted)) && !present.is_empty() {
         return Step::Discard(present.into_iter().cloned().collect());
     }
     let outdated = |host: &Host| host.exit.as_deref() != Some(exit);
@@ -192,11 +191,18 @@ pub(super) enum Outcome {
         obstacle: Option<(&'static str, String)>,
     },
     /// The host exists and does not run yet.
-    Provisioning(Host),
+    Provisioning {
+        /// The host.
+        host: Host,
+        /// Where it is.
+        at: Placement,
+    },
     /// The host runs.
     Active {
         /// The host.
         host: Host,
+        /// Where it is.
+        at: Placement,
         /// Its address.
         address: String,
         /// Why no connection comes through, if none does.
@@ -254,7 +260,14 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
         retry_at: None,
         ..before.clone()
     };
-    let seen = |host: &Host, host_status| TunnelStatus {
+    // The account of a host that was made by an earlier version, or of one that was never recorded.
+    let place = |at: &Placement| match &before.placement {
+        Some(Placement { account: Some(_), .. }) => before.placement.clone(),
+        Some(here) => Some(Placement { account: at.account.clone(), ..here.clone() }),
+        None => Some(at.clone()),
+    };
+    let seen = |host: &Host, at: &Placement, host_status| TunnelStatus {
+        placement: place(at),
         host_status: Some(host_status),
         host_since: before
             .host_since
@@ -284,10 +297,10 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
             retry_at: obstacle.as_ref().map(|_| whole_seconds(now + RETRY)),
             ..none
         },
-        Outcome::Provisioning(host) => {
-            TunnelStatus { host_ip: None, ..seen(host, HostStatus::Provisioning) }
+        Outcome::Provisioning { host, at } => {
+            TunnelStatus { host_ip: None, ..seen(host, at, HostStatus::Provisioning) }
         }
-        Outcome::Active { host, .. } => seen(host, HostStatus::Active),
+        Outcome::Active { host, at, .. } => seen(host, at, HostStatus::Active),
         Outcome::Gone { .. } => {
             TunnelStatus { host_status: Some(HostStatus::Provisioning), ..none }
         }
@@ -319,7 +332,7 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> F
             "Creating",
             "the provider is overloaded: the request is repeated".to_owned(),
         ),
-        Outcome::Provisioning(host) => {
+        Outcome::Provisioning { host, .. } => {
             let address = host.address.as_deref().filter(|_| host.state == State::Running);
             let message = match address {
                 Some(address) => {

@@ -20,6 +20,7 @@ fn placement(region: &str) -> Placement {
         endpoint: None,
         region: region.to_owned(),
         size: "small".to_owned(),
+        account: None,
     }
 }
 
@@ -187,13 +188,24 @@ fn what_the_status_tells() {
     let running = host("7", State::Running, Some("1.2.3.4"));
     let client: Deployment =
         serde_json::from_value(json!({"status": {"availableReplicas": 1}})).unwrap();
-    let active = Outcome::Active { host: running, address: "1.2.3.4".to_owned(), closed: None };
+    let active = Outcome::Active {
+        host: running,
+        at: placement("fra1"),
+        address: "1.2.3.4".to_owned(),
+        closed: None,
+    };
     let told = |outcome: &Outcome, client| status(&tunnel(marked(5)), outcome, client, now());
     insta::assert_yaml_snapshot!(
         "statuses",
         [
             told(&Outcome::Creating(placement("fra1")), None),
-            told(&Outcome::Provisioning(host("7", State::Starting, None)), None),
+            told(
+                &Outcome::Provisioning {
+                    host: host("7", State::Starting, None),
+                    at: placement("fra1")
+                },
+                None
+            ),
             told(&active, None),
             told(&active, Some(&client)),
             told(&Outcome::Gone { reason: "HostLost", message: "gone".to_owned() }, None),
@@ -212,8 +224,13 @@ fn a_status_is_stable() {
     let mut tunnel = tunnel(TunnelStatus::default());
     for outcome in [
         Outcome::Blocked { reason: "TokenMissing", message: "put it there".to_owned() },
-        Outcome::Provisioning(host("7", State::Starting, None)),
-        Outcome::Active { host: running, address: "1.2.3.4".to_owned(), closed: None },
+        Outcome::Provisioning { host: host("7", State::Starting, None), at: placement("fra1") },
+        Outcome::Active {
+            host: running,
+            at: placement("fra1"),
+            address: "1.2.3.4".to_owned(),
+            closed: None,
+        },
         Outcome::Deleting { message: "waiting".to_owned() },
     ] {
         tunnel.status = Some(status(&tunnel, &outcome, None, now()));

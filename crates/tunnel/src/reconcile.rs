@@ -30,12 +30,12 @@ use crate::names;
 use crate::number::Number;
 use crate::plan::{CHECK, Outcome, POLL, RECHECK, Step, next, serves, status};
 use crate::probe::{AGAIN, EVERY, Schedule};
-use crate::provider::{Failure, Host, HostRequest, Kind};
+use crate::provider::{Failure, Host};
 use crate::settings::Settings;
-use crate::used::Used;
+use crate::used::{Used, held_token};
 
 /// The pause before a step that follows from this one.
-const SOON: Duration = Duration::from_secs(1);
+pub(super) const SOON: Duration = Duration::from_secs(1);
 
 /// Reconciles Tunnels.
 #[derive(Debug, Default)]
@@ -164,7 +164,7 @@ impl TunnelRun<'_> {
         &self,
         placement: &Placement,
     ) -> Result<Result<ProviderClient, Blocked>, ReconcileError> {
-        let token = match self.token(placement) {
+        let token = match self.held_token(placement) {
             Ok(token) => token,
             Err(invalid) => return Ok(Err(invalid.into())),
         };
@@ -172,20 +172,39 @@ impl TunnelRun<'_> {
         Ok(account.map(|account| ProviderClient::new(self.ctx, account)))
     }
 
-    /// Where the token for a placement is.
-    fn token(&self, placement: &Placement) -> Result<Option<TokenRef>, InvalidTunnel> {
-        token(&self.tunnel.spec, &self.namespace(), &self.defaults, placement)
+    /// Where the token for a placement is, which may be that of a host that exists.
+    fn held_token(&self, at: &Placement) -> Result<Option<TokenRef>, InvalidTunnel> {
+        held_token(&self.tunnel.spec, &self.namespace(), &self.defaults, at)
     }
 
-    /// The account of a placement, if the Tunnel may use it.
-    fn permitted(
-        &self,
-        placement: &Placement,
-        token: Option<TokenRef>,
-    ) -> Result<Used, InvalidTunnel> {
-        let name = account_name(placement, token.as_ref());
-        self.settings.access.permit(self.ctx, &self.namespace(), &name)?;
-        Ok(Used::new(placement, token.as_ref()))
+    /// Whether the Tunnel may use the account of a placement.
+    fn permit(&self, at: &Placement) -> Result<(), InvalidTunnel> {
+        let account = at.account.as_deref().unwrap_or_default();
+        self.settings.access.permit(self.ctx, &self.namespace(), account)
+    }
+
+    /// A host that exists or may exist and that the Tunnel may not have any more, whatever its spec says, and why.
+    fn unpermitted(&self) -> Option<(Placement, InvalidTunnel)> {
+        let mut at = self.held()?;
+        if at.account.is_none() {
+            let token = self.held_token(&at).ok()?;
+            at.account = Some(account_name(&at, token.as_ref()));
+        }
+        let refused = self.permit(&at).err()?;
+        Some((at, refused))
+    }
+
+    /// Where the spec asks for a host.
+    fn wanted(&self) -> Result<Placement, InvalidTunnel> {
+        let spec = &self.tunnel.spec;
+        check_ports(spec)?;
+        check_image(spec, &self.defaults)?;
+        let wanted = placement(spec)?;
+        // A host that exists stays, whatever the administrator allows now.
+        if self.held().is_none_or(|held| held.size != wanted.size) {
+            check_size(&wanted, &self.defaults)?;
+        }
+        Ok(wanted)
     }
 
     /// Records in the administrator's ConfigMap that an account is used, if it does not say so yet.
@@ -225,28 +244,31 @@ impl TunnelRun<'_> {
     }
 
     async fn live(mut self) -> Result<Action, ReconcileError> {
-        let spec = &self.tunnel.spec;
-        let wanted = check_ports(spec)
-            .and_then(|()| check_image(spec, &self.defaults))
-            .and_then(|()| placement(spec));
-        let wanted = wanted.and_then(|wanted| {
-            // A host that exists stays, whatever the administrator allows now.
-            let has = self.held().is_some_and(|held| held.size == wanted.size);
-            if has { Ok(wanted) } else { check_size(&wanted, &self.defaults).map(|()| wanted) }
-        });
-        let (wanted, archive) =
-            match wanted.and_then(|wanted| Ok((wanted, self.defaults.archive()?))) {
-                Ok(found) => found,
-                Err(invalid) => return self.blocked(invalid.into(), Action::Done).await,
-            };
-        let recheck = self.recheck();
-        let at = self.held().unwrap_or_else(|| wanted.clone());
-        let account = match self.token(&at).map(|token| self.permitted(&at, token)) {
-            Ok(Ok(used)) => Some(used),
-            Ok(Err(refused)) => return self.withdraw(&at, refused.into()).await,
-            // The provider's client reports it.
-            Err(_) => None,
+        if let Some((at, refused)) = self.unpermitted() {
+            return self.withdraw(&at, refused.into()).await;
+        }
+        let wanted = self.wanted().and_then(|wanted| Ok((wanted, self.defaults.archive()?)));
+        let (mut wanted, archive) = match wanted {
+            Ok(found) => found,
+            Err(invalid) => return self.blocked(invalid.into(), Action::Done).await,
         };
+        let recheck = self.recheck();
+        let named = token(&self.tunnel.spec, &self.namespace(), &self.defaults, &wanted);
+        let account = match named {
+            Ok(token) => {
+                wanted.account = Some(account_name(&wanted, token.as_ref()));
+                Used::new(&wanted, token.as_ref())
+            }
+            Err(invalid) => return self.blocked(invalid.into(), recheck).await,
+        };
+        if let Err(refused) = self.permit(&wanted) {
+            // What it has elsewhere it may keep.
+            return match self.held() {
+                None => self.withdraw(&wanted, refused.into()).await,
+                Some(_) => self.blocked(refused.into(), recheck).await,
+            };
+        }
+        let at = self.held().unwrap_or_else(|| wanted.clone());
         match self.read_children().await? {
             Some(Taken::ByFormer) => return Ok(Action::RequeueAfter(POLL)),
             Some(Taken::ByOthers(blocked)) => return self.blocked(blocked, recheck).await,
@@ -258,9 +280,7 @@ impl TunnelRun<'_> {
             Ok(provider) => provider,
             Err(blocked) => return self.blocked(blocked, recheck).await,
         };
-        if let Some(account) = account
-            && let Err(blocked) = self.remember(&account).await?
-        {
+        if let Err(blocked) = self.remember(&account).await? {
             return self.blocked(blocked, recheck).await;
         }
         let (credentials, ports) = (self.credentials().await?, self.tunnel.spec.ports.clone());
@@ -269,7 +289,7 @@ impl TunnelRun<'_> {
         if let Some(hosts) = self.listed(&provider).await?
             && let Step::Connect { host, address } = next(&self.tunnel, &wanted, &told, &hosts, now)
         {
-            return self.connect(host, address, client).await;
+            return self.connect(host, wanted, address, client).await;
         }
         match self.look(&provider).await {
             Ok(hosts) => {
@@ -307,8 +327,12 @@ impl TunnelRun<'_> {
         exit: Exit,
         client: Option<Deployment>,
     ) -> Result<Action, ReconcileError> {
+        if !matches!(step, Step::Connect { .. }) {
+            // The address of its last host is no longer all that there is to try.
+            self.schedule.forget(&self.uid());
+        }
         match step {
-            Step::Create if self.held().is_some_and(|held| held != wanted) => {
+            Step::Create if self.held().is_some_and(|held| !held.is(&wanted)) => {
                 // The request at the earlier placement failed: the next step looks at the desired one.
                 self.record(&Outcome::NotCreated { obstacle: None }, None).await?;
                 Ok(Action::RequeueAfter(SOON))
@@ -324,18 +348,17 @@ impl TunnelRun<'_> {
                 if self.number.request(self.ctx, provider, &self.uid(), max).await? {
                     return self.create(provider, wanted, exit).await;
                 }
-                let token = self.token(&wanted).ok().flatten();
-                let account = account_name(&wanted, token.as_ref());
+                let account = wanted.account.unwrap_or_default();
                 let full = InvalidTunnel::AccountFull { account, max };
                 let later = Action::RequeueAfter(spread(CHECK, &self.tunnel));
                 self.blocked(full.into(), later).await
             }
             Step::Await(wait) => Ok(Action::RequeueAfter(wait)),
             Step::Follow(host) => {
-                self.record(&Outcome::Provisioning(host), None).await?;
+                self.record(&Outcome::Provisioning { host, at: wanted }, None).await?;
                 Ok(Action::RequeueAfter(POLL))
             }
-            Step::Connect { host, address } => self.connect(host, address, client).await,
+            Step::Connect { host, address } => self.connect(host, wanted, address, client).await,
             Step::Lost(id) => {
                 let message = format!("host {id} is gone from the provider: another is created");
                 self.gone("HostLost", message).await
@@ -367,6 +390,7 @@ impl TunnelRun<'_> {
     async fn connect(
         mut self,
         host: Host,
+        at: Placement,
         address: String,
         client: Option<Deployment>,
     ) -> Result<Action, ReconcileError> {
@@ -382,7 +406,8 @@ impl TunnelRun<'_> {
         let note = format!("host {} runs at {address}", host.id);
         let closed = tried.clone().and_then(Result::err);
         let is_new = closed.is_some() && !self.is_told("Unreachable");
-        let outcome = Outcome::Active { host, address: address.clone(), closed: closed.clone() };
+        let outcome =
+            Outcome::Active { host, at, address: address.clone(), closed: closed.clone() };
         self.record(&outcome, Some(&client)).await?;
         if !known {
             self.ctx.publish(Event::normal(&self.tunnel, "HostActive", "Connect", note)).await;
@@ -443,106 +468,6 @@ impl TunnelRun<'_> {
             "{kind} {name} is not this Tunnel's: delete it, or rename the Service and with it the Tunnel"
         );
         Some(Taken::ByOthers(Blocked { reason: "NameTaken", message }))
-    }
-
-    /// Requests a host. The mark of the request is written first. It uses the client of the look, which
-    /// has been admitted already: another would queue behind all that look.
-    async fn create(
-        mut self,
-        provider: &ProviderClient,
-        wanted: Placement,
-        exit: Exit,
-    ) -> Result<Action, ReconcileError> {
-        let (uid, namespace, name) = (self.uid(), self.namespace(), self.tunnel.name_any());
-        let mut tags = names::tags(&cluster_uid(self.ctx).await?, &uid, &namespace, &name);
-        tags.push(names::exit_tag(exit.digest()));
-        let request = HostRequest {
-            name: names::host(&uid),
-            tags,
-            exit,
-            placement: wanted.clone(),
-            now: self.ctx.now(),
-        };
-        let Some(marked) = self.record(&Outcome::Creating(wanted), None).await? else {
-            return Ok(Action::Done);
-        };
-        self.tunnel = marked;
-        match provider.create(request).await {
-            Ok(host) => {
-                self.record(&Outcome::Provisioning(host), None).await?;
-                Ok(Action::RequeueAfter(POLL))
-            }
-            // The next look will find it.
-            Err(error) if error.failure().is_some_and(|found| found.kind == Kind::Exists) => {
-                Ok(Action::RequeueAfter(POLL))
-            }
-            Err(error) => self.not_created(error).await,
-        }
-    }
-
-    async fn not_created(self, error: ExternalError<Failure>) -> Result<Action, ReconcileError> {
-        let unsent = matches!(error, ExternalError::HeldBack { .. });
-        if !unsent && !error.failure().is_some_and(Failure::changed_nothing) {
-            // A host may exist: the mark stays, and the next looks show it.
-            return Err(error.into());
-        }
-        let obstacle = error.failure().and_then(Blocked::by);
-        let told = obstacle.clone().map(|Blocked { reason, message }| (reason, message));
-        self.record(&Outcome::NotCreated { obstacle: told }, None).await?;
-        let Some(Blocked { reason, message }) = obstacle else { return Err(error.into()) };
-        self.ctx.publish(Event::warning(&self.tunnel, reason, "CreateHost", message)).await;
-        Ok(Action::RequeueAfter(spread(crate::plan::RETRY, &self.tunnel)))
-    }
-
-    /// Reconfigures a host; where its provider cannot, removes it.
-    async fn outdated(
-        self,
-        provider: &ProviderClient,
-        host: Host,
-        exit: Exit,
-    ) -> Result<Action, ReconcileError> {
-        if let Some(told) = provider.reconfigure(&host.id, exit).await {
-            told?;
-            return Ok(Action::RequeueAfter(SOON));
-        }
-        provider.delete(&host.id).await?;
-        if self.status().host_id.as_ref() != Some(&host.id) {
-            return Ok(Action::RequeueAfter(POLL));
-        }
-        let message = format!(
-            "host {} has other ports or keys and cannot be reconfigured: another is created, at \
-             another address",
-            host.id
-        );
-        self.gone("ExitChanged", message).await
-    }
-
-    /// Removes hosts.
-    async fn discard(
-        self,
-        provider: &ProviderClient,
-        hosts: Vec<Host>,
-        wanted: &Placement,
-    ) -> Result<Action, ReconcileError> {
-        for host in &hosts {
-            provider.delete(&host.id).await?;
-        }
-        let status = self.status();
-        let Some(id) = status.host_id.filter(|id| hosts.iter().any(|host| host.id == *id)) else {
-            return Ok(Action::RequeueAfter(POLL));
-        };
-        if status.placement.as_ref() == Some(wanted) {
-            let message = format!("host {id} stopped: another is created");
-            return self.gone("HostStopped", message).await;
-        }
-        let message = format!("host {id} is not where the Tunnel asks for one: another is created");
-        self.gone("Replacing", message).await
-    }
-
-    async fn gone(self, reason: &'static str, message: String) -> Result<Action, ReconcileError> {
-        self.record(&Outcome::Gone { reason, message: message.clone() }, None).await?;
-        self.ctx.publish(Event::warning(&self.tunnel, reason, "Replace", message)).await;
-        Ok(Action::RequeueAfter(SOON))
     }
 
     /// Records what blocks the Tunnel, with an Event if it is new.

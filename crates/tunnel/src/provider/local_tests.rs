@@ -18,6 +18,7 @@ fn wanted() -> HostRequest {
         endpoint: None,
         region: "here".to_owned(),
         size: "process".to_owned(),
+        account: None,
     };
     HostRequest {
         name: "leasehold-uid".to_owned(),

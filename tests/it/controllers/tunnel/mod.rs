@@ -454,6 +454,7 @@ async fn the_providers_are_asked_over_http() {
             endpoint: Some(format!("http://{}/{version}", serving.address())),
             region: "here".to_owned(),
             size: "small".to_owned(),
+            account: None,
         };
         let settings = Settings::default();
         let account = |token: &str| {
