@@ -36,6 +36,14 @@ pub(super) struct Defaults {
     pub used: BTreeMap<String, String>,
 }
 
+/// Which Tunnels have an address that outlives their hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stable {
+    All,
+    Asked,
+    None,
+}
+
 /// Where a token is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TokenRef {
@@ -222,6 +230,21 @@ impl Defaults {
         })
     }
 
+    /// Whether Tunnels have an address that outlives their hosts: all that do not refuse it, those that ask, or none.
+    fn stable(&self) -> Result<Stable, InvalidTunnel> {
+        let key = "stableAddress";
+        match self.get(key) {
+            Some("true") => Ok(Stable::All),
+            Some("optional") => Ok(Stable::Asked),
+            Some("false") | None => Ok(Stable::None),
+            Some(value) => Err(InvalidTunnel::InvalidDefault {
+                key,
+                value: value.to_owned(),
+                wanted: "true, optional or false",
+            }),
+        }
+    }
+
     /// Whether an address is published only once connections come through.
     pub(super) fn probes(&self) -> bool {
         self.get("probe") != Some("false")
@@ -309,6 +332,7 @@ pub(super) fn spec(service: &Service, defaults: &Defaults) -> TunnelSpec {
         size: choose("size"),
         endpoint: choose("endpoint"),
         token_secret_ref: secret,
+        stable_address: own("stable-address").map(|value| value == "true"),
         client_image: defaults.get("clientImage").map(str::to_owned),
         provider,
     }
@@ -393,6 +417,24 @@ pub(super) fn check_size(placement: &Placement, defaults: &Defaults) -> Result<(
             let value = placement.size.clone();
             Err(InvalidTunnel::NotPermitted { what: "size", value, key: "size or sizes" })
         }
+    }
+}
+
+/// Whether a Tunnel gets an address that outlives its host.
+///
+/// # Errors
+/// If it asks for one, has none, and the administrator pays for none.
+pub(super) fn wants_address(tunnel: &Tunnel, defaults: &Defaults) -> Result<bool, InvalidTunnel> {
+    let stable = defaults.stable()?;
+    let has = tunnel.status.as_ref().is_some_and(|status| status.address.is_some());
+    match tunnel.spec.stable_address {
+        Some(true) if stable == Stable::None && !has => Err(InvalidTunnel::NotPermitted {
+            what: "stableAddress",
+            value: "true".to_owned(),
+            key: "stableAddress",
+        }),
+        Some(asked) => Ok(asked),
+        None => Ok(stable == Stable::All),
     }
 }
 
