@@ -8,7 +8,7 @@ use crate::api::Placement;
 use crate::choice::{Defaults, InvalidTunnel, TokenRef};
 use crate::exit::Exit;
 use crate::names::{CONFIG_MAP, Tag, is_system};
-use crate::provider::{self, Account, Failure, Host};
+use crate::provider::{self, Account, Address, AddressRequest, Failure, Host};
 use crate::settings::Settings;
 
 /// Something that only a person can fix.
@@ -149,6 +149,32 @@ impl ProviderClient {
     ) -> Option<Result<(), ExternalError<Failure>>> {
         let call = self.account.provider.reconfigure(id.to_owned(), exit)?;
         Some(self.external.write("ConfigureHost", move |_| call).await)
+    }
+
+    /// Every reserved address of the account that may be a Tunnel's.
+    pub(super) async fn addresses(&self) -> Result<Vec<Address>, ExternalError<Failure>> {
+        self.external.read("ListAddresses", self.account.provider.addresses()).await
+    }
+
+    /// Reserves an address.
+    pub(super) async fn reserve(
+        &self,
+        wanted: AddressRequest,
+    ) -> Result<Address, ExternalError<Failure>> {
+        let provider = self.account.provider.clone();
+        self.external.write("ReserveAddress", move |_| provider.reserve(wanted)).await
+    }
+
+    /// Gives a host a reserved address.
+    pub(super) async fn assign(&self, id: &str, host: &str) -> Result<(), ExternalError<Failure>> {
+        let (provider, id, host) = (self.account.provider.clone(), id.to_owned(), host.to_owned());
+        self.external.write("AssignAddress", move |_| provider.assign(id, host)).await
+    }
+
+    /// Gives up a reserved address.
+    pub(super) async fn release(&self, id: &str) -> Result<(), ExternalError<Failure>> {
+        let (provider, id) = (self.account.provider.clone(), id.to_owned());
+        self.external.write("ReleaseAddress", move |_| provider.release(id)).await
     }
 
     /// Removes a host.

@@ -65,6 +65,9 @@ pub struct TunnelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub endpoint: Option<String>,
+    /// Whether the public address outlives the host, where the administrator allows it: it costs money.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stable_address: Option<bool>,
     /// The image of the client that connects the cluster to the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
@@ -119,6 +122,30 @@ pub struct Placement {
     pub region: String,
     /// The size.
     pub size: String,
+    /// The account that pays for it: the provider and the token's Secret, such as
+    /// `digitalocean/leasehold-system/cloud`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+}
+
+impl Placement {
+    /// Whether a host that is here is where it is wanted. Earlier versions recorded no account.
+    pub fn is(&self, wanted: &Self) -> bool {
+        let account = self.account.clone().or_else(|| wanted.account.clone());
+        Self { account, ..self.clone() } == *wanted
+    }
+}
+
+/// A reserved address of a Tunnel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReservedAddress {
+    /// The provider's id of it.
+    pub id: String,
+    /// The address.
+    pub ip: String,
+    /// What shows that the controller wrote this: others may write a status, and some providers do not say whose an
+    /// address is.
+    pub seal: String,
 }
 
 /// The state of the host.
@@ -155,10 +182,20 @@ pub struct TunnelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "sdk::schema::time")]
     pub host_since: Option<Time>,
+    /// The digest of what the host was told when it was made: its keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_exit: Option<String>,
     /// When a host was requested that has not been seen yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "sdk::schema::time")]
     pub creating_since: Option<Time>,
+    /// The address that outlives the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<ReservedAddress>,
+    /// When an address was requested that has not been seen yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "sdk::schema::time")]
+    pub reserving_since: Option<Time>,
     /// When a request that the provider refused is repeated, unless the spec changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "sdk::schema::time")]

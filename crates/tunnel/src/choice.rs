@@ -5,7 +5,7 @@
 //! allows: no other endpoint gets a token, no other Secret is read, and no other size is paid for. The token of
 //! the defaults is used only with the provider and the endpoint that the same ConfigMap names.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
@@ -32,8 +32,16 @@ pub(super) struct Defaults {
     pub namespace: String,
     /// Its data.
     values: BTreeMap<String, String>,
-    /// The accounts that it has recorded, by the names of their annotations.
-    used: BTreeSet<String>,
+    /// The accounts that it has recorded: its annotations for them.
+    pub used: BTreeMap<String, String>,
+}
+
+/// Which Tunnels have an address that outlives their hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stable {
+    All,
+    Asked,
+    None,
 }
 
 /// Where a token is.
@@ -180,11 +188,12 @@ impl InvalidTunnel {
 impl Defaults {
     /// The defaults of a ConfigMap.
     pub(super) fn of(config_map: &ConfigMap) -> Self {
-        let used = config_map.annotations().keys().filter(|key| key.starts_with(ACCOUNT));
+        let mut used = config_map.annotations().clone();
+        used.retain(|key, _| key.starts_with(ACCOUNT));
         Self {
             namespace: config_map.namespace().unwrap_or_default(),
             values: config_map.data.clone().unwrap_or_default(),
-            used: used.cloned().collect(),
+            used,
         }
     }
 
@@ -219,6 +228,21 @@ impl Defaults {
             value: value.into(),
             wanted: "a whole number",
         })
+    }
+
+    /// Whether Tunnels have an address that outlives their hosts: all that do not refuse it, those that ask, or none.
+    fn stable(&self) -> Result<Stable, InvalidTunnel> {
+        let key = "stableAddress";
+        match self.get(key) {
+            Some("true") => Ok(Stable::All),
+            Some("optional") => Ok(Stable::Asked),
+            Some("false") | None => Ok(Stable::None),
+            Some(value) => Err(InvalidTunnel::InvalidDefault {
+                key,
+                value: value.to_owned(),
+                wanted: "true, optional or false",
+            }),
+        }
     }
 
     /// Whether an address is published only once connections come through.
@@ -267,7 +291,7 @@ impl Defaults {
     /// If no more can be recorded.
     pub(super) fn misses(&self, account: &str) -> Result<bool, InvalidTunnel> {
         // Without a ConfigMap there is no account but this machine.
-        if self.namespace.is_empty() || self.used.contains(account) {
+        if self.namespace.is_empty() || self.used.contains_key(account) {
             return Ok(false);
         }
         let (namespace, max) = (self.namespace.clone(), MAX_ACCOUNTS);
@@ -308,6 +332,7 @@ pub(super) fn spec(service: &Service, defaults: &Defaults) -> TunnelSpec {
         size: choose("size"),
         endpoint: choose("endpoint"),
         token_secret_ref: secret,
+        stable_address: own("stable-address").map(|value| value == "true"),
         client_image: defaults.get("clientImage").map(str::to_owned),
         provider,
     }
@@ -347,6 +372,7 @@ pub(super) fn placement(spec: &TunnelSpec) -> Result<Placement, InvalidTunnel> {
         region: or(&spec.region, region),
         size: or(&spec.size, size),
         endpoint: spec.endpoint.clone(),
+        account: None,
         provider: name,
     })
 }
@@ -391,6 +417,24 @@ pub(super) fn check_size(placement: &Placement, defaults: &Defaults) -> Result<(
             let value = placement.size.clone();
             Err(InvalidTunnel::NotPermitted { what: "size", value, key: "size or sizes" })
         }
+    }
+}
+
+/// Whether a Tunnel gets an address that outlives its host.
+///
+/// # Errors
+/// If it asks for one, has none, and the administrator pays for none.
+pub(super) fn wants_address(tunnel: &Tunnel, defaults: &Defaults) -> Result<bool, InvalidTunnel> {
+    let stable = defaults.stable()?;
+    let has = tunnel.status.as_ref().is_some_and(|status| status.address.is_some());
+    match tunnel.spec.stable_address {
+        Some(true) if stable == Stable::None && !has => Err(InvalidTunnel::NotPermitted {
+            what: "stableAddress",
+            value: "true".to_owned(),
+            key: "stableAddress",
+        }),
+        Some(asked) => Ok(asked),
+        None => Ok(stable == Stable::All),
     }
 }
 

@@ -26,7 +26,7 @@ impl TunnelRun<'_> {
             return Ok(Action::Done);
         }
         let Ok(provider) = self.provider(at).await? else { return Ok(self.recheck()) };
-        let hosts = self.look(&provider).await?;
+        let hosts = self.hosts(&provider).await?;
         if let Some(again) = self.clear(&provider, &hosts).await? {
             return Ok(again);
         }
@@ -35,12 +35,30 @@ impl TunnelRun<'_> {
         Ok(Action::Done)
     }
 
-    /// Deletes the hosts that are left, and says when to look again; `None` when nothing is left.
+    /// Deletes the addresses and hosts that are left, and says when to look again; `None` when nothing is left.
     async fn clear(
         &self,
         provider: &ProviderClient,
         hosts: &[Host],
     ) -> Result<Option<Action>, ReconcileError> {
+        // Before the hosts: an address without tags is known by its host.
+        if self.may_have_address(false) {
+            let all = match provider.addresses().await {
+                Ok(all) => all,
+                Err(error) => match error.failure().and_then(Blocked::by) {
+                    Some(blocked) => {
+                        self.tell(blocked).await?;
+                        return Ok(Some(self.recheck()));
+                    }
+                    None => return Err(error.into()),
+                },
+            };
+            let own = self.own_addresses(provider, &all);
+            if !own.is_empty() {
+                self.release_addresses(provider, &own).await?;
+                return Ok(Some(Action::RequeueAfter(POLL)));
+            }
+        }
         match cleanup(&self.status(), hosts, self.ctx.now()) {
             Cleanup::Delete(hosts) => {
                 for host in &hosts {
@@ -61,7 +79,7 @@ impl TunnelRun<'_> {
             controlled_by(found, &self.tunnel) && found.spec.replicas != Some(0)
         };
         if found.is_some_and(|found| runs(&found)) {
-            let mut resting = exit::client(&self.tunnel, "");
+            let mut resting = exit::client(&self.tunnel, "", "");
             resting.spec.replicas = Some(0);
             self.ctx.apply_child(&self.tunnel, resting).await?;
         }
@@ -87,7 +105,7 @@ impl TunnelRun<'_> {
                 return Ok(recheck);
             }
         };
-        let hosts = match self.look(&provider).await {
+        let hosts = match self.hosts(&provider).await {
             Ok(hosts) => hosts,
             Err(error) => match error.failure().and_then(Blocked::by) {
                 Some(blocked) => {
@@ -128,7 +146,10 @@ impl TunnelRun<'_> {
         self.ctx.remove_finalizer(&self.tunnel, names::FINALIZER).await?;
         if let Some(provider) = held {
             let id = status.host_id.unwrap_or_else(|| names::host(&self.uid()));
-            let note = format!("deleted as asked: host {id} at {provider} may be left behind");
+            let address = status.address.map(|address| format!(" and address {}", address.ip));
+            let address = address.unwrap_or_default();
+            let note =
+                format!("deleted as asked: host {id}{address} at {provider} may be left behind");
             self.ctx.publish(Event::warning(&self.tunnel, "Abandoned", "Delete", note)).await;
         }
         Ok(Action::Done)

@@ -3,10 +3,15 @@
 //!
 //! The ends speak Noise NK: the client pins the host's public key, and shows a token inside the
 //! encrypted connection. rathole's TLS would need a certificate authority for hosts without names.
-//! The host's own configuration says which ports it opens, so a client that was taken over cannot
-//! open others. Other ports are another configuration, with another digest.
+//! A host's configuration cannot be changed once it runs, and a Service's ports can. So a host has a token for each
+//! port there is, which it derives from its secret, and its client has the tokens of the Service's ports alone. A host
+//! listens on a port while its client asks for it: other ports are another configuration of the client only, and a
+//! client that was taken over cannot open others.
 //!
 //! Options and configuration are those of rathole 0.5.0, from its own README and source.
+
+use std::fmt::Write;
+use std::net::Ipv4Addr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,6 +20,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
+use ring::hmac;
 use sdk::label_value;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -29,9 +35,16 @@ pub const VERSION: &str = "0.5.0";
 pub const CONTROL_PORT: i32 = 2333;
 /// Ports that the host needs for itself: SSH, and the client's.
 pub(crate) const RESERVED_PORTS: [i32; 2] = [22, CONTROL_PORT];
-/// The port of Ubuntu's own resolver.
-const DNS: i32 = 53;
+/// The last port there is.
+const LAST_PORT: i32 = 65_535;
+/// How often a host tries whether its client is there. What the client no longer asks for is closed at the first
+/// connection after that.
+const HEARTBEAT_SECONDS: u32 = 5;
+/// The bytes of a machine's swap file: what a host knows of ports that nobody uses need not stay in its memory.
+const SWAP: u32 = 512 << 20;
 
+/// What a machine listens on: all its addresses, of IPv4 and IPv6.
+const ANY: &str = "[::]";
 /// How the ends encrypt: the client knows the host's key.
 const PATTERN: &str = "Noise_NK_25519_ChaChaPoly_BLAKE2s";
 /// The key of the client's Secret with its configuration, and the name of the file.
@@ -46,31 +59,93 @@ const CONFIG_ANNOTATION: &str = "leasehold.dev/tunnel-config";
 pub struct Exit {
     /// What it and its client know each other by.
     pub credentials: Credentials,
-    /// What it opens.
+    /// What its client opens at first.
     pub ports: Vec<TunnelPort>,
     /// The SHA-256 of the archive with rathole that it downloads, in hexadecimal digits; unchecked without.
     pub archive: Option<String>,
+    /// A reserved address that the host must know of to take what is sent there.
+    pub address: Option<Ipv4Addr>,
+}
+
+/// How a host knows which ports its client may open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Each port has a token.
+    Tokens,
+    /// It has a list of ports and one token, as earlier versions made it.
+    List,
 }
 
 impl Exit {
-    /// The host's configuration, given the address of its own that it listens on.
+    /// The host's configuration, given the address of its own that it listens on: that of every port.
     pub fn config(&self, interface: &str) -> String {
-        let Credentials { private_key, token, .. } = &self.credentials;
-        let service = |port: &TunnelPort| json!({"type": word(port.protocol), "bind_addr": format!("{interface}:{}", port.port)});
+        let key = self.key();
+        let mut config = self.head(interface);
+        for (protocol, port) in every_port() {
+            let (name, word) = (name(protocol, port), word(protocol));
+            let token = token(&key, &name);
+            // As the program that a machine runs writes it.
+            let _ = write!(
+                config,
+                "\n[server.services.{name}]\ntype = \"{word}\"\nbind_addr = \"{interface}:{port}\"\n\
+                 token = \"{token}\"\n"
+            );
+        }
+        config
+    }
+
+    /// The configuration without the ports.
+    fn head(&self, interface: &str) -> String {
         toml(&json!({"server": {
             "bind_addr": format!("{interface}:{CONTROL_PORT}"),
+            "heartbeat_interval": HEARTBEAT_SECONDS,
+            "transport": {
+                "type": "noise",
+                "noise": {"pattern": PATTERN, "local_private_key": self.credentials.private_key},
+            },
+        }}))
+    }
+
+    /// What the tokens of ports are derived from. No client has all of it.
+    fn secret(&self) -> String {
+        secret(&self.credentials)
+    }
+
+    fn key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, self.secret().as_bytes())
+    }
+
+    /// A digest of what a host is told, in a form that every provider accepts as a tag.
+    pub fn digest(&self) -> String {
+        let address = self.address.map(|address| format!(" {address}")).unwrap_or_default();
+        digest(&format!("tokens {}{address}", self.secret()))
+    }
+
+    /// The digest of the same host as earlier versions made it: with a list of these ports.
+    fn list_digest(&self) -> String {
+        let Credentials { private_key, token, .. } = &self.credentials;
+        let service = |port: &TunnelPort| json!({"type": word(port.protocol), "bind_addr": format!("0.0.0.0:{}", port.port)});
+        digest(&toml(&json!({"server": {
+            "bind_addr": format!("0.0.0.0:{CONTROL_PORT}"),
             "default_token": token,
             "transport": {
                 "type": "noise",
                 "noise": {"pattern": PATTERN, "local_private_key": private_key},
             },
             "services": services(&self.ports, service),
-        }}))
+        }})))
     }
 
-    /// A digest of this configuration, in a form that every provider accepts as a tag.
-    pub fn digest(&self) -> String {
-        digest(&self.config("0.0.0.0"))
+    /// The digests of what a host may have been told: of each form.
+    pub(crate) fn digests(&self) -> Vec<String> {
+        let listed = self.address.is_none().then(|| self.list_digest());
+        std::iter::once(self.digest()).chain(listed).collect()
+    }
+
+    /// The form of a host that was told something with that digest; `None` if it must be told something else.
+    pub(crate) fn form(&self, told: Option<&str>) -> Option<Form> {
+        let at = self.digests().iter().position(|digest| Some(digest.as_str()) == told)?;
+        Some(if at == 0 { Form::Tokens } else { Form::List })
     }
 
     /// rathole's arguments for a configuration file.
@@ -81,15 +156,18 @@ impl Exit {
     /// The user data of a new machine, for cloud-init
     /// (<https://cloudinit.readthedocs.io/en/latest/reference/modules.html>). JSON is YAML.
     pub fn user_data(&self) -> String {
-        // `%d` is where systemd shows the credential to the service's user alone
-        // (<https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html#Credentials>).
-        let arguments = Self::arguments("%d/server.toml").join(" ");
+        // `%d` is where systemd shows the credentials to the service's user alone, and `%t` the folder that is this
+        // user's (<https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html#Credentials>).
+        let arguments = Self::arguments("%t/leasehold-exit/server.toml").join(" ");
         let unit = format!(
             "[Unit]\nDescription=Tunnel of a Kubernetes Service\nWants=network-online.target\n\
              After=network-online.target\n\n[Service]\nDynamicUser=yes\n\
              AmbientCapabilities=CAP_NET_BIND_SERVICE\nLimitNOFILE=1048576\n\
+             RuntimeDirectory=leasehold-exit\nRuntimeDirectoryMode=0700\n\
              LoadCredential=server.toml:/etc/leasehold/server.toml\n\
+             LoadCredential=secret:/etc/leasehold/secret\n\
              ExecStartPre=+/usr/local/sbin/leasehold-exit\n\
+             ExecStartPre=/usr/local/sbin/leasehold-exit-config\n\
              ExecStart=/usr/local/bin/rathole {arguments}\nRestart=always\nRestartSec=5\n\n\
              [Install]\nWantedBy=multi-user.target\n"
         );
@@ -99,33 +177,28 @@ impl Exit {
                 "content": STANDARD.encode(content),
             })
         };
-        let mut files = vec![
-            file("/etc/leasehold/server.toml", "0600", &self.config("0.0.0.0")),
+        // The machine's own resolver listens on port 53
+        // (<https://www.freedesktop.org/software/systemd/man/latest/resolved.conf.html>).
+        let silent = "[Resolve]\nDNSStubListener=no\n";
+        let files = [
+            file("/etc/leasehold/server.toml", "0600", &self.head(ANY)),
+            file("/etc/leasehold/secret", "0600", &self.secret()),
             file("/usr/local/sbin/leasehold-exit", "0755", &self.install()),
+            file("/usr/local/sbin/leasehold-exit-config", "0755", &write_config()),
             file("/etc/systemd/system/leasehold-exit.service", "0644", &unit),
+            file("/etc/systemd/resolved.conf.d/leasehold-exit.conf", "0644", silent),
         ];
-        // Nobody has a reason to log in.
-        let mut commands = vec![json!([
-            "systemctl",
-            "mask",
-            "--now",
-            "ssh.service",
-            "ssh.socket",
-            "sshd.service"
-        ])];
-        if self.ports.iter().any(|port| port.port == DNS) {
-            // The machine's own resolver listens there
-            // (<https://www.freedesktop.org/software/systemd/man/latest/resolved.conf.html>).
-            let silent = "[Resolve]\nDNSStubListener=no\n";
-            files.push(file("/etc/systemd/resolved.conf.d/leasehold-exit.conf", "0644", silent));
-            let servers = "/run/systemd/resolve/resolv.conf";
-            commands.push(json!(["ln", "-sf", servers, "/etc/resolv.conf"]));
-            commands.push(json!(["systemctl", "restart", "systemd-resolved.service"]));
-        }
-        commands.push(json!(["systemctl", "daemon-reload"]));
-        commands.push(json!(["systemctl", "enable", "--now", "leasehold-exit.service"]));
+        let commands = json!([
+            // Nobody has a reason to log in.
+            ["systemctl", "mask", "--now", "ssh.service", "ssh.socket", "sshd.service"],
+            ["ln", "-sf", "/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"],
+            ["systemctl", "restart", "systemd-resolved.service"],
+            ["systemctl", "daemon-reload"],
+            ["systemctl", "enable", "--now", "leasehold-exit.service"],
+        ]);
         let config = json!({
             "ssh_pwauth": false, "disable_root": true, "write_files": files, "runcmd": commands,
+            "swap": {"filename": "/leasehold-exit.swap", "size": SWAP},
         });
         format!("#cloud-config\n{config}\n")
     }
@@ -137,8 +210,15 @@ impl Exit {
         let check = self.archive.as_ref();
         let check = check.map(|sum| format!("echo '{sum}  rathole.zip' | sha256sum -c -\n"));
         let check = check.unwrap_or_default();
+        let takes = self.address.map(|address| {
+            format!(
+                "device=$(ip -4 -o route show default | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p' | head -n 1)\n\
+                 ip address replace {address}/32 dev \"$device\"\n"
+            )
+        });
+        let takes = takes.unwrap_or_default();
         format!(
-            "#!/bin/sh\nset -eu\n[ -x /usr/local/bin/rathole ] && exit 0\n\
+            "#!/bin/sh\nset -eu\n{takes}[ -x /usr/local/bin/rathole ] && exit 0\n\
          case $(uname -m) in aarch64) target=aarch64-unknown-linux-musl ;;\n\
          *) target=x86_64-unknown-linux-gnu ;; esac\ncd \"$(mktemp -d)\"\n\
          curl -fsSL --proto '=https' --retry 5 -o rathole.zip \\\n  \
@@ -148,6 +228,48 @@ impl Exit {
     }
 }
 
+/// The program by which a machine writes its configuration of every port: too long for user data, and for a
+/// credential of systemd. It must say what [`Exit::config`] says.
+fn write_config() -> String {
+    let [ssh, control] = RESERVED_PORTS;
+    format!(
+        r#"#!/usr/bin/python3
+import hmac, os
+told, own = os.environ["CREDENTIALS_DIRECTORY"], os.environ["RUNTIME_DIRECTORY"]
+head = open(told + "/server.toml").read()
+secret = open(told + "/secret", "rb").read()
+os.umask(0o077)
+with open(own + "/server.toml", "w") as config:
+    config.write(head)
+    for word in "tcp", "udp":
+        for port in range(1, {LAST_PORT} + 1):
+            if word == "tcp" and port in ({ssh}, {control}):
+                continue
+            name = f"{{word}}-{{port}}"
+            token = hmac.new(secret, name.encode(), "sha256").hexdigest()[:32]
+            config.write(f'\n[server.services.{{name}}]\ntype = "{{word}}"\nbind_addr = "{ANY}:{{port}}"\n'
+                         f'token = "{{token}}"\n')
+"#
+    )
+}
+
+/// Every port that a host may open.
+fn every_port() -> impl Iterator<Item = (Protocol, i32)> {
+    let all = [Protocol::Tcp, Protocol::Udp].into_iter();
+    let all = all.flat_map(|protocol| (1..=LAST_PORT).map(move |port| (protocol, port)));
+    all.filter(|(protocol, port)| *protocol == Protocol::Udp || !RESERVED_PORTS.contains(port))
+}
+
+/// What the tokens of a host's ports are derived from.
+fn secret(Credentials { private_key, token, .. }: &Credentials) -> String {
+    format!("{private_key} {token}")
+}
+
+/// The token of a port.
+fn token(key: &hmac::Key, name: &str) -> String {
+    HEXLOWER.encode(&hmac::sign(key, name.as_bytes()).as_ref()[..16])
+}
+
 /// The client's image unless another is named.
 pub(crate) fn client_image() -> String {
     format!("rapiz1/rathole:v{VERSION}")
@@ -155,8 +277,11 @@ pub(crate) fn client_image() -> String {
 
 /// The settings of each port at one end, under the name that both ends use.
 fn services(ports: &[TunnelPort], of: impl Fn(&TunnelPort) -> Value) -> Map<String, Value> {
-    let name = |port: &TunnelPort| format!("{}-{}", word(port.protocol), port.port);
-    ports.iter().map(|port| (name(port), of(port))).collect()
+    ports.iter().map(|port| (name(port.protocol, port.port), of(port))).collect()
+}
+
+fn name(protocol: Protocol, port: i32) -> String {
+    format!("{}-{port}", word(protocol))
 }
 
 fn word(protocol: Protocol) -> &'static str {
@@ -175,16 +300,25 @@ fn digest(text: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(text)[..16])
 }
 
-/// The client's configuration for a host at an address.
-pub(crate) fn client_config(tunnel: &Tunnel, address: &str, credentials: &Credentials) -> String {
+/// The client's configuration for a host of a form at an address.
+pub(crate) fn client_config(
+    tunnel: &Tunnel,
+    address: &str,
+    credentials: &Credentials,
+    form: Form,
+) -> String {
     let namespace = tunnel.namespace().unwrap_or_default();
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret(credentials).as_bytes());
     let service = |port: &TunnelPort| {
         let service = format!("{}.{namespace}.svc:{}", tunnel.spec.service_name, port.port);
-        json!({"type": word(port.protocol), "local_addr": service})
+        let token = match form {
+            Form::Tokens => token(&key, &name(port.protocol, port.port)),
+            Form::List => credentials.token.clone(),
+        };
+        json!({"type": word(port.protocol), "local_addr": service, "token": token})
     };
     toml(&json!({"client": {
         "remote_addr": format!("{address}:{CONTROL_PORT}"),
-        "default_token": credentials.token,
         "transport": {
             "type": "noise",
             "noise": {"pattern": PATTERN, "remote_public_key": credentials.public_key},
@@ -203,11 +337,12 @@ pub(crate) fn client_secret(tunnel: &Tunnel, config: &str) -> Secret {
     secret
 }
 
-/// The Deployment that connects the Service to a host, by that configuration.
+/// The Deployment that connects the Service to a host, by that configuration. Its Pods are replaced with either: behind
+/// a reserved address a host is replaced without its client's notice.
 ///
 /// # Panics
 /// Never: it is written here.
-pub(crate) fn client(tunnel: &Tunnel, config: &str) -> Deployment {
+pub(crate) fn client(tunnel: &Tunnel, config: &str, host: &str) -> Deployment {
     let name = tunnel.name_any();
     let labels = json!({
         "app.kubernetes.io/name": "tunnel-client",
@@ -219,15 +354,21 @@ pub(crate) fn client(tunnel: &Tunnel, config: &str) -> Deployment {
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": labels},
-            // A host passes connections to one client only: the last that came.
-            "strategy": {"type": "Recreate"},
+            // A host passes connections to one client only: the last that came. So a new Pod takes over while the old
+            // one still runs, and the old one is ended at once, before it connects again.
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            },
             "template": {
                 "metadata": {
                     "labels": labels,
-                    "annotations": {CONFIG_ANNOTATION: digest(config)},
+                    "annotations": {CONFIG_ANNOTATION: digest(&format!("{config}{host}"))},
                 },
                 "spec": {
                     "automountServiceAccountToken": false,
+                    // rathole takes no notice of SIGTERM.
+                    "terminationGracePeriodSeconds": 1,
                     "containers": [container(tunnel)],
                     "volumes": [
                         {"name": "config", "secret": {"secretName": names::client(&name)}},

@@ -10,7 +10,7 @@ fn exit(ports: &[(i32, Protocol)]) -> Exit {
         token: "token".to_owned(),
     };
     let ports = ports.iter().map(|&(port, protocol)| TunnelPort { port, protocol }).collect();
-    Exit { credentials, ports, archive: None }
+    Exit { credentials, ports, archive: None, address: None }
 }
 
 #[test]
@@ -23,10 +23,20 @@ fn both_ends_call_a_port_by_one_name() {
     };
     let mut tunnel = Tunnel::new("web-tunnel", spec);
     tunnel.metadata.namespace = Some("shop".to_owned());
-    let client = client_config(&tunnel, "203.0.113.7", &exit.credentials);
-    insta::assert_snapshot!("host", exit.config("0.0.0.0"));
+    let client = client_config(&tunnel, "203.0.113.7", &exit.credentials, Form::Tokens);
+    let config = exit.config("[::]");
+    let services: Vec<_> =
+        config.split("\n\n").filter(|part| part.contains(".services.")).collect();
+    assert_eq!(services.len(), 2 * 65_535 - 2, "all but those of the host itself");
+    let of = |name: &str| {
+        let head = format!("[server.services.{name}]");
+        services.iter().find(|part| part.starts_with(&head)).copied()
+    };
+    assert_eq!((of("tcp-22"), of("tcp-2333")), (None, None));
+    let some = ["tcp-53", "tcp-80", "udp-53"].map(|name| of(name).unwrap());
+    insta::assert_snapshot!("host", format!("{}\n{}", exit.head("[::]"), some.join("\n")));
     insta::assert_snapshot!("client", client);
-    insta::assert_yaml_snapshot!("deployment", super::client(&tunnel, &client));
+    insta::assert_yaml_snapshot!("deployment", super::client(&tunnel, &client, "7"));
 }
 
 #[test]
@@ -40,9 +50,13 @@ fn a_machine_is_told_its_configuration_and_how_to_run_it() {
         let content = STANDARD.decode(file["content"].as_str().unwrap()).unwrap();
         String::from_utf8(content).unwrap()
     };
-    assert_eq!(content(files[0]), exit.config("0.0.0.0"));
-    assert_eq!(files[0]["permissions"], "0600");
-    let told = files[1..].iter().map(|file| content(file)).collect::<Vec<_>>().join("----\n");
+    assert_eq!(content(files[0]), exit.head("[::]"));
+    assert_eq!(content(files[1]), exit.secret());
+    assert_eq!(
+        (&files[0]["permissions"], &files[1]["permissions"]),
+        (&json!("0600"), &json!("0600"))
+    );
+    let told = files[2..].iter().map(|file| content(file)).collect::<Vec<_>>().join("----\n");
     insta::assert_snapshot!("machine", told);
     assert_eq!(config["disable_root"], true);
     let closes =
@@ -54,25 +68,47 @@ fn a_machine_is_told_its_configuration_and_how_to_run_it() {
     assert!(checked.install().contains(&check));
 }
 
+/// What Python's `hmac.new(b"private token", b"tcp-80", "sha256").hexdigest()[:32]` says: a machine derives them so.
 #[test]
-fn a_machine_that_is_to_answer_on_53_gives_up_its_own_resolver_there() {
-    let resolver = |ports| exit(ports).user_data().contains("systemd-resolved.service");
-    assert!(resolver(&[(80, Protocol::Tcp), (53, Protocol::Udp)]));
-    assert!(!resolver(&[(80, Protocol::Tcp), (153, Protocol::Udp)]));
+fn the_token_of_a_port_is_what_a_machine_derives() {
+    let exit = exit(&[]);
+    assert_eq!(token(&exit.key(), "tcp-80"), "dcdbcda6941a3683407792e01cb2db88");
 }
 
 #[test]
-fn other_ports_or_keys_are_another_configuration() {
+fn a_client_knows_the_tokens_of_its_ports_alone() {
+    let exit = exit(&[(80, Protocol::Tcp)]);
+    let spec = TunnelSpec { ports: exit.ports.clone(), ..TunnelSpec::default() };
+    let tunnel = Tunnel::new("web-tunnel", spec);
+    let config = client_config(&tunnel, "203.0.113.7", &exit.credentials, Form::Tokens);
+    assert!(config.contains(&token(&exit.key(), "tcp-80")));
+    let told = [exit.credentials.token.as_str(), exit.credentials.private_key.as_str()];
+    for secret in told.map(|secret| format!("\"{secret}\"")) {
+        assert!(!config.contains(&secret), "{config}");
+    }
+}
+
+#[test]
+fn other_keys_are_another_host_and_other_ports_are_not() {
     use Protocol::{Tcp, Udp};
     let web = exit(&[(80, Tcp)]);
-    assert_eq!(web.digest(), exit(&[(80, Tcp)]).digest());
+    let other = exit(&[(81, Tcp), (53, Udp)]);
+    assert_eq!(web.digest(), other.digest());
+    assert_eq!(other.form(Some(&web.digest())), Some(Form::Tokens));
+    // A host of an earlier version is kept as long as it is for the same ports.
+    assert_eq!(web.form(Some(&web.list_digest())), Some(Form::List));
+    assert_eq!(web.form(Some(&other.list_digest())), None);
     let mut renewed = web.clone();
     renewed.credentials.token = "another".to_owned();
     let mut rekeyed = web.clone();
     rekeyed.credentials.private_key = "another".to_owned();
-    for other in [exit(&[(81, Tcp)]), exit(&[(80, Udp)]), exit(&[(80, Tcp), (443, Tcp)])] {
-        assert_ne!(other.digest(), web.digest(), "{:?}", other.ports);
-    }
-    assert_ne!(renewed.digest(), web.digest());
-    assert_ne!(rekeyed.digest(), web.digest());
+    assert_eq!(web.form(Some(&renewed.digest())), None);
+    assert_eq!(web.form(Some(&rekeyed.digest())), None);
+    assert_eq!(web.form(None), None);
+    // A host that must know of a reserved address is another than one that does not.
+    let told = Exit { address: Some(Ipv4Addr::new(203, 0, 113, 7)), ..web.clone() };
+    assert_eq!(told.form(Some(&told.digest())), Some(Form::Tokens));
+    assert_eq!(told.form(Some(&web.digest())), None);
+    assert_eq!(told.form(Some(&web.list_digest())), None);
+    assert!(told.install().contains("ip address replace 203.0.113.7/32 dev \"$device\""));
 }

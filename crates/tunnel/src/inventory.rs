@@ -2,8 +2,8 @@
 //!
 //! Providers accept a few thousand requests an hour. A thousand Tunnels that each look for their own
 //! host would leave none for Tunnels that need a host. So one list of all hosts of the cluster serves
-//! every Tunnel for [`FRESH`]. It only confirms that a host is as desired; a Tunnel that finds a
-//! difference looks for itself before it acts.
+//! every Tunnel whose host runs for [`FRESH`], and those whose host is being made until they look again. It only confirms
+//! that a host is as desired, or on its way; a Tunnel that finds a difference looks for itself before it acts.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -15,9 +15,9 @@ use sdk::{Context, ExternalError};
 
 use crate::account::ProviderClient;
 use crate::names::Tag;
-use crate::provider::{Failure, Host};
+use crate::provider::{Address, Failure, Host};
 
-/// How long a list is used.
+/// How long a list is used for hosts that run.
 pub(super) const FRESH: Duration = Duration::from_secs(300);
 
 /// The last list of each account, for each cluster.
@@ -30,26 +30,34 @@ pub(super) struct Inventory {
 struct Seen {
     at: Timestamp,
     by_tunnel: HashMap<String, Vec<Host>>,
+    /// The account's reserved addresses, if a Tunnel that may have one asked for the list.
+    addresses: Option<Vec<Address>>,
 }
 
 impl Seen {
-    fn is_fresh(&self, now: Timestamp) -> bool {
-        // A clock that was set back makes it stale.
-        Duration::try_from(now.duration_since(self.at)).is_ok_and(|age| age < FRESH)
+    /// Whether it is younger than `limit`. A clock that was set back makes it stale.
+    fn is_younger(&self, limit: Duration, now: Timestamp) -> bool {
+        Duration::try_from(now.duration_since(self.at)).is_ok_and(|age| age < limit)
     }
 }
 
 impl Inventory {
-    /// The hosts of a Tunnel in a fresh list, if there is one.
+    /// The hosts of a Tunnel in a list that is younger than `age`, if there is one; and the account's reserved addresses, where they matter.
     pub(super) fn of(
         &self,
         ctx: &Context,
         provider: &ProviderClient,
         tunnel: &str,
-    ) -> Option<Vec<Host>> {
+        addresses: bool,
+        age: Duration,
+    ) -> Option<(Vec<Host>, Vec<Address>)> {
         let seen = self.seen.lock().expect("no holder of this lock panics");
-        let seen = seen.get(&key(ctx, provider)).filter(|seen| seen.is_fresh(ctx.now()))?;
-        Some(seen.by_tunnel.get(tunnel).cloned().unwrap_or_default())
+        let seen = seen.get(&key(ctx, provider)).filter(|seen| seen.is_younger(age, ctx.now()))?;
+        let hosts = seen.by_tunnel.get(tunnel).cloned().unwrap_or_default();
+        match addresses {
+            true => Some((hosts, seen.addresses.clone()?)),
+            false => Some((hosts, Vec::new())),
+        }
     }
 
     /// Lists an account's hosts with the cluster's tag.
@@ -61,6 +69,7 @@ impl Inventory {
         ctx: &Context,
         provider: &ProviderClient,
         cluster: Tag,
+        addresses: bool,
     ) -> Result<(), ExternalError<Failure>> {
         let at = ctx.now();
         let mut by_tunnel = HashMap::<_, Vec<_>>::new();
@@ -69,9 +78,13 @@ impl Inventory {
                 by_tunnel.entry(tunnel).or_default().push(host);
             }
         }
+        let addresses = match addresses {
+            true => Some(provider.addresses().await?),
+            false => None,
+        };
         let mut seen = self.seen.lock().expect("no holder of this lock panics");
-        seen.retain(|_, seen| seen.is_fresh(at));
-        seen.insert(key(ctx, provider), Seen { at, by_tunnel });
+        seen.retain(|_, seen| seen.is_younger(FRESH, at));
+        seen.insert(key(ctx, provider), Seen { at, by_tunnel, addresses });
         Ok(())
     }
 }

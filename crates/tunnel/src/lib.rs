@@ -10,7 +10,7 @@
 //!
 //! In data order: [`api`] is the Tunnel; [`names`] says what belongs together; `choice` selects
 //! provider, region and size, as far as `access` permits; `service` decides what a Service gets. `plan` decides the next step of a
-//! Tunnel and `reconcile` takes it, through `account`, at a [`provider`]; `ending` gives back what it has. [`exit`] is the tunnel itself
+//! Tunnel, and `stable` that of the address that outlives its host; `reconcile` takes it, through `machine`, `address`, `client` and `account`, at a [`provider`]; `ending` gives back what it has. [`exit`] is the tunnel itself
 //! and [`credentials`] authenticates its ends. `probe` tries whether connections come through; `inventory` lists all hosts at once, so that a thousand
 //! Tunnels cost no more requests than ten; `number` bounds what an account may have; `sweep` removes hosts whose Tunnel
 //! is gone, from all accounts that `used` has recorded.
@@ -23,12 +23,15 @@ use sdk::rbac::{events, rule};
 
 mod access;
 mod account;
+mod address;
 pub mod api;
 mod choice;
+mod client;
 pub mod credentials;
 mod ending;
 pub mod exit;
 mod inventory;
+mod machine;
 pub mod names;
 mod number;
 mod plan;
@@ -38,6 +41,7 @@ mod reconcile;
 mod service;
 mod service_reconcile;
 mod settings;
+mod stable;
 mod sweep;
 mod used;
 

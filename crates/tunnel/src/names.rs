@@ -52,6 +52,12 @@ pub(crate) fn host(uid: &str) -> String {
     format!("leasehold-{uid}")
 }
 
+/// The host that takes the place of one which cannot be told what it is to run: names may have to be unique, and this
+/// is another one for each thing to run.
+pub(crate) fn next_host(uid: &str, exit: &str) -> String {
+    format!("{}-{}", host(uid), exit.get(..8).unwrap_or(exit))
+}
+
 /// A tag of a host. Keys and values keep to what every provider accepts: at
 /// DigitalOcean letters, digits, `:`, `-` and `_`, up to 255
 /// (<https://docs.digitalocean.com/reference/api/reference/tags/>); at Hetzner values of at most 63

@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
-use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
+use crate::api::{HostStatus, Placement, ReservedAddress, Tunnel, TunnelStatus};
 use crate::names::{READY, client};
 use crate::provider::{Host, State};
 
@@ -56,8 +57,15 @@ pub(super) enum Step {
     },
     /// The host is gone.
     Lost(String),
-    /// The host has another configuration than desired: other ports, another key.
+    /// The host was told something else than desired: another key.
     Outdated(Host),
+    /// The host was told something else than desired, and this one runs in its place.
+    Switch {
+        /// The host that comes.
+        host: Host,
+        /// Its address.
+        address: String,
+    },
     /// Remove these hosts: duplicates, stopped ones, or all of them if the Tunnel asks for another
     /// placement.
     Discard(Vec<Host>),
@@ -74,39 +82,58 @@ pub(super) enum Cleanup {
     Release,
 }
 
-/// The next step, given the digest of the desired configuration and every host with the Tunnel's tag.
+/// The next step, given the digests of what a host may have been told, and every host with the Tunnel's tag.
 pub(super) fn next(
     tunnel: &Tunnel,
     wanted: &Placement,
-    exit: &str,
+    told: &[impl AsRef<str>],
     hosts: &[Host],
     now: Timestamp,
 ) -> Step {
     let status = &tunnel.status.clone().unwrap_or_default();
     let present: Vec<_> = hosts.iter().filter(|host| host.state != State::Leaving).collect();
-    if status.placement.as_ref().is_some_and(|placement| placement != wanted) && !present.is_empty()
-    {
+    if status.placement.as_ref().is_some_and(|at| !at.is(wanted)) && !present.is_empty() {
         return Step::Discard(present.into_iter().cloned().collect());
     }
-    let outdated = |host: &Host| host.exit.as_deref() != Some(exit);
+    let is = |digest: &str| told.iter().any(|told| told.as_ref() == digest);
+    let outdated = |host: &Host| !host.exit.as_deref().is_some_and(is);
     let Some(kept) = keep(status, &present) else { return absent(tunnel, status, now) };
     // A host that was stopped to be reconfigured is about to run again.
     let stopped = |host: &Host| host.state == State::Stopped && !outdated(host);
+    let others = present.iter().filter(|host| host.id != kept.id);
+    let next = others.filter(|host| outdated(kept) && !outdated(host) && !stopped(host));
+    let next = next.min_by_key(|host| (host.created, host.id.len(), &host.id)).copied();
+    let is_next = |host: &Host| next.is_some_and(|next| next.id == host.id);
     let unwanted = present.iter().filter(|host| host.id != kept.id || stopped(host));
-    let unwanted: Vec<_> = unwanted.map(|host| (*host).clone()).collect();
+    let unwanted: Vec<_> = unwanted.filter(|host| !is_next(host)).copied().cloned().collect();
     if !unwanted.is_empty() {
         return Step::Discard(unwanted);
     }
+    let reachable = |host: &Host| {
+        let is_reachable = |address: &String| wanted.provider == "local" || is_public(address);
+        host.address.clone().filter(is_reachable).filter(|_| host.state == State::Running)
+    };
     if outdated(kept) {
-        return Step::Outdated(kept.clone());
+        return match next.map(|host| (host, reachable(host))) {
+            Some((host, Some(address))) => Step::Switch { host: host.clone(), address },
+            Some((_, None)) => Step::Await(POLL),
+            None => match pending(status, now).or_else(|| refused(tunnel, status, now)) {
+                Some(wait) => Step::Await(wait),
+                None => Step::Outdated(kept.clone()),
+            },
+        };
     }
-    let is_reachable = |address: &str| wanted.provider == "local" || is_public(address);
-    match &kept.address {
-        Some(address) if kept.state == State::Running && is_reachable(address) => {
-            Step::Connect { host: kept.clone(), address: address.clone() }
-        }
-        _ => Step::Follow(kept.clone()),
+    match reachable(kept) {
+        Some(address) => Step::Connect { host: kept.clone(), address },
+        None => Step::Follow(kept.clone()),
     }
+}
+
+/// How long to wait after a request that the provider refused, unless the spec has changed since.
+fn refused(tunnel: &Tunnel, status: &TunnelStatus, now: Timestamp) -> Option<Duration> {
+    let same = status.observed_generation == tunnel.metadata.generation;
+    let retry_at = status.retry_at.as_ref().filter(|at| same && at.0 > now);
+    retry_at.map(|at| at.0.duration_since(now).unsigned_abs())
 }
 
 /// Whether others can reach an address over the internet: it is of no special range of IPv4
@@ -127,7 +154,7 @@ fn is_public(address: &str) -> bool {
 }
 
 /// Which of several hosts is kept: the recorded one, else the oldest.
-fn keep<'a>(status: &TunnelStatus, hosts: &[&'a Host]) -> Option<&'a Host> {
+pub(super) fn keep<'a>(status: &TunnelStatus, hosts: &[&'a Host]) -> Option<&'a Host> {
     let recorded = hosts.iter().find(|host| status.host_id.as_ref() == Some(&host.id));
     let first = || hosts.iter().min_by_key(|host| (host.created, host.id.len(), &host.id));
     recorded.or_else(first).copied()
@@ -138,10 +165,7 @@ fn absent(tunnel: &Tunnel, status: &TunnelStatus, now: Timestamp) -> Step {
         return Step::Await(wait);
     }
     let Some(id) = &status.host_id else {
-        let same = status.observed_generation == tunnel.metadata.generation;
-        let retry_at = status.retry_at.as_ref().filter(|at| same && at.0 > now);
-        return retry_at
-            .map_or(Step::Create, |at| Step::Await(at.0.duration_since(now).unsigned_abs()));
+        return refused(tunnel, status, now).map_or(Step::Create, Step::Await);
     };
     match status.host_since.as_ref().and_then(|since| left(since.0, SETTLING, now)) {
         Some(wait) => Step::Await(wait.min(POLL)),
@@ -151,8 +175,12 @@ fn absent(tunnel: &Tunnel, status: &TunnelStatus, now: Timestamp) -> Step {
 
 /// How long to wait until the next check for a host that may exist unseen; `None` if none can.
 fn pending(status: &TunnelStatus, now: Timestamp) -> Option<Duration> {
-    let since = status.creating_since.as_ref()?;
-    left(since.0, GRACE, now).map(|wait| wait.min(POLL))
+    unseen(status.creating_since.as_ref(), now)
+}
+
+/// Likewise, since a request.
+pub(super) fn unseen(since: Option<&Time>, now: Timestamp) -> Option<Duration> {
+    left(since?.0, GRACE, now).map(|wait| wait.min(POLL))
 }
 
 /// The rest of `length` since `since`. A clock that was set back counts as the beginning.
@@ -171,7 +199,8 @@ pub(super) fn cleanup(status: &TunnelStatus, hosts: &[Host], now: Timestamp) -> 
     if !hosts.is_empty() {
         return Cleanup::Await(POLL);
     }
-    pending(status, now).map_or(Cleanup::Release, Cleanup::Await)
+    let pending = pending(status, now).or_else(|| unseen(status.reserving_since.as_ref(), now));
+    pending.map_or(Cleanup::Release, Cleanup::Await)
 }
 
 /// The outcome of a reconcile, for the status.
@@ -192,11 +221,18 @@ pub(super) enum Outcome {
         obstacle: Option<(&'static str, String)>,
     },
     /// The host exists and does not run yet.
-    Provisioning(Host),
+    Provisioning {
+        /// The host.
+        host: Host,
+        /// Where it is.
+        at: Placement,
+    },
     /// The host runs.
     Active {
         /// The host.
         host: Host,
+        /// Where it is.
+        at: Placement,
         /// Its address.
         address: String,
         /// Why no connection comes through, if none does.
@@ -244,17 +280,65 @@ pub(super) fn status(
     status
 }
 
+/// Something to remember before or after a request, that changes nothing of what the status says to people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Another host is about to be requested. The present one serves until that one does.
+    Replacing,
+    /// No other host is made for now.
+    NotReplaced {
+        /// Whether the provider refused it.
+        refused: bool,
+    },
+    /// An address is about to be requested, for a host here.
+    Reserving(Placement),
+    /// Which address the Tunnel has is known.
+    Addressed(Option<ReservedAddress>),
+}
+
+/// The status with a mark.
+pub(super) fn marked(tunnel: &Tunnel, mark: &Mark, now: Timestamp) -> TunnelStatus {
+    let before = tunnel.status.clone().unwrap_or_default();
+    match mark {
+        Mark::Replacing => {
+            TunnelStatus { creating_since: Some(whole_seconds(now)), retry_at: None, ..before }
+        }
+        Mark::NotReplaced { refused } => TunnelStatus {
+            observed_generation: tunnel.metadata.generation,
+            creating_since: None,
+            retry_at: refused.then(|| whole_seconds(now + RETRY)),
+            ..before
+        },
+        Mark::Reserving(at) => TunnelStatus {
+            reserving_since: Some(whole_seconds(now)),
+            placement: before.placement.clone().or_else(|| Some(at.clone())),
+            ..before
+        },
+        Mark::Addressed(address) => {
+            TunnelStatus { address: address.clone(), reserving_since: None, ..before }
+        }
+    }
+}
+
 /// The recorded facts of the host.
 fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStatus {
     let none = TunnelStatus {
         host_ip: None,
         host_id: None,
         host_since: None,
+        host_exit: None,
         creating_since: None,
         retry_at: None,
         ..before.clone()
     };
-    let seen = |host: &Host, host_status| TunnelStatus {
+    // The account of a host that was made by an earlier version, or of one that was never recorded.
+    let place = |at: &Placement| match &before.placement {
+        Some(Placement { account: Some(_), .. }) => before.placement.clone(),
+        Some(here) => Some(Placement { account: at.account.clone(), ..here.clone() }),
+        None => Some(at.clone()),
+    };
+    let seen = |host: &Host, at: &Placement, host_status| TunnelStatus {
+        placement: place(at),
         host_status: Some(host_status),
         host_since: before
             .host_since
@@ -263,6 +347,7 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
             .or_else(|| Some(whole_seconds(now))),
         host_id: Some(host.id.clone()),
         host_ip: host.address.clone(),
+        host_exit: host.exit.clone(),
         creating_since: None,
         retry_at: None,
         ..before.clone()
@@ -284,15 +369,18 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
             retry_at: obstacle.as_ref().map(|_| whole_seconds(now + RETRY)),
             ..none
         },
-        Outcome::Provisioning(host) => {
-            TunnelStatus { host_ip: None, ..seen(host, HostStatus::Provisioning) }
+        Outcome::Provisioning { host, at } => {
+            TunnelStatus { host_ip: None, ..seen(host, at, HostStatus::Provisioning) }
         }
-        Outcome::Active { host, .. } => seen(host, HostStatus::Active),
+        Outcome::Active { host, at, address, .. } => {
+            TunnelStatus { host_ip: Some(address.clone()), ..seen(host, at, HostStatus::Active) }
+        }
         Outcome::Gone { .. } => {
             TunnelStatus { host_status: Some(HostStatus::Provisioning), ..none }
         }
         Outcome::Withdrawn { .. } => {
-            TunnelStatus { host_status: Some(HostStatus::Error), placement: None, ..none }
+            let status = TunnelStatus { placement: None, address: None, ..none };
+            TunnelStatus { host_status: Some(HostStatus::Error), reserving_since: None, ..status }
         }
         Outcome::Deleting { .. } => {
             TunnelStatus { host_status: Some(HostStatus::Deleting), ..before }
@@ -319,7 +407,7 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> F
             "Creating",
             "the provider is overloaded: the request is repeated".to_owned(),
         ),
-        Outcome::Provisioning(host) => {
+        Outcome::Provisioning { host, .. } => {
             let address = host.address.as_deref().filter(|_| host.state == State::Running);
             let message = match address {
                 Some(address) => {

@@ -1,6 +1,5 @@
 //! The next step as a table, and the statuses as a snapshot.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::*;
@@ -20,6 +19,7 @@ fn placement(region: &str) -> Placement {
         endpoint: None,
         region: region.to_owned(),
         size: "small".to_owned(),
+        account: None,
     }
 }
 
@@ -66,6 +66,7 @@ fn word(step: &Step) -> String {
         Step::Connect { host, address } => format!("connect {} {address}", host.id),
         Step::Lost(id) => format!("lost {id}"),
         Step::Outdated(host) => format!("outdated {}", host.id),
+        Step::Switch { host, address } => format!("switch {} {address}", host.id),
         Step::Discard(hosts) => {
             let ids: Vec<_> = hosts.iter().map(|host| &*host.id).collect();
             format!("discard {}", ids.join(" "))
@@ -106,7 +107,7 @@ fn the_next_step() {
             "discard 10",
         ),
     ] {
-        let found = next(&tunnel(status), &placement("fra1"), "web", &hosts, now());
+        let found = next(&tunnel(status), &placement("fra1"), &["web"], &hosts, now());
         assert_eq!(word(&found), expect, "{case}");
     }
 }
@@ -115,11 +116,14 @@ fn the_next_step() {
 fn another_place_discards_the_host_and_then_asks_there() {
     let there = placement("ams3");
     let hosts = [host("1", State::Running, Some("1.2.3.4"))];
-    let found = next(&tunnel(recorded("1", 600)), &there, "web", &hosts, now());
+    let found = next(&tunnel(recorded("1", 600)), &there, &["web"], &hosts, now());
     assert_eq!(word(&found), "discard 1");
-    let unseen = next(&tunnel(marked(5)), &there, "web", &[], now());
+    let unseen = next(&tunnel(marked(5)), &there, &["web"], &[], now());
     assert_eq!(word(&unseen), "await 10", "one may still appear in the first place");
-    assert_eq!(word(&next(&tunnel(TunnelStatus::default()), &there, "web", &[], now())), "create");
+    assert_eq!(
+        word(&next(&tunnel(TunnelStatus::default()), &there, &["web"], &[], now())),
+        "create"
+    );
 }
 
 #[test]
@@ -134,7 +138,12 @@ fn a_host_that_runs_something_else_is_outdated() {
         ("the same", recorded("1", 9), vec![host("1", Running, Some("web"))], "connect 1 1.2.3.4"),
         ("other ports", recorded("1", 9), vec![host("1", Running, Some("dns"))], "outdated 1"),
         ("not known", recorded("1", 9), vec![host("1", Running, None)], "outdated 1"),
-        ("still being made", marked(5), vec![host("1", Starting, Some("dns"))], "outdated 1"),
+        (
+            "still being made",
+            recorded("1", 5),
+            vec![host("1", Starting, Some("dns"))],
+            "outdated 1",
+        ),
         (
             "stopped meanwhile",
             recorded("1", 9),
@@ -143,10 +152,38 @@ fn a_host_that_runs_something_else_is_outdated() {
         ),
         ("on its way out", recorded("1", 600), vec![host("1", Leaving, Some("dns"))], "lost 1"),
         (
-            "a double first",
+            "another runs in its place",
             recorded("1", 9),
             vec![host("1", Running, Some("dns")), host("2", Running, Some("web"))],
-            "discard 2",
+            "switch 2 1.2.3.4",
+        ),
+        (
+            "another is being made",
+            recorded("1", 9),
+            vec![host("1", Running, Some("dns")), host("2", Starting, Some("web"))],
+            "await 10",
+        ),
+        (
+            "another was asked for",
+            TunnelStatus { creating_since: ago(5), ..recorded("1", 9) },
+            vec![host("1", Running, Some("dns"))],
+            "await 10",
+        ),
+        (
+            "another was refused",
+            TunnelStatus { retry_at: ago(-300), ..recorded("1", 9) },
+            vec![host("1", Running, Some("dns"))],
+            "await 300",
+        ),
+        (
+            "two others",
+            recorded("1", 9),
+            vec![
+                host("1", Running, Some("dns")),
+                host("2", Running, Some("web")),
+                host("3", Running, Some("web")),
+            ],
+            "discard 3",
         ),
         (
             "a double that is outdated",
@@ -155,7 +192,7 @@ fn a_host_that_runs_something_else_is_outdated() {
             "discard 2",
         ),
     ] {
-        let found = next(&tunnel(status), &placement("fra1"), "web", &hosts, now());
+        let found = next(&tunnel(status), &placement("fra1"), &["web"], &hosts, now());
         assert_eq!(word(&found), expect, "{case}");
     }
 }
@@ -164,7 +201,7 @@ fn a_host_that_runs_something_else_is_outdated() {
 fn a_changed_spec_is_tried_at_once() {
     let mut tunnel = tunnel(TunnelStatus { retry_at: ago(-600), ..TunnelStatus::default() });
     tunnel.metadata.generation = Some(2);
-    assert_eq!(word(&next(&tunnel, &placement("fra1"), "web", &[], now())), "create");
+    assert_eq!(word(&next(&tunnel, &placement("fra1"), &["web"], &[], now())), "create");
 }
 
 #[test]
@@ -187,13 +224,24 @@ fn what_the_status_tells() {
     let running = host("7", State::Running, Some("1.2.3.4"));
     let client: Deployment =
         serde_json::from_value(json!({"status": {"availableReplicas": 1}})).unwrap();
-    let active = Outcome::Active { host: running, address: "1.2.3.4".to_owned(), closed: None };
+    let active = Outcome::Active {
+        host: running,
+        at: placement("fra1"),
+        address: "1.2.3.4".to_owned(),
+        closed: None,
+    };
     let told = |outcome: &Outcome, client| status(&tunnel(marked(5)), outcome, client, now());
     insta::assert_yaml_snapshot!(
         "statuses",
         [
             told(&Outcome::Creating(placement("fra1")), None),
-            told(&Outcome::Provisioning(host("7", State::Starting, None)), None),
+            told(
+                &Outcome::Provisioning {
+                    host: host("7", State::Starting, None),
+                    at: placement("fra1")
+                },
+                None
+            ),
             told(&active, None),
             told(&active, Some(&client)),
             told(&Outcome::Gone { reason: "HostLost", message: "gone".to_owned() }, None),
@@ -212,8 +260,13 @@ fn a_status_is_stable() {
     let mut tunnel = tunnel(TunnelStatus::default());
     for outcome in [
         Outcome::Blocked { reason: "TokenMissing", message: "put it there".to_owned() },
-        Outcome::Provisioning(host("7", State::Starting, None)),
-        Outcome::Active { host: running, address: "1.2.3.4".to_owned(), closed: None },
+        Outcome::Provisioning { host: host("7", State::Starting, None), at: placement("fra1") },
+        Outcome::Active {
+            host: running,
+            at: placement("fra1"),
+            address: "1.2.3.4".to_owned(),
+            closed: None,
+        },
         Outcome::Deleting { message: "waiting".to_owned() },
     ] {
         tunnel.status = Some(status(&tunnel, &outcome, None, now()));

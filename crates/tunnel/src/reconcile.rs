@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use sdk::ObjectKey;
 use sdk::{
@@ -21,21 +21,21 @@ use crate::account::{Blocked, ProviderClient, account, cluster_uid, defaults, wa
 use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
 use crate::choice::{
     Defaults, InvalidTunnel, TokenRef, account_name, check_image, check_number, check_ports,
-    check_size, placement, token,
+    check_size, placement, token, wants_address,
 };
-use crate::credentials::Credentials;
-use crate::exit::{self, Exit};
-use crate::inventory::Inventory;
+use crate::exit::Exit;
+use crate::inventory::{FRESH, Inventory};
 use crate::names;
 use crate::number::Number;
-use crate::plan::{CHECK, Outcome, POLL, RECHECK, Step, next, serves, status};
+use crate::plan::{CHECK, Mark, Outcome, POLL, RECHECK, Step, marked, next, status};
 use crate::probe::{AGAIN, EVERY, Schedule};
-use crate::provider::{Failure, Host, HostRequest, Kind};
+use crate::provider::{Address, Failure, Host, State};
 use crate::settings::Settings;
-use crate::used::Used;
+use crate::stable;
+use crate::used::{Used, held_token};
 
 /// The pause before a step that follows from this one.
-const SOON: Duration = Duration::from_secs(1);
+pub(super) const SOON: Duration = Duration::from_secs(1);
 
 /// Reconciles Tunnels.
 #[derive(Debug, Default)]
@@ -116,20 +116,53 @@ impl TunnelReconciler {
 /// One reconcile of one Tunnel.
 pub(super) struct TunnelRun<'a> {
     pub(super) ctx: &'a Context,
-    settings: &'a Settings,
+    pub(super) settings: &'a Settings,
     inventory: &'a Inventory,
     pub(super) schedule: &'a Schedule,
     number: &'a Number,
-    defaults: Defaults,
+    pub(super) defaults: Defaults,
     pub(super) tunnel: Tunnel,
-    secrets: Secrets,
+    pub(super) secrets: Secrets,
 }
 
 /// The Tunnel's Secrets, as far as they exist.
 #[derive(Default)]
-struct Secrets {
-    credentials: Option<Secret>,
-    client: Option<Secret>,
+pub(super) struct Secrets {
+    pub credentials: Option<Secret>,
+    pub client: Option<Secret>,
+}
+
+/// What a Tunnel's spec asks for.
+struct Asked {
+    placement: Placement,
+    archive: Option<String>,
+    /// Whether its address is to outlive its host.
+    stable: bool,
+}
+
+/// Hosts and reserved addresses, as listed.
+type Seen = (Vec<Host>, Vec<Address>);
+
+/// What is known when a step is taken.
+#[derive(Clone)]
+pub(super) struct Found {
+    /// What a host is told.
+    pub exit: Exit,
+    /// The client, if it is up to date.
+    pub client: Option<Deployment>,
+    /// The address that outlives hosts, if the Tunnel has one.
+    pub address: Option<Address>,
+}
+
+impl Found {
+    /// With an address, of which the host is told where it must be.
+    fn with(mut self, address: Option<Address>, provider: &ProviderClient) -> Self {
+        if provider.account.provider.tells_address() {
+            self.exit.address = address.as_ref().and_then(|address| address.ip.parse().ok());
+        }
+        self.address = address;
+        self
+    }
 }
 
 /// Why a name of a child is not free.
@@ -153,18 +186,19 @@ impl TunnelRun<'_> {
         self.tunnel.namespace().unwrap_or_default()
     }
 
-    /// The placement of a host that exists or may exist, which may differ from the desired one.
+    /// The placement of a host or an address that exists or may exist, which may differ from the desired one.
     pub(super) fn held(&self) -> Option<Placement> {
         let status = self.status();
-        let exists = status.host_id.is_some() || status.creating_since.is_some();
-        status.placement.filter(|_| exists)
+        let host = status.host_id.is_some() || status.creating_since.is_some();
+        let address = status.address.is_some() || status.reserving_since.is_some();
+        status.placement.filter(|_| host || address)
     }
 
     pub(super) async fn provider(
         &self,
         placement: &Placement,
     ) -> Result<Result<ProviderClient, Blocked>, ReconcileError> {
-        let token = match self.token(placement) {
+        let token = match self.held_token(placement) {
             Ok(token) => token,
             Err(invalid) => return Ok(Err(invalid.into())),
         };
@@ -172,20 +206,44 @@ impl TunnelRun<'_> {
         Ok(account.map(|account| ProviderClient::new(self.ctx, account)))
     }
 
-    /// Where the token for a placement is.
-    fn token(&self, placement: &Placement) -> Result<Option<TokenRef>, InvalidTunnel> {
-        token(&self.tunnel.spec, &self.namespace(), &self.defaults, placement)
+    /// Where the token for a placement is, which may be that of a host that exists.
+    fn held_token(&self, at: &Placement) -> Result<Option<TokenRef>, InvalidTunnel> {
+        held_token(&self.tunnel.spec, &self.namespace(), &self.defaults, at)
     }
 
-    /// The account of a placement, if the Tunnel may use it.
-    fn permitted(
-        &self,
-        placement: &Placement,
-        token: Option<TokenRef>,
-    ) -> Result<Used, InvalidTunnel> {
-        let name = account_name(placement, token.as_ref());
-        self.settings.access.permit(self.ctx, &self.namespace(), &name)?;
-        Ok(Used::new(placement, token.as_ref()))
+    /// Whether the Tunnel may use the account of a placement.
+    fn permit(&self, at: &Placement) -> Result<(), InvalidTunnel> {
+        let account = at.account.as_deref().unwrap_or_default();
+        self.settings.access.permit(self.ctx, &self.namespace(), account)
+    }
+
+    /// A host that exists or may exist and that the Tunnel may not have any more, whatever its spec says, and why.
+    fn unpermitted(&self) -> Option<(Placement, InvalidTunnel)> {
+        let mut at = self.held()?;
+        if at.account.is_none() {
+            let token = self.held_token(&at).ok()?;
+            at.account = Some(account_name(&at, token.as_ref()));
+        }
+        let refused = self.permit(&at).err()?;
+        Some((at, refused))
+    }
+
+    /// What the spec asks for.
+    fn wanted(&self) -> Result<Asked, InvalidTunnel> {
+        let spec = &self.tunnel.spec;
+        check_ports(spec)?;
+        check_image(spec, &self.defaults)?;
+        let wanted = placement(spec)?;
+        // A host that exists stays, whatever the administrator allows now.
+        if self.held().is_none_or(|held| held.size != wanted.size) {
+            check_size(&wanted, &self.defaults)?;
+        }
+        let asked = Asked {
+            placement: wanted,
+            archive: self.defaults.archive()?,
+            stable: wants_address(&self.tunnel, &self.defaults)?,
+        };
+        Ok(asked)
     }
 
     /// Records in the administrator's ConfigMap that an account is used, if it does not say so yet.
@@ -212,7 +270,18 @@ impl TunnelRun<'_> {
         }
     }
 
-    pub(super) async fn look(
+    /// Every host of the Tunnel, and the account's addresses if these matter.
+    async fn look(
+        &self,
+        provider: &ProviderClient,
+        addresses: bool,
+    ) -> Result<Seen, ExternalError<Failure>> {
+        let hosts = self.hosts(provider).await?;
+        Ok((hosts, if addresses { provider.addresses().await? } else { Vec::new() }))
+    }
+
+    /// Every host of the Tunnel.
+    pub(super) async fn hosts(
         &self,
         provider: &ProviderClient,
     ) -> Result<Vec<Host>, ExternalError<Failure>> {
@@ -225,77 +294,132 @@ impl TunnelRun<'_> {
     }
 
     async fn live(mut self) -> Result<Action, ReconcileError> {
-        let spec = &self.tunnel.spec;
-        let wanted = check_ports(spec)
-            .and_then(|()| check_image(spec, &self.defaults))
-            .and_then(|()| placement(spec));
-        let wanted = wanted.and_then(|wanted| {
-            // A host that exists stays, whatever the administrator allows now.
-            let has = self.held().is_some_and(|held| held.size == wanted.size);
-            if has { Ok(wanted) } else { check_size(&wanted, &self.defaults).map(|()| wanted) }
-        });
-        let (wanted, archive) =
-            match wanted.and_then(|wanted| Ok((wanted, self.defaults.archive()?))) {
-                Ok(found) => found,
-                Err(invalid) => return self.blocked(invalid.into(), Action::Done).await,
-            };
-        let recheck = self.recheck();
-        let at = self.held().unwrap_or_else(|| wanted.clone());
-        let account = match self.token(&at).map(|token| self.permitted(&at, token)) {
-            Ok(Ok(used)) => Some(used),
-            Ok(Err(refused)) => return self.withdraw(&at, refused.into()).await,
-            // The provider's client reports it.
-            Err(_) => None,
+        if let Some((at, refused)) = self.unpermitted() {
+            return self.withdraw(&at, refused.into()).await;
+        }
+        let Asked { placement: mut wanted, archive, stable } = match self.wanted() {
+            Ok(asked) => asked,
+            Err(invalid) => return self.blocked(invalid.into(), Action::Done).await,
         };
+        let recheck = self.recheck();
+        let named = token(&self.tunnel.spec, &self.namespace(), &self.defaults, &wanted);
+        let account = match named {
+            Ok(token) => {
+                wanted.account = Some(account_name(&wanted, token.as_ref()));
+                Used::new(&wanted, token.as_ref())
+            }
+            Err(invalid) => return self.blocked(invalid.into(), recheck).await,
+        };
+        if let Err(refused) = self.permit(&wanted) {
+            // What it has elsewhere it may keep.
+            return match self.held() {
+                None => self.withdraw(&wanted, refused.into()).await,
+                Some(_) => self.blocked(refused.into(), recheck).await,
+            };
+        }
+        let at = self.held().unwrap_or_else(|| wanted.clone());
         match self.read_children().await? {
             Some(Taken::ByFormer) => return Ok(Action::RequeueAfter(POLL)),
             Some(Taken::ByOthers(blocked)) => return self.blocked(blocked, recheck).await,
             None => {}
         }
         // The client is updated even if the provider does not answer.
-        let client = self.connected().await?;
+        let client = self.connected(archive.clone()).await?;
         let provider = match self.provider(&at).await? {
             Ok(provider) => provider,
             Err(blocked) => return self.blocked(blocked, recheck).await,
         };
-        if let Some(account) = account
-            && let Err(blocked) = self.remember(&account).await?
-        {
+        if let Err(blocked) = self.remember(&account).await? {
             return self.blocked(blocked, recheck).await;
         }
-        let (credentials, ports) = (self.credentials().await?, self.tunnel.spec.ports.clone());
-        let exit = Exit { credentials, ports, archive };
-        let (now, told) = (self.ctx.now(), exit.digest());
-        if let Some(hosts) = self.listed(&provider).await?
-            && let Step::Connect { host, address } = next(&self.tunnel, &wanted, &told, &hosts, now)
-        {
-            return self.connect(host, address, client).await;
-        }
-        match self.look(&provider).await {
-            Ok(hosts) => {
-                let step = next(&self.tunnel, &wanted, &told, &hosts, now);
-                self.take(step, &provider, wanted, exit, client).await
+        let exit = self.exit(archive).await?;
+        let found = Found { exit, client, address: None };
+        // An address moves only within its account and region.
+        let stays = at.is(&Placement { size: at.size.clone(), ..wanted.clone() });
+        let addressed = Some(&wanted).filter(|_| stable && stays);
+        let looks = self.may_have_address(stable);
+        if let Some(seen) = self.listed(&provider, looks).await? {
+            let confirmed = self.confirmed(&provider, &wanted, addressed, &seen, &found);
+            if let Some((step, found)) = confirmed {
+                return self.take(step, &provider, wanted, found).await;
             }
+        }
+        let (hosts, addresses) = match self.look(&provider, looks).await {
+            Ok(seen) => seen,
             Err(error) => match error.failure().and_then(Blocked::by) {
-                Some(blocked) => self.blocked(blocked, recheck).await,
-                None => Err(error.into()),
+                Some(blocked) => return self.blocked(blocked, recheck).await,
+                None => return Err(error.into()),
             },
+        };
+        match self.address(&provider, addressed, &hosts, &addresses).await? {
+            Err(then) => Ok(then),
+            Ok(address) => {
+                let found = found.with(address, &provider);
+                let (told, now) = (found.exit.digests(), self.ctx.now());
+                let step = next(&self.tunnel, &wanted, &told, &hosts, now);
+                self.take(step, &provider, wanted, found).await
+            }
         }
     }
 
-    /// The Tunnel's hosts in the last list of all hosts, if its host is known to run; an old list is
-    /// replaced. `None` where the Tunnel has to look for itself.
-    async fn listed(&self, provider: &ProviderClient) -> Result<Option<Vec<Host>>, ReconcileError> {
-        if self.status().host_status != Some(HostStatus::Active) {
-            return Ok(None);
+    /// The next step, if lists of all hosts and addresses show that all is as it should be, or about to be: nothing is
+    /// requested for what they show.
+    fn confirmed(
+        &self,
+        provider: &ProviderClient,
+        wanted: &Placement,
+        addressed: Option<&Placement>,
+        (hosts, addresses): &Seen,
+        found: &Found,
+    ) -> Option<(Step, Found)> {
+        let (status, now) = (self.status(), self.ctx.now());
+        let own = self.own_addresses(provider, addresses);
+        let can = provider.account.provider.tells_address()
+            || hosts.iter().any(|host| host.state == State::Running);
+        let stable::Step::Have(stable) = stable::step(addressed, &status, &own, can, now) else {
+            return None;
+        };
+        let recorded = status.address.as_ref().map(|recorded| &recorded.id);
+        if stable.as_ref().map(|stable| &stable.id) != recorded || status.reserving_since.is_some()
+        {
+            return None;
         }
+        let found = found.clone().with(stable, provider);
+        let step = next(&self.tunnel, wanted, &found.exit.digests(), hosts, now);
+        // A list that is older than the host shows one that has gone since.
+        let is_recorded = |host: &Host| status.host_id.as_ref() == Some(&host.id);
+        let elsewhere = |host: &Host| {
+            found.address.as_ref().is_some_and(|stable| stable.host.as_ref() != Some(&host.id))
+        };
+        match &step {
+            Step::Follow(host) if is_recorded(host) => Some((step, found)),
+            Step::Connect { host, .. } if is_recorded(host) && !elsewhere(host) => {
+                Some((step, found))
+            }
+            _ => None,
+        }
+    }
+
+    /// The Tunnel's hosts in the last list of all hosts, if its host is known to exist, and the account's addresses if
+    /// these matter; an old list is replaced. `None` where the Tunnel has to look for itself.
+    async fn listed(
+        &self,
+        provider: &ProviderClient,
+        addresses: bool,
+    ) -> Result<Option<Seen>, ReconcileError> {
+        let status = self.status();
+        let age = match status.host_status {
+            Some(HostStatus::Active) => FRESH,
+            Some(HostStatus::Provisioning) if status.host_id.is_some() => POLL,
+            _ => return Ok(None),
+        };
         let uid = self.uid();
-        if let Some(hosts) = self.inventory.of(self.ctx, provider, &uid) {
-            return Ok(Some(hosts));
+        if let Some(seen) = self.inventory.of(self.ctx, provider, &uid, addresses, age) {
+            return Ok(Some(seen));
         }
         let cluster = names::cluster_tag(&cluster_uid(self.ctx).await?);
-        let taken = self.inventory.take(self.ctx, provider, cluster).await;
-        Ok(taken.ok().and_then(|()| self.inventory.of(self.ctx, provider, &uid)))
+        let taken = self.inventory.take(self.ctx, provider, cluster, addresses).await;
+        Ok(taken.ok().and_then(|()| self.inventory.of(self.ctx, provider, &uid, addresses, age)))
     }
 
     /// Takes a step.
@@ -304,11 +428,14 @@ impl TunnelRun<'_> {
         step: Step,
         provider: &ProviderClient,
         wanted: Placement,
-        exit: Exit,
-        client: Option<Deployment>,
+        found: Found,
     ) -> Result<Action, ReconcileError> {
+        if !matches!(step, Step::Connect { .. }) {
+            // The address of its last host is no longer all that there is to try.
+            self.schedule.forget(&self.uid());
+        }
         match step {
-            Step::Create if self.held().is_some_and(|held| held != wanted) => {
+            Step::Create if self.held().is_some_and(|held| !held.is(&wanted)) => {
                 // The request at the earlier placement failed: the next step looks at the desired one.
                 self.record(&Outcome::NotCreated { obstacle: None }, None).await?;
                 Ok(Action::RequeueAfter(SOON))
@@ -322,92 +449,40 @@ impl TunnelRun<'_> {
                 }
                 let max = self.settings.access.max_hosts();
                 if self.number.request(self.ctx, provider, &self.uid(), max).await? {
-                    return self.create(provider, wanted, exit).await;
+                    return self.create(provider, wanted, found.exit).await;
                 }
-                let token = self.token(&wanted).ok().flatten();
-                let account = account_name(&wanted, token.as_ref());
+                let account = wanted.account.unwrap_or_default();
                 let full = InvalidTunnel::AccountFull { account, max };
                 let later = Action::RequeueAfter(spread(CHECK, &self.tunnel));
                 self.blocked(full.into(), later).await
             }
             Step::Await(wait) => Ok(Action::RequeueAfter(wait)),
             Step::Follow(host) => {
-                self.record(&Outcome::Provisioning(host), None).await?;
+                self.record(&Outcome::Provisioning { host, at: wanted }, None).await?;
                 Ok(Action::RequeueAfter(POLL))
             }
-            Step::Connect { host, address } => self.connect(host, address, client).await,
+            Step::Connect { host, address } => match found.address.clone() {
+                Some(stable) if stable.host.as_ref() != Some(&host.id) => {
+                    provider.assign(&stable.id, &host.id).await?;
+                    Ok(Action::RequeueAfter(SOON))
+                }
+                Some(stable) => self.connect(host, wanted, stable.ip, found).await,
+                None => self.connect(host, wanted, address, found).await,
+            },
+            Step::Switch { host, address } => {
+                self.switch(provider, wanted, host, address, found).await
+            }
             Step::Lost(id) => {
                 let message = format!("host {id} is gone from the provider: another is created");
                 self.gone("HostLost", message).await
             }
-            Step::Outdated(host) => self.outdated(provider, host, exit).await,
+            Step::Outdated(host) => self.outdated(provider, host, &wanted, found.exit).await,
             Step::Discard(hosts) => self.discard(provider, hosts, &wanted).await,
         }
     }
 
-    /// Updates the client of a host that is known to run.
-    async fn connected(&mut self) -> Result<Option<Deployment>, ReconcileError> {
-        let status = self.status();
-        let address = status.host_ip.filter(|_| status.host_status == Some(HostStatus::Active));
-        let Some(address) = address else { return Ok(None) };
-        self.apply_client(&address).await.map(Some)
-    }
-
-    async fn apply_client(&mut self, address: &str) -> Result<Deployment, ReconcileError> {
-        let credentials = self.credentials().await?;
-        let config = exit::client_config(&self.tunnel, address, &credentials);
-        let secret = exit::client_secret(&self.tunnel, &config);
-        if self.secrets.client.as_ref().is_none_or(|found| found.data != secret.data) {
-            self.ctx.apply_child(&self.tunnel, secret).await?;
-        }
-        // After the Secret: a new Pod must find its configuration.
-        self.ctx.apply_child(&self.tunnel, exit::client(&self.tunnel, &config)).await
-    }
-
-    async fn connect(
-        mut self,
-        host: Host,
-        address: String,
-        client: Option<Deployment>,
-    ) -> Result<Action, ReconcileError> {
-        let known = self.status().host_ip.as_ref() == Some(&address);
-        let client = match client.filter(|_| known) {
-            Some(client) => client,
-            None => self.apply_client(&address).await?,
-        };
-        let tried = match self.defaults.probes() && serves(Some(&client)) {
-            true => self.settings.probe.run(&address, &self.tunnel.spec.ports).await,
-            false => None,
-        };
-        let note = format!("host {} runs at {address}", host.id);
-        let closed = tried.clone().and_then(Result::err);
-        let is_new = closed.is_some() && !self.is_told("Unreachable");
-        let outcome = Outcome::Active { host, address: address.clone(), closed: closed.clone() };
-        self.record(&outcome, Some(&client)).await?;
-        if !known {
-            self.ctx.publish(Event::normal(&self.tunnel, "HostActive", "Connect", note)).await;
-        }
-        if let Some(why) = closed.filter(|_| is_new) {
-            let note = format!("no connection comes through at {why}");
-            self.ctx.publish(Event::warning(&self.tunnel, "Unreachable", "Probe", note)).await;
-        }
-        let (uid, check) = (self.uid(), spread(CHECK, &self.tunnel));
-        Ok(Action::RequeueAfter(match tried {
-            None => check,
-            Some(Ok(())) => {
-                let now = self.ctx.now();
-                self.schedule.found(&uid, address, now, now + check);
-                EVERY
-            }
-            Some(Err(_)) => {
-                self.schedule.forget(&uid);
-                AGAIN
-            }
-        }))
-    }
-
     /// Whether the status names that reason already.
-    fn is_told(&self, reason: &str) -> bool {
+    pub(super) fn is_told(&self, reason: &str) -> bool {
         self.status().conditions.iter().any(|condition| condition.reason == reason)
     }
 
@@ -445,106 +520,6 @@ impl TunnelRun<'_> {
         Some(Taken::ByOthers(Blocked { reason: "NameTaken", message }))
     }
 
-    /// Requests a host. The mark of the request is written first. It uses the client of the look, which
-    /// has been admitted already: another would queue behind all that look.
-    async fn create(
-        mut self,
-        provider: &ProviderClient,
-        wanted: Placement,
-        exit: Exit,
-    ) -> Result<Action, ReconcileError> {
-        let (uid, namespace, name) = (self.uid(), self.namespace(), self.tunnel.name_any());
-        let mut tags = names::tags(&cluster_uid(self.ctx).await?, &uid, &namespace, &name);
-        tags.push(names::exit_tag(exit.digest()));
-        let request = HostRequest {
-            name: names::host(&uid),
-            tags,
-            exit,
-            placement: wanted.clone(),
-            now: self.ctx.now(),
-        };
-        let Some(marked) = self.record(&Outcome::Creating(wanted), None).await? else {
-            return Ok(Action::Done);
-        };
-        self.tunnel = marked;
-        match provider.create(request).await {
-            Ok(host) => {
-                self.record(&Outcome::Provisioning(host), None).await?;
-                Ok(Action::RequeueAfter(POLL))
-            }
-            // The next look will find it.
-            Err(error) if error.failure().is_some_and(|found| found.kind == Kind::Exists) => {
-                Ok(Action::RequeueAfter(POLL))
-            }
-            Err(error) => self.not_created(error).await,
-        }
-    }
-
-    async fn not_created(self, error: ExternalError<Failure>) -> Result<Action, ReconcileError> {
-        let unsent = matches!(error, ExternalError::HeldBack { .. });
-        if !unsent && !error.failure().is_some_and(Failure::changed_nothing) {
-            // A host may exist: the mark stays, and the next looks show it.
-            return Err(error.into());
-        }
-        let obstacle = error.failure().and_then(Blocked::by);
-        let told = obstacle.clone().map(|Blocked { reason, message }| (reason, message));
-        self.record(&Outcome::NotCreated { obstacle: told }, None).await?;
-        let Some(Blocked { reason, message }) = obstacle else { return Err(error.into()) };
-        self.ctx.publish(Event::warning(&self.tunnel, reason, "CreateHost", message)).await;
-        Ok(Action::RequeueAfter(spread(crate::plan::RETRY, &self.tunnel)))
-    }
-
-    /// Reconfigures a host; where its provider cannot, removes it.
-    async fn outdated(
-        self,
-        provider: &ProviderClient,
-        host: Host,
-        exit: Exit,
-    ) -> Result<Action, ReconcileError> {
-        if let Some(told) = provider.reconfigure(&host.id, exit).await {
-            told?;
-            return Ok(Action::RequeueAfter(SOON));
-        }
-        provider.delete(&host.id).await?;
-        if self.status().host_id.as_ref() != Some(&host.id) {
-            return Ok(Action::RequeueAfter(POLL));
-        }
-        let message = format!(
-            "host {} has other ports or keys and cannot be reconfigured: another is created, at \
-             another address",
-            host.id
-        );
-        self.gone("ExitChanged", message).await
-    }
-
-    /// Removes hosts.
-    async fn discard(
-        self,
-        provider: &ProviderClient,
-        hosts: Vec<Host>,
-        wanted: &Placement,
-    ) -> Result<Action, ReconcileError> {
-        for host in &hosts {
-            provider.delete(&host.id).await?;
-        }
-        let status = self.status();
-        let Some(id) = status.host_id.filter(|id| hosts.iter().any(|host| host.id == *id)) else {
-            return Ok(Action::RequeueAfter(POLL));
-        };
-        if status.placement.as_ref() == Some(wanted) {
-            let message = format!("host {id} stopped: another is created");
-            return self.gone("HostStopped", message).await;
-        }
-        let message = format!("host {id} is not where the Tunnel asks for one: another is created");
-        self.gone("Replacing", message).await
-    }
-
-    async fn gone(self, reason: &'static str, message: String) -> Result<Action, ReconcileError> {
-        self.record(&Outcome::Gone { reason, message: message.clone() }, None).await?;
-        self.ctx.publish(Event::warning(&self.tunnel, reason, "Replace", message)).await;
-        Ok(Action::RequeueAfter(SOON))
-    }
-
     /// Records what blocks the Tunnel, with an Event if it is new.
     async fn blocked(self, blocked: Blocked, then: Action) -> Result<Action, ReconcileError> {
         self.tell(blocked).await?;
@@ -563,22 +538,10 @@ impl TunnelRun<'_> {
         Ok(told)
     }
 
-    /// The Tunnel's credentials: the stored ones, or new ones, which are stored.
-    async fn credentials(&mut self) -> Result<Credentials, ReconcileError> {
-        let stored = match self.secrets.credentials.take() {
-            Some(stored) => stored,
-            None => {
-                let drawn = Credentials::draw().map_err(ReconcileError::transient)?;
-                let mut secret = Secret { data: Some(drawn.data()), ..Secret::default() };
-                secret.metadata.name = Some(names::credentials(&self.tunnel.name_any()));
-                sdk::set_controller(&self.tunnel, &mut secret).map_err(ReconcileError::terminal)?;
-                let secrets = Api::<Secret>::namespaced(self.ctx.client(), &self.namespace());
-                secrets.create(&PostParams::default(), &secret).await?
-            }
-        };
-        let credentials = Credentials::of(&stored).map_err(ReconcileError::terminal);
-        self.secrets.credentials = Some(stored);
-        credentials
+    /// Writes a mark into the status. Returns the Tunnel as it then is; `None` if it is gone.
+    pub(super) async fn mark(&self, mark: &Mark) -> Result<Option<Tunnel>, ReconcileError> {
+        let status = marked(&self.tunnel, mark, self.ctx.now());
+        self.ctx.update_status(&Tunnel { status: Some(status), ..self.tunnel.clone() }).await
     }
 
     /// Writes the status if it says something new. Returns the Tunnel as it then is; `None` if it is

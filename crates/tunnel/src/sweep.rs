@@ -20,7 +20,7 @@ use crate::account::{Blocked, ProviderClient, account, cluster_uid};
 use crate::api::Tunnel;
 use crate::choice::Defaults;
 use crate::names::{self, CONFIG_MAP, Tag};
-use crate::provider::{Host, State};
+use crate::provider::{Address, Host, State};
 use crate::settings::Settings;
 use crate::used::{Used, recorded};
 
@@ -58,13 +58,28 @@ pub(super) fn orphans<'a>(
     tunnels: &BTreeSet<String>,
     now: Timestamp,
 ) -> Vec<&'a Host> {
-    let old =
-        |created: Timestamp| now.duration_since(created).as_secs() >= MIN_AGE.as_secs() as i64;
     hosts
         .iter()
-        .filter(|host| host.state != State::Leaving && host.created.is_some_and(old))
+        .filter(|host| host.state != State::Leaving && is_old(host.created, now))
         .filter(|host| host.tunnel.as_ref().is_some_and(|uid| !tunnels.contains(uid)))
         .collect()
+}
+
+/// Of the addresses of this cluster, those that no Tunnel has. Pure.
+fn orphaned<'a>(
+    addresses: &'a [Address],
+    tunnels: &BTreeSet<String>,
+    now: Timestamp,
+) -> Vec<&'a Address> {
+    let gone = |uid: &String| !tunnels.contains(uid);
+    let orphan = |address: &&Address| {
+        is_old(address.created, now) && address.tunnel.as_ref().is_some_and(gone)
+    };
+    addresses.iter().filter(orphan).collect()
+}
+
+fn is_old(created: Option<Timestamp>, now: Timestamp) -> bool {
+    created.is_some_and(|at| now.duration_since(at).as_secs() >= MIN_AGE.as_secs() as i64)
 }
 
 impl Reconciler for SweepReconciler {
@@ -138,7 +153,14 @@ impl SweepReconciler {
                 None => return Ok(false),
             },
         };
-        if hosts.is_empty() {
+        let mut addresses = match provider.addresses().await {
+            Ok(addresses) => addresses,
+            // A token that may not see addresses has reserved none.
+            Err(error) if error.failure().and_then(Blocked::by).is_some() => Vec::new(),
+            Err(_) => return Ok(false),
+        };
+        addresses.retain(|address| address.cluster.as_ref() == Some(&tag.value));
+        if hosts.is_empty() && addresses.is_empty() {
             return Ok(true);
         }
         // After the list of hosts: a Tunnel that is not there now is gone.
@@ -148,6 +170,17 @@ impl SweepReconciler {
             ctx.publish(Event::normal(config_map, "NotSwept", "Sweep", note)).await;
             return Ok(true);
         };
+        // Before the hosts: an address without tags is known by its host.
+        for address in orphaned(&addresses, &tunnels, ctx.now()) {
+            if provider.release(&address.id).await.is_err() {
+                return Ok(false);
+            }
+            let note = format!(
+                "released address {} at {}: its Tunnel is gone",
+                address.ip, placement.provider
+            );
+            ctx.publish(Event::normal(config_map, "OrphanRemoved", "Sweep", note)).await;
+        }
         for host in orphans(&hosts, &tunnels, ctx.now()) {
             if provider.delete(&host.id).await.is_err() {
                 return Ok(false);

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::api::{Placement, SecretKey, TunnelSpec};
-use crate::choice::{TokenRef, placement};
+use crate::choice::{Defaults, InvalidTunnel, TokenRef, account_name, placement, token};
 use crate::names::{ACCOUNT, MAX_ACCOUNTS};
 
 /// An account, as it is recorded.
@@ -66,11 +66,57 @@ impl Used {
 
 /// The accounts that a ConfigMap has recorded, by the names of their annotations.
 pub(super) fn recorded(config_map: &ConfigMap) -> BTreeMap<String, Used> {
-    let ours = config_map.annotations().iter().filter(|(key, _)| key.starts_with(ACCOUNT));
+    read(config_map.annotations()).collect()
+}
+
+fn read(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = (String, Used)> {
+    let ours = annotations.iter().filter(|(key, _)| key.starts_with(ACCOUNT));
     let read = |(key, value): (&String, &String)| {
         Some((key.clone(), serde_json::from_str::<Used>(value).ok()?))
     };
-    ours.filter_map(read).take(MAX_ACCOUNTS).collect()
+    ours.filter_map(read).take(MAX_ACCOUNTS)
+}
+
+/// Where the token for a host is that exists or may exist: that of the account in which it was requested.
+///
+/// # Errors
+/// If neither the Tunnel nor the administrator's ConfigMap says so any more.
+pub(super) fn held_token(
+    spec: &TunnelSpec,
+    namespace: &str,
+    defaults: &Defaults,
+    held: &Placement,
+) -> Result<Option<TokenRef>, InvalidTunnel> {
+    let named = token(spec, namespace, defaults, held);
+    let is = |token: &Option<TokenRef>| {
+        held.account.as_ref().is_none_or(|at| *at == account_name(held, token.as_ref()))
+    };
+    if named.as_ref().is_ok_and(is) {
+        return named;
+    }
+    match used_token(defaults, namespace, held) {
+        Some(used) => Ok(Some(used)),
+        None => named.and_then(|_| {
+            Err(InvalidTunnel::NoToken {
+                provider: held.account.clone().unwrap_or_default(),
+                endpoint: held.endpoint.clone().unwrap_or_else(|| "its own address".to_owned()),
+            })
+        }),
+    }
+}
+
+/// The token of the account at a placement, if Tunnels of that namespace have used it: whatever a Tunnel asks for now,
+/// its host is given back there. A status alone does not say which Secret is sent where, for others may write it: the
+/// ConfigMap must have recorded the same.
+fn used_token(defaults: &Defaults, namespace: &str, at: &Placement) -> Option<TokenRef> {
+    let account = at.account.as_deref()?;
+    let mut used = read(&defaults.used).filter_map(|(_, used)| used.account());
+    let found = used.find(|(used, token)| {
+        let here = used.provider == at.provider && used.endpoint == at.endpoint;
+        here && account_name(used, token.as_ref()) == account
+    });
+    let ours = |of: &TokenRef| of.namespace == namespace || of.namespace == defaults.namespace;
+    found.and_then(|(_, token)| token).filter(ours)
 }
 
 #[cfg(test)]
@@ -86,6 +132,7 @@ mod tests {
             endpoint: Some("https://cloud.test/v1".to_owned()),
             region: "fsn1".to_owned(),
             size: "cx23".to_owned(),
+            account: None,
         };
         let secret = SecretKey { name: "mine".to_owned(), key: "token".to_owned() };
         let token = TokenRef { namespace: "shop".to_owned(), secret };

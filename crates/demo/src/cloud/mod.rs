@@ -23,7 +23,7 @@ use model::Clock;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-pub use state::{Machine, Machines};
+pub use state::{Machine, Machines, Reserved};
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

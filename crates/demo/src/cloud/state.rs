@@ -25,6 +25,25 @@ pub struct Machine {
     pub off: bool,
 }
 
+/// An address that outlives machines, existing or given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// Its id.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Its tags, as `key` to `value`.
+    pub tags: BTreeMap<String, String>,
+    /// Its region.
+    pub region: String,
+    /// When it was reserved.
+    pub created: Timestamp,
+    /// When it was given up.
+    pub deleted: Option<Timestamp>,
+    /// The machine that was last given it, which may exist no more.
+    pub machine: Option<u64>,
+}
+
 /// Why a machine is not created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -40,7 +59,10 @@ pub enum Refusal {
 #[derive(Clone, Debug)]
 pub struct Machines {
     machines: BTreeMap<u64, Machine>,
+    reserved: BTreeMap<u64, Reserved>,
     next: u64,
+    /// How many addresses may be reserved.
+    pub address_quota: usize,
     /// The account's token.
     pub token: String,
     /// How many machines there may be.
@@ -57,6 +79,8 @@ impl Default for Machines {
     fn default() -> Self {
         Self {
             machines: BTreeMap::new(),
+            reserved: BTreeMap::new(),
+            address_quota: 1_000,
             next: 229_417_838,
             token: "secret".to_owned(),
             quota: 1_000,
@@ -70,15 +94,26 @@ impl Default for Machines {
 impl Machine {
     /// Its public address.
     pub fn address(&self) -> Ipv4Addr {
-        // 198.18.0.0/15 is reserved for tests of network devices (RFC 2544).
-        let [.., b, c, d] = self.id.to_be_bytes();
-        Ipv4Addr::new(198, 18 | (b & 1), c, d)
+        address(self.id)
     }
 
     /// Whether it has booted by `now`.
     pub fn runs(&self, boot: Duration, now: Timestamp) -> bool {
         self.created + boot <= now
     }
+}
+
+impl Reserved {
+    /// The address.
+    pub fn address(&self) -> Ipv4Addr {
+        address(self.id)
+    }
+}
+
+fn address(id: u64) -> Ipv4Addr {
+    // 198.18.0.0/15 is reserved for tests of network devices (RFC 2544).
+    let [.., b, c, d] = id.to_be_bytes();
+    Ipv4Addr::new(198, 18 | (b & 1), c, d)
 }
 
 impl Machines {
@@ -139,6 +174,78 @@ impl Machines {
             machine.created <= then && machine.deleted.is_none_or(|deleted| then < deleted)
         };
         self.machines.values().filter(seen).filter(|machine| wanted(&machine.tags)).collect()
+    }
+
+    /// Reserves an address, for a machine if one is named. `unique` says whether a name may be used only once.
+    ///
+    /// # Errors
+    /// As [`Refusal`] lists them: a machine has one address at most.
+    pub fn reserve(
+        &mut self,
+        name: &str,
+        region: &str,
+        tags: BTreeMap<String, String>,
+        machine: Option<u64>,
+        unique: bool,
+        now: Timestamp,
+    ) -> Result<&Reserved, Refusal> {
+        let has_one = |one: &Reserved| machine.is_some() && self.holder(one) == machine;
+        if self.reserved().any(|one| (unique && one.name == name) || has_one(one)) {
+            return Err(Refusal::Taken);
+        }
+        if self.reserved().count() >= self.address_quota {
+            return Err(Refusal::Quota);
+        }
+        let region = match machine {
+            Some(id) => self.get(id).ok_or(Refusal::Region)?.region.clone(),
+            None => region.to_owned(),
+        };
+        let id = self.next;
+        self.next += 1;
+        let name = name.to_owned();
+        let one = Reserved { id, name, tags, region, created: now, deleted: None, machine };
+        Ok(self.reserved.entry(id).or_insert(one))
+    }
+
+    /// Every reserved address.
+    pub fn reserved(&self) -> impl Iterator<Item = &Reserved> {
+        self.reserved.values().filter(|one| one.deleted.is_none())
+    }
+
+    /// The machine that has an address.
+    pub fn holder(&self, one: &Reserved) -> Option<u64> {
+        one.machine.filter(|id| self.get(*id).is_some())
+    }
+
+    /// Gives a machine an address. Returns whether both exist.
+    pub fn assign(&mut self, id: u64, machine: u64) -> bool {
+        let exists = self.get(machine).is_some();
+        let one = self.reserved.get_mut(&id).filter(|one| exists && one.deleted.is_none());
+        one.map(|one| one.machine = Some(machine)).is_some()
+    }
+
+    /// Gives an address up. Returns whether there was one.
+    pub fn release(&mut self, id: u64, now: Timestamp) -> bool {
+        let one = self.reserved.get_mut(&id).filter(|one| one.deleted.is_none());
+        one.map(|one| one.deleted = Some(now)).is_some()
+    }
+
+    /// The reserved addresses, as of the lag ago.
+    pub fn list_reserved(&self, now: Timestamp) -> Vec<&Reserved> {
+        let then = now - jiff::SignedDuration::try_from(self.lag).unwrap_or_default();
+        let seen =
+            |one: &&Reserved| one.created <= then && one.deleted.is_none_or(|end| then < end);
+        self.reserved.values().filter(seen).collect()
+    }
+
+    /// The most addresses that were ever reserved at once.
+    pub fn most_reserved(&self) -> usize {
+        let at = |then: Timestamp| {
+            let lives =
+                |one: &&Reserved| one.created <= then && one.deleted.is_none_or(|end| then < end);
+            self.reserved.values().filter(lives).count()
+        };
+        self.reserved.values().map(|one| at(one.created)).max().unwrap_or(0)
     }
 
     /// Every existing machine.

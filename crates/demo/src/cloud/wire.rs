@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use super::state::{Machine, Machines, Refusal};
 
+mod addresses;
+
 /// A refusal that does not depend on the request.
 pub(super) fn refusal(status: u16) -> Response<Bytes> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -37,6 +39,9 @@ pub(super) fn answer(
         _ => return not_found(),
     };
     let (collection, id) = rest.split_once('/').map_or((rest, None), |(c, id)| (c, Some(id)));
+    if collection == api.addresses() {
+        return addresses::answer(api, machines, request, id, now);
+    }
     if collection != api.collection() {
         return not_found();
     }

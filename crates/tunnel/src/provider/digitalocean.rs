@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::http::text;
 use super::rest::Dialect;
-use super::{Host, HostRequest, Kind, State};
-use crate::names::{EXIT_TAG, TUNNEL_TAG, Tag};
+use super::{Address, AddressRequest, Host, HostRequest, Kind, State};
+use crate::names::{CLUSTER_TAG, EXIT_TAG, TUNNEL_TAG, Tag};
 
 /// The API's own address.
 pub(super) const ENDPOINT: &str = "https://api.digitalocean.com/v2";
@@ -42,6 +42,22 @@ struct Network {
     type_: String,
 }
 
+/// A reserved IP (<https://docs.digitalocean.com/reference/api/reference/reserved-ips/>). It has no tags, and shows the
+/// whole droplet that it is assigned to.
+#[derive(Deserialize)]
+pub(super) struct ReservedIp {
+    ip: String,
+    #[serde(default)]
+    region: Region,
+    droplet: Option<Droplet>,
+}
+
+#[derive(Default, Deserialize)]
+struct Region {
+    #[serde(default)]
+    slug: String,
+}
+
 impl Dialect for DigitalOcean {
     const NAME: &'static str = "digitalocean";
     const HOSTS: &'static str = "droplets";
@@ -50,6 +66,10 @@ impl Dialect for DigitalOcean {
     const MAX_PAGES: usize = 100;
     const OURS: &'static str = "";
     type Item = Droplet;
+    const ADDRESSES: &'static str = "reserved_ips";
+    const ADDRESS: &'static str = "reserved_ip";
+    const TELLS_ADDRESS: bool = false;
+    type Place = ReservedIp;
 
     fn tagged(tag: &Tag) -> String {
         format!("tag_name={}", word(tag))
@@ -66,6 +86,18 @@ impl Dialect for DigitalOcean {
         })
     }
 
+    /// What is reserved for a droplet is assigned to it at once. A droplet has one at most.
+    fn address_body(AddressRequest { host, region, .. }: &AddressRequest) -> Value {
+        match host.as_deref().and_then(|id| id.parse::<u64>().ok()) {
+            Some(droplet) => json!({"droplet_id": droplet}),
+            None => json!({"region": region}),
+        }
+    }
+
+    fn assignment(host: u64) -> (&'static str, Value) {
+        ("actions", json!({"type": "assign", "droplet_id": host}))
+    }
+
     /// An error has an `id` for programs and a `message` for people. Only the message says that an
     /// account is full: `creating this/these droplet(s) will exceed your droplet limit`.
     fn judge(status: StatusCode, body: &Value) -> (Kind, String) {
@@ -74,6 +106,9 @@ impl Dialect for DigitalOcean {
             StatusCode::NOT_FOUND => Kind::Gone,
             StatusCode::FORBIDDEN => Kind::Token,
             _ if message.contains("droplet limit") => Kind::Quota,
+            _ if message.contains("reserved IP limit") => Kind::Quota,
+            // Another action on it is under way.
+            _ if message.contains("pending event") => Kind::Busy,
             _ => Kind::Refused,
         };
         (kind, message)
@@ -84,10 +119,7 @@ impl From<Droplet> for Host {
     fn from(droplet: Droplet) -> Self {
         let mut public =
             droplet.networks.v4.into_iter().filter(|network| network.type_ == "public");
-        let tagged = |key: &str| {
-            let mut values = droplet.tags.iter().filter_map(|tag| tag.strip_prefix(key));
-            values.find_map(|value| value.strip_prefix(':')).map(str::to_owned)
-        };
+        let tagged = |key: &str| tagged(&droplet.tags, key);
         Self {
             id: droplet.id.to_string(),
             // `new`, `active`, `off` or `archive`.
@@ -103,6 +135,27 @@ impl From<Droplet> for Host {
             exit: tagged(EXIT_TAG),
         }
     }
+}
+
+impl From<ReservedIp> for Address {
+    fn from(reserved: ReservedIp) -> Self {
+        let droplet = reserved.droplet;
+        let tagged = |key: &str| tagged(&droplet.as_ref()?.tags, key);
+        Self {
+            id: reserved.ip.clone(),
+            ip: reserved.ip,
+            region: reserved.region.slug,
+            host: droplet.as_ref().map(|droplet| droplet.id.to_string()),
+            created: droplet.as_ref().and_then(|droplet| droplet.created_at),
+            tunnel: tagged(TUNNEL_TAG),
+            cluster: tagged(CLUSTER_TAG),
+        }
+    }
+}
+
+fn tagged(tags: &[String], key: &str) -> Option<String> {
+    let mut values = tags.iter().filter_map(|tag| tag.strip_prefix(key));
+    values.find_map(|value| value.strip_prefix(':')).map(str::to_owned)
 }
 
 fn word(tag: &Tag) -> String {

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::http::text;
 use super::rest::Dialect;
-use super::{Host, HostRequest, Kind, State};
-use crate::names::{EXIT_TAG, TUNNEL_TAG, Tag};
+use super::{Address, AddressRequest, Host, HostRequest, Kind, State};
+use crate::names::{CLUSTER_TAG, EXIT_TAG, TUNNEL_TAG, Tag};
 
 /// The API's own address.
 pub(super) const ENDPOINT: &str = "https://api.hetzner.cloud/v1";
@@ -41,6 +41,26 @@ struct Ipv4 {
     ip: String,
 }
 
+/// A floating IP (<https://docs.hetzner.cloud/reference/cloud#floating-ips>). Its name is unique. The server that has it
+/// must know it; with a primary IP it need not, but that moves only between servers that are switched off.
+#[derive(Deserialize)]
+pub(super) struct FloatingIp {
+    id: u64,
+    ip: String,
+    server: Option<u64>,
+    created: Option<Timestamp>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    home_location: Location,
+}
+
+#[derive(Default, Deserialize)]
+struct Location {
+    #[serde(default)]
+    name: String,
+}
+
 impl Dialect for Hetzner {
     const NAME: &'static str = "hetzner";
     const HOSTS: &'static str = "servers";
@@ -50,6 +70,10 @@ impl Dialect for Hetzner {
     // A key alone selects what has it, whatever the value.
     const OURS: &'static str = "label_selector=leasehold-tunnel&";
     type Item = Server;
+    const ADDRESSES: &'static str = "floating_ips";
+    const ADDRESS: &'static str = "floating_ip";
+    const TELLS_ADDRESS: bool = true;
+    type Place = FloatingIp;
 
     /// `%3D%3D` is the `==` of a label selector, written for a query.
     fn tagged(Tag { key, value }: &Tag) -> String {
@@ -57,8 +81,7 @@ impl Dialect for Hetzner {
     }
 
     fn body(request: &HostRequest) -> Value {
-        let labels: BTreeMap<_, _> =
-            request.tags.iter().map(|tag| (tag.key, tag.value.as_str())).collect();
+        let labels = labels(&request.tags);
         json!({
             "name": request.name,
             "location": request.placement.region,
@@ -68,6 +91,19 @@ impl Dialect for Hetzner {
             "user_data": request.exit.user_data(),
             "start_after_create": true,
         })
+    }
+
+    fn address_body(request: &AddressRequest) -> Value {
+        json!({
+            "type": "ipv4",
+            "name": request.name,
+            "home_location": request.region,
+            "labels": labels(&request.tags),
+        })
+    }
+
+    fn assignment(host: u64) -> (&'static str, Value) {
+        ("actions/assign", json!({"server": host}))
     }
 
     /// An error has a `code` for programs and a `message` for people
@@ -87,6 +123,24 @@ impl Dialect for Hetzner {
             _ => Kind::Refused,
         };
         (kind, message)
+    }
+}
+
+fn labels(tags: &[Tag]) -> BTreeMap<&str, &str> {
+    tags.iter().map(|tag| (tag.key, tag.value.as_str())).collect()
+}
+
+impl From<FloatingIp> for Address {
+    fn from(floating: FloatingIp) -> Self {
+        Self {
+            id: floating.id.to_string(),
+            ip: floating.ip,
+            region: floating.home_location.name,
+            host: floating.server.map(|id| id.to_string()),
+            created: floating.created,
+            tunnel: floating.labels.get(TUNNEL_TAG).cloned(),
+            cluster: floating.labels.get(CLUSTER_TAG).cloned(),
+        }
     }
 }
 

@@ -19,13 +19,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use sdk::uid_hash;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Failure, Host, HostRequest, Kind, Provider, State};
+use super::{Address, AddressRequest, Call, Failure, Host, HostRequest, Kind, Provider, State};
 use crate::exit::Exit;
-use crate::names::{EXIT_TAG, TUNNEL_TAG, Tag, exit_tag};
+use crate::names::{CLUSTER_TAG, EXIT_TAG, TUNNEL_TAG, Tag, exit_tag};
 
 const NAME: &str = "local";
 const FACTS: &str = "host.json";
 const CONFIG: &str = "server.toml";
+/// The folder of the reserved addresses, beside those of the hosts.
+const ADDRESSES: &str = "addresses";
 
 /// Whether hosts may be processes of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +71,34 @@ struct Facts {
     created: Timestamp,
 }
 
+/// A reserved address. Its file has the name of the request.
+#[derive(Deserialize, Serialize)]
+struct Reserved {
+    ip: String,
+    region: String,
+    host: Option<String>,
+    tags: BTreeMap<String, String>,
+    created: Timestamp,
+}
+
+impl Reserved {
+    fn address(&self, id: &str) -> Address {
+        Address {
+            id: id.to_owned(),
+            ip: self.ip.clone(),
+            region: self.region.clone(),
+            host: self.host.clone(),
+            created: Some(self.created),
+            tunnel: self.tags.get(TUNNEL_TAG).cloned(),
+            cluster: self.tags.get(CLUSTER_TAG).cloned(),
+        }
+    }
+
+    fn record(&self, path: &Path) -> Result<(), Failure> {
+        write(path, &serde_json::to_string(self).unwrap_or_default())
+    }
+}
+
 impl Provider for Processes {
     fn list_by_tag(&self, tag: Tag) -> Call<Vec<Host>> {
         let folder = self.folder.clone();
@@ -104,6 +134,34 @@ impl Provider for Processes {
     fn reconfigure(&self, id: String, exit: Exit) -> Option<Call<()>> {
         let (home, rathole) = (self.folder.join(id), self.rathole());
         Some(blocking(move || reconfigure(&home, &rathole?, &exit)))
+    }
+
+    fn tells_address(&self) -> bool {
+        false
+    }
+
+    fn addresses(&self) -> Call<Vec<Address>> {
+        let folder = self.folder.clone();
+        blocking(move || reserved(&folder))
+    }
+
+    fn reserve(&self, wanted: AddressRequest) -> Call<Address> {
+        let folder = self.folder.clone();
+        blocking(move || reserve(&folder, &wanted))
+    }
+
+    /// The host that has it listens on no other address. A host that had it before is gone or is about to go.
+    fn assign(&self, id: String, host: String) -> Call<()> {
+        let (folder, rathole) = (self.folder.clone(), self.rathole());
+        blocking(move || assign(&folder, &rathole?, &id, &host))
+    }
+
+    fn release(&self, id: String) -> Call<()> {
+        let path = self.folder.join(ADDRESSES).join(id);
+        blocking(move || match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(io("remove", &path, &error)),
+            _ => Ok(()),
+        })
     }
 }
 
@@ -160,6 +218,65 @@ fn create(home: &Path, rathole: &Path, wanted: &HostRequest) -> Result<Host, Fai
     start(home, rathole)?;
     // A process that started a moment ago may not show its command line yet.
     Ok(Host { state: State::Starting, ..host(home, facts) })
+}
+
+/// The reserved addresses. One whose host is gone waits for another.
+fn reserved(folder: &Path) -> Result<Vec<Address>, Failure> {
+    let folder = folder.join(ADDRESSES);
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| io("read", &folder, &error))?,
+    };
+    let mut addresses = Vec::new();
+    for entry in entries.flatten() {
+        if entry.path().extension().is_some_and(|is| is == "partial") {
+            continue;
+        }
+        // One that was released a moment ago.
+        let Ok(text) = fs::read(entry.path()) else { continue };
+        let Ok(facts) = serde_json::from_slice::<Reserved>(&text) else { continue };
+        addresses.push(facts.address(&entry.file_name().to_string_lossy()));
+    }
+    Ok(addresses)
+}
+
+fn reserve(folder: &Path, wanted: &AddressRequest) -> Result<Address, Failure> {
+    let known = reserved(folder)?.into_iter().find(|address| address.id == wanted.name);
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let folder = folder.join(ADDRESSES);
+    fs::create_dir_all(&folder).map_err(|error| io("create", &folder, &error))?;
+    let facts = Reserved {
+        ip: address(&format!("reserved {}", wanted.name)),
+        region: wanted.region.clone(),
+        host: None,
+        tags: wanted.tags.iter().map(|tag| (tag.key.to_owned(), tag.value.clone())).collect(),
+        created: wanted.now,
+    };
+    facts.record(&folder.join(&wanted.name))?;
+    Ok(facts.address(&wanted.name))
+}
+
+/// Restarts a host on an address, and then records that it has it: a crash in between repeats it.
+fn assign(folder: &Path, rathole: &Path, id: &str, host: &str) -> Result<(), Failure> {
+    let (path, home) = (folder.join(ADDRESSES).join(id), folder.join(host));
+    let gone = |what: &str| Failure::new(NAME, Kind::Gone, format!("there is no {what}"));
+    let text = fs::read(&path).map_err(|_| gone(id))?;
+    let mut facts: Reserved = serde_json::from_slice(&text).map_err(|_| gone(id))?;
+    let Some(mut told) = read(&home)? else { return Err(gone(host)) };
+    if told.address != facts.ip {
+        let (config, file) = (home.join(CONFIG), |error| io("read", &home, &error));
+        let before = fs::read_to_string(&config).map_err(file)?;
+        let (old, new) = (format!("\"{}:", told.address), format!("\"{}:", facts.ip));
+        stop(&home);
+        write(&config, &before.replace(&old, &new))?;
+        told.address.clone_from(&facts.ip);
+        record(&home, &told)?;
+        start(&home, rathole)?;
+    }
+    facts.host = Some(host.to_owned());
+    facts.record(&path)
 }
 
 /// Stops a running host; starts a stopped one with the new configuration and tags it. The ports of the

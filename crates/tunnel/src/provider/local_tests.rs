@@ -10,7 +10,8 @@ use crate::names::{tags, tunnel_tag};
 
 fn wanted() -> HostRequest {
     let ports = vec![TunnelPort { port: 80, protocol: Protocol::Tcp }];
-    let exit = Exit { credentials: Credentials::draw().unwrap(), ports, archive: None };
+    let exit =
+        Exit { credentials: Credentials::draw().unwrap(), ports, archive: None, address: None };
     let mut tags = tags("cluster", "uid", "ns", "web-tunnel");
     tags.push(exit_tag(exit.digest()));
     let placement = Placement {
@@ -18,6 +19,7 @@ fn wanted() -> HostRequest {
         endpoint: None,
         region: "here".to_owned(),
         size: "process".to_owned(),
+        account: None,
     };
     HostRequest {
         name: "leasehold-uid".to_owned(),
@@ -80,7 +82,7 @@ async fn a_host_is_stopped_and_then_runs_what_it_is_told() {
     let home = hosts.folder.join(&made.id);
     let before = processes(&home);
     let mut other = wanted().exit;
-    other.ports[0].port = 8080;
+    other.credentials = Credentials::draw().unwrap();
     let reconfigure = async || {
         hosts.reconfigure(made.id.clone(), other.clone()).unwrap().await.unwrap();
     };
@@ -109,4 +111,58 @@ async fn what_is_missing_is_said_in_one_line() {
     );
     let failure = Local::Forbidden.provider().err().unwrap();
     assert!(failure.message.contains("LEASEHOLD_TUNNEL_LOCAL=1"), "{failure}");
+}
+
+/// The host that is given an address listens there, and so does the next one.
+#[tokio::test]
+async fn an_address_is_reserved_once_given_to_a_host_and_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = hosts(folder.path());
+    let request = || AddressRequest {
+        name: "leasehold-uid".to_owned(),
+        tags: tags("cluster", "uid", "ns", "web-tunnel"),
+        region: "here".to_owned(),
+        host: None,
+        now: wanted().now,
+    };
+    assert_eq!(hosts.addresses().await.unwrap(), []);
+    let reserved = hosts.reserve(request()).await.unwrap();
+    assert_eq!(hosts.reserve(request()).await.unwrap(), reserved);
+    assert_eq!(hosts.addresses().await.unwrap(), std::slice::from_ref(&reserved));
+    assert_eq!(
+        (reserved.tunnel.as_deref(), reserved.cluster.as_deref()),
+        (Some("uid"), Some("cluster"))
+    );
+    for _ in 0..2 {
+        hosts.create(wanted()).await.unwrap();
+        let made = until(&hosts, |host| host.state == State::Running).await;
+        assert_ne!(made.address.as_ref(), Some(&reserved.ip));
+        for _ in 0..2 {
+            hosts.assign(reserved.id.clone(), made.id.clone()).await.unwrap();
+        }
+        let is_there = |host: &Host| {
+            host.state == State::Running && host.address.as_ref() == Some(&reserved.ip)
+        };
+        until(&hosts, is_there).await;
+        let config = fs::read_to_string(hosts.folder.join(&made.id).join(CONFIG)).unwrap();
+        assert_eq!(config, wanted_config(&config, &reserved.ip));
+        assert_eq!(hosts.addresses().await.unwrap()[0].host.as_ref(), Some(&made.id));
+        hosts.delete(made.id).await.unwrap();
+    }
+    for _ in 0..2 {
+        hosts.release(reserved.id.clone()).await.unwrap();
+        assert_eq!(hosts.addresses().await.unwrap(), []);
+    }
+}
+
+/// A configuration in which every address that is listened on is this one.
+fn wanted_config(config: &str, ip: &str) -> String {
+    let lines = config.lines().map(|line| match line.split_once("bind_addr = \"") {
+        Some((_, address)) => {
+            let (_, port) = address.split_once(':').unwrap();
+            format!("bind_addr = \"{ip}:{port}\n")
+        }
+        None => format!("{line}\n"),
+    });
+    lines.collect()
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use ring::hmac;
 use sdk::{ExternalFailure, ExternalLimits, Verdict};
 use sha2::{Digest, Sha256};
 
@@ -71,6 +72,40 @@ pub struct HostRequest {
     pub now: Timestamp,
 }
 
+/// An address that outlives hosts, and is paid for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The provider's id.
+    pub id: String,
+    /// The IPv4 address.
+    pub ip: String,
+    /// The region in which hosts can have it.
+    pub region: String,
+    /// The host that has it.
+    pub host: Option<String>,
+    /// When it, or its host, was created.
+    pub created: Option<Timestamp>,
+    /// The uid of its Tunnel, from its tags, or from its host's where addresses have none.
+    pub tunnel: Option<String>,
+    /// The uid of its cluster, likewise.
+    pub cluster: Option<String>,
+}
+
+/// A request for an address that outlives hosts.
+#[derive(Clone, Debug)]
+pub struct AddressRequest {
+    /// Its name.
+    pub name: String,
+    /// Its tags.
+    pub tags: Vec<Tag>,
+    /// Its region.
+    pub region: String,
+    /// The host that gets it, if there is one already.
+    pub host: Option<String>,
+    /// What time it is.
+    pub now: Timestamp,
+}
+
 /// The result of a call.
 pub type Call<T> = BoxFuture<'static, Result<T, Failure>>;
 
@@ -91,6 +126,18 @@ pub trait Provider: Send + Sync + 'static {
     }
     /// Removes the host with an id, if there is one.
     fn delete(&self, id: String) -> Call<()>;
+
+    /// Whether a host must know its reserved address when it is created. Where it need not, the address is reserved
+    /// for a host that exists, and found by that.
+    fn tells_address(&self) -> bool;
+    /// All reserved addresses of the account that may be a Tunnel's, of whatever cluster. May lag like other lists.
+    fn addresses(&self) -> Call<Vec<Address>>;
+    /// Reserves an address. A request that is repeated for the same name, or the same host, reserves no second one.
+    fn reserve(&self, wanted: AddressRequest) -> Call<Address>;
+    /// Gives a host the address with an id, whoever had it.
+    fn assign(&self, id: String, host: String) -> Call<()>;
+    /// Gives up the address with an id, if there is one.
+    fn release(&self, id: String) -> Call<()>;
 }
 
 /// An account at a provider, and its limits.
@@ -104,6 +151,14 @@ pub struct Account {
     pub upstream: String,
     /// How many requests it accepts.
     pub limits: ExternalLimits,
+    key: hmac::Key,
+}
+
+impl Account {
+    /// What shows that something was written by one who had the account's token.
+    pub(super) fn seal(&self, text: &str) -> String {
+        HEXLOWER.encode(&hmac::sign(&self.key, text.as_bytes()).as_ref()[..16])
+    }
 }
 
 /// DigitalOcean accepts 5,000 requests an hour and 250 a minute of one token
@@ -141,24 +196,26 @@ pub fn account(
         let digest = Sha256::digest(format!("{endpoint} {token}"));
         format!("{service} {}", HEXLOWER.encode(&digest[..6]))
     };
+    let key = hmac::Key::new(hmac::HMAC_SHA256, format!("address {token}").as_bytes());
     match &*placement.provider {
         "digitalocean" => {
             let endpoint = endpoint(digitalocean::ENDPOINT);
             let upstream = of_token("digitalocean", &endpoint);
             let api = http.at(&endpoint, token)?;
             let provider = Arc::new(Rest::<digitalocean::DigitalOcean>::new(api));
-            Ok(Account { provider, service: "digitalocean", upstream, limits: DIGITALOCEAN })
+            Ok(Account { provider, service: "digitalocean", upstream, limits: DIGITALOCEAN, key })
         }
         "hetzner" => {
             let endpoint = endpoint(hetzner::ENDPOINT);
             let upstream = of_token("hetzner", &endpoint);
             let api = http.at(&endpoint, token)?;
             let provider = Arc::new(Rest::<hetzner::Hetzner>::new(api));
-            Ok(Account { provider, service: "hetzner", upstream, limits: HETZNER })
+            Ok(Account { provider, service: "hetzner", upstream, limits: HETZNER, key })
         }
         _ => {
             let provider = Arc::new(local.provider()?);
-            Ok(Account { provider, service: "local", upstream: "local".to_owned(), limits: LOCAL })
+            let upstream = "local".to_owned();
+            Ok(Account { provider, service: "local", upstream, limits: LOCAL, key })
         }
     }
 }

@@ -1,5 +1,5 @@
 //! What providers with an API of JSON over HTTP have in common: a collection of hosts that is listed
-//! by pages, and one host in it.
+//! by pages, and one host in it; and the same of addresses that outlive hosts.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::http::Api;
-use super::{Call, Failure, Host, HostRequest, Kind, Provider};
+use super::{Address, AddressRequest, Call, Failure, Host, HostRequest, Kind, Provider};
 use crate::names::Tag;
 
 /// The differences between these APIs.
@@ -31,11 +31,23 @@ pub(super) trait Dialect: Send + Sync + 'static {
     const OURS: &'static str;
     /// A host in an answer.
     type Item: DeserializeOwned + Into<Host>;
+    /// The API's word for addresses that outlive hosts, in paths and lists.
+    const ADDRESSES: &'static str;
+    /// The API's word for one such address, in an answer.
+    const ADDRESS: &'static str;
+    /// Whether a host must know such an address when it is created.
+    const TELLS_ADDRESS: bool;
+    /// Such an address in an answer.
+    type Place: DeserializeOwned + Into<Address>;
 
     /// The part of a query that selects hosts with a tag.
     fn tagged(tag: &Tag) -> String;
     /// The body of a request for a host.
     fn body(request: &HostRequest) -> Value;
+    /// The body of a request for an address.
+    fn address_body(request: &AddressRequest) -> Value;
+    /// The path, below an address, and the body of a request to give it to a host.
+    fn assignment(host: u64) -> (&'static str, Value);
     /// What a refusal means, and its message.
     fn judge(status: StatusCode, body: &Value) -> (Kind, String);
 }
@@ -58,24 +70,40 @@ impl<D: Dialect> Rest<D> {
 }
 
 impl<D: Dialect> Rest<D> {
-    /// The hosts that a part of a query selects, page by page.
-    fn pages(&self, selected: String) -> Call<Vec<Host>> {
+    /// What a part of a query selects of a collection, page by page.
+    fn pages<Item, Read>(&self, collection: &'static str, selected: String) -> Call<Vec<Read>>
+    where
+        Item: DeserializeOwned + Into<Read>,
+        Read: Send + 'static,
+    {
         let rest = Self { api: Arc::clone(&self.api), dialect: PhantomData };
         async move {
-            let mut hosts = Vec::new();
+            let mut all = Vec::new();
             for page in 1..=D::MAX_PAGES {
                 let size = D::PAGE;
-                let path = format!("/{}?{selected}per_page={size}&page={page}", D::HOSTS);
+                let path = format!("/{collection}?{selected}per_page={size}&page={page}");
                 let body = rest.send(Method::GET, path, None).await?;
-                let found: Vec<D::Item> = read::<D, _>(&body, D::HOSTS)?;
+                let found: Vec<Item> = read::<D, _>(&body, collection)?;
                 let is_last = found.len() < size;
-                hosts.extend(found.into_iter().map(Into::into));
+                all.extend(found.into_iter().map(Into::into));
                 if is_last {
-                    return Ok(hosts);
+                    return Ok(all);
                 }
             }
-            let message = format!("more than {} pages of hosts", D::MAX_PAGES);
+            let message = format!("more than {} pages of {collection}", D::MAX_PAGES);
             Err(Failure::new(D::NAME, Kind::Refused, message))
+        }
+        .boxed()
+    }
+
+    /// Deletes something, if it is there.
+    fn remove(&self, path: String) -> Call<()> {
+        let sent = self.send(Method::DELETE, path, None);
+        async move {
+            match sent.await {
+                Err(failure) if failure.kind != Kind::Gone => Err(failure),
+                _ => Ok(()),
+            }
         }
         .boxed()
     }
@@ -83,11 +111,11 @@ impl<D: Dialect> Rest<D> {
 
 impl<D: Dialect> Provider for Rest<D> {
     fn list_by_tag(&self, tag: Tag) -> Call<Vec<Host>> {
-        self.pages(format!("{}&", D::tagged(&tag)))
+        self.pages::<D::Item, _>(D::HOSTS, format!("{}&", D::tagged(&tag)))
     }
 
     fn list(&self) -> Call<Vec<Host>> {
-        let all = self.pages(D::OURS.to_owned());
+        let all = self.pages::<D::Item, Host>(D::HOSTS, D::OURS.to_owned());
         async move { Ok(all.await?.into_iter().filter(|host| host.tunnel.is_some()).collect()) }
             .boxed()
     }
@@ -110,14 +138,31 @@ impl<D: Dialect> Provider for Rest<D> {
     }
 
     fn delete(&self, id: String) -> Call<()> {
-        let sent = self.send(Method::DELETE, format!("/{}/{id}", D::HOSTS), None);
-        async move {
-            match sent.await {
-                Err(failure) if failure.kind != Kind::Gone => Err(failure),
-                _ => Ok(()),
-            }
-        }
-        .boxed()
+        self.remove(format!("/{}/{id}", D::HOSTS))
+    }
+
+    fn tells_address(&self) -> bool {
+        D::TELLS_ADDRESS
+    }
+
+    fn addresses(&self) -> Call<Vec<Address>> {
+        self.pages::<D::Place, _>(D::ADDRESSES, D::OURS.to_owned())
+    }
+
+    fn reserve(&self, request: AddressRequest) -> Call<Address> {
+        let body = D::address_body(&request);
+        let sent = self.send(Method::POST, format!("/{}", D::ADDRESSES), Some(body));
+        async move { read::<D, D::Place>(&sent.await?, D::ADDRESS).map(Into::into) }.boxed()
+    }
+
+    fn assign(&self, id: String, host: String) -> Call<()> {
+        let (path, body) = D::assignment(host.parse().unwrap_or_default());
+        let sent = self.send(Method::POST, format!("/{}/{id}/{path}", D::ADDRESSES), Some(body));
+        async move { sent.await.map(drop) }.boxed()
+    }
+
+    fn release(&self, id: String) -> Call<()> {
+        self.remove(format!("/{}/{id}", D::ADDRESSES))
     }
 }
 

@@ -107,6 +107,81 @@ async fn a_tunnel_without_a_service_of_its_own_gives_back_what_it_may_not_have_a
     assert_eq!(clients.get(CLIENT).await.unwrap().spec.replicas, Some(1));
 }
 
+/// A spec that cannot be acted on names no account, or another one than the host is in.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_not_permitted_any_more_goes_whatever_the_spec_says() {
+    for spec in [
+        json!({"ports": [{"port": 22}]}),
+        json!({"provider": "aws"}),
+        json!({"provider": null}),
+        json!({"size": "huge"}),
+        json!({"clientImage": "evil.test/miner"}),
+        json!({"tokenSecretRef": {"name": "database"}}),
+        json!({"endpoint": "https://evil.test/v2"}),
+    ] {
+        let mut world = World::running().await;
+        let tunnel = json!({
+            "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
+            "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "spec": {
+                "serviceName": "web", "ports": [{"port": 80}], "provider": "digitalocean",
+                "endpoint": DIGITALOCEAN,
+            },
+        });
+        world.env.apply(&tunnel.to_string()).await;
+        let placement = reason(&world.env, "Connected").await.status.unwrap().placement.unwrap();
+        assert_eq!(placement.account.as_deref(), Some(ACCOUNT));
+        merge(&world.tunnels(), NAME, json!({"spec": spec})).await;
+        let invalid = |tunnel: &Tunnel| {
+            let status = tunnel.status.as_ref();
+            status.is_some_and(|status| status.observed_generation == Some(2))
+        };
+        world.env.until_object(&world.tunnels(), NAME, invalid).await;
+        world.rests().await;
+        assert_eq!(world.hosts().len(), 1, "it stays while it is permitted: {spec}");
+        world.run_with(list(json!({"namespaces": ["other"], "accounts": [ACCOUNT]}))).await;
+        let withdrawn = |tunnel: &Tunnel| {
+            tunnel.status.as_ref().is_some_and(|status| status.placement.is_none())
+        };
+        world.env.until_object(&world.tunnels(), NAME, withdrawn).await;
+        assert_eq!(world.hosts(), [0; 0], "{spec}");
+        world.rests().await;
+    }
+}
+
+/// The old account's host is given back there, though neither Service nor ConfigMap names it any more.
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_that_changes_its_account_leaves_no_host_in_the_old_one() {
+    let world = World::running().await;
+    world.example().await;
+    let [first] = world.hosts()[..] else { panic!("one host") };
+    world
+        .env
+        .apply(
+            "{apiVersion: v1, kind: Secret, metadata: {name: new, namespace: leasehold-system}, \
+             stringData: {token: secret}}",
+        )
+        .await;
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    let other = json!({"data": {"provider": "hetzner", "endpoint": HETZNER, "tokenSecret": "new"}});
+    merge(&defaults, "leasehold-tunnel", other).await;
+    let moved = |tunnel: &Tunnel| {
+        let at =
+            tunnel.status.as_ref().and_then(|status| status.placement.as_ref()?.account.clone());
+        at.as_deref() == Some("hetzner/leasehold-system/new")
+    };
+    world.env.until_object(&world.tunnels(), NAME, moved).await;
+    world.served().await;
+    assert_eq!(world.hosts().len(), 1);
+    assert!(!world.hosts().contains(&first));
+    // It is deleted although its account is named by nobody.
+    let nobody = json!({"data": {"provider": null, "tokenSecret": null}});
+    merge(&defaults, "leasehold-tunnel", nobody).await;
+    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+    world.gone().await;
+    assert_eq!(world.hosts(), [0; 0]);
+}
+
 /// What the provider lists counts, of whatever cluster, and what was requested since counts at once.
 #[tokio::test(start_paused = true)]
 async fn an_account_has_no_more_hosts_in_all_clusters_than_the_administrator_pays_for() {

@@ -134,3 +134,31 @@ async fn running_hosts_are_checked_together() {
     assert!(later.values().all(|hour| *hour < services / 4), "{later:?}");
     assert_eq!(world.env.server().history().len(), writes, "nothing is written");
 }
+
+/// Hosts that are being made are looked at in one list, not each in its own.
+#[tokio::test(start_paused = true)]
+async fn hosts_that_are_being_made_are_looked_at_together() {
+    const SERVICES: usize = 40;
+    let mut machines = Machines::default();
+    machines.boot = Duration::from_secs(300);
+    let mut world = world("hetzner", HETZNER, machines).await;
+    let asked = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&asked);
+    world.cloud.set_trouble(move |request| {
+        *count.lock().unwrap() += usize::from(request.method() == http::Method::GET);
+        Trouble::None
+    });
+    world.make(SERVICES).await;
+    world.run();
+    for _ in 0..60 {
+        if world.addresses().await == SERVICES {
+            break;
+        }
+        world.env.pass(Duration::from_secs(10)).await;
+    }
+    assert_eq!(world.addresses().await, SERVICES);
+    let asked = *asked.lock().unwrap();
+    println!("{asked} lists for {SERVICES} hosts that took 300 s");
+    // Each is looked for before it is made, and thirty times are all looked at.
+    assert!(asked < SERVICES * 4, "{asked} requests");
+}

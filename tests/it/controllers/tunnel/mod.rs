@@ -25,6 +25,7 @@ mod accounts;
 mod many;
 mod reach;
 mod rights;
+mod stable;
 
 const NAMESPACE: &str = "default";
 const SERVICE: &str = "nginx-1";
@@ -223,38 +224,76 @@ async fn a_host_that_is_lost_or_switched_off_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_ports_or_keys_mean_another_host_and_an_event_says_so() {
+async fn other_ports_are_another_configuration_of_the_client_on_the_same_host() {
     let world = World::running().await;
     let clients: Api<Deployment> = world.env.api(NAMESPACE);
     let pods = async || clients.get(CLIENT).await.unwrap().spec.template.metadata;
-    let (mut before, first) = (world.example().await, pods().await);
-    let secrets: Api<Secret> = world.env.api(NAMESPACE);
-    for lost in [false, true] {
-        if lost {
-            // A host cannot get another key, so a lost key means another host too.
-            secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
-        } else {
-            let ports =
-                json!([{"port": 443, "name": "a"}, {"port": 53, "protocol": "UDP", "name": "b"}]);
-            merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
-        }
-        // A running host is checked about every ten minutes.
-        for _ in 0..8 {
-            world.env.pass(Duration::from_secs(100)).await;
-        }
-        let after = world.served().await;
-        let (old, new) = (before.status.unwrap(), after.status.clone().unwrap());
-        assert_ne!(new.host_id, old.host_id);
-        assert_eq!(world.hosts(), [new.host_id.unwrap().parse::<u64>().unwrap()]);
-        before = after;
-    }
-    assert!(reasons(&world.env, NAMESPACE).await.contains(&"ExitChanged".to_owned()));
+    let (before, first) = (world.example().await.status.unwrap(), pods().await);
+    let ports = json!([{"port": 443, "name": "a"}, {"port": 53, "protocol": "UDP", "name": "b"}]);
+    merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
+    let noticed = |tunnel: &Tunnel| {
+        let generation = tunnel.status.as_ref().and_then(|status| status.observed_generation);
+        generation == Some(2)
+    };
+    world.env.until_object(&world.tunnels(), NAME, noticed).await;
+    let after = world.served().await.status.unwrap();
+    assert_eq!((&after.host_id, &after.host_ip), (&before.host_id, &before.host_ip));
+    assert_eq!(world.hosts(), [before.host_id.unwrap().parse::<u64>().unwrap()]);
     let config = world.client_config().await;
     assert!(config.contains("[client.services.udp-53]"), "{config}");
     assert!(config.contains("local_addr = \"nginx-1.default.svc:443\""), "{config}");
     assert!(!config.contains("tcp-80"), "{config}");
     assert_ne!(pods().await, first, "its Pods are replaced");
     world.rests().await;
+    assert!(!reasons(&world.env, NAMESPACE).await.contains(&"ExitChanged".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_keys_mean_another_host_and_an_event_says_so() {
+    let world = World::running().await;
+    let old = world.example().await.status.unwrap();
+    let secrets: Api<Secret> = world.env.api(NAMESPACE);
+    // A host cannot get another key. The old one serves until the new one does.
+    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+    let mut addresses = std::collections::BTreeSet::new();
+    // A running host is checked about every ten minutes.
+    for _ in 0..90 {
+        world.env.pass(Duration::from_secs(10)).await;
+        addresses.insert(ingress(&world.services().get(SERVICE).await.unwrap()));
+    }
+    let new = world.served().await.status.unwrap();
+    assert_ne!(new.host_id, old.host_id);
+    assert_eq!(addresses, [old.host_ip, new.host_ip].into(), "there was one all the time");
+    assert_eq!(world.hosts(), [new.host_id.unwrap().parse::<u64>().unwrap()]);
+    assert!(reasons(&world.env, NAMESPACE).await.contains(&"ExitChanged".to_owned()));
+    world.rests().await;
+}
+
+/// One that cannot be made leaves the present one as it is.
+#[tokio::test(start_paused = true)]
+async fn a_host_serves_on_while_no_other_can_be_made_in_its_place() {
+    let world = World::running().await;
+    let old = world.example().await.status.unwrap();
+    world.cloud.machines(|machines| machines.quota = 1);
+    let secrets: Api<Secret> = world.env.api(NAMESPACE);
+    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+    for _ in 0..15 {
+        world.env.pass(Duration::from_secs(100)).await;
+    }
+    let still = world.served().await.status.unwrap();
+    assert_eq!((&still.host_id, &still.host_ip), (&old.host_id, &old.host_ip));
+    assert!(reasons(&world.env, NAMESPACE).await.contains(&"QuotaExceeded".to_owned()));
+    world.cloud.machines(|machines| machines.quota = 2);
+    let replaced = |tunnel: &Tunnel| {
+        tunnel.status.as_ref().is_some_and(|status| status.host_id != old.host_id)
+    };
+    // It is asked again in half an hour.
+    for _ in 0..25 {
+        world.env.pass(Duration::from_secs(100)).await;
+    }
+    world.env.until_object(&world.tunnels(), NAME, replaced).await;
+    world.env.pass(Duration::from_secs(60)).await;
+    assert_eq!(world.hosts().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -454,6 +493,7 @@ async fn the_providers_are_asked_over_http() {
             endpoint: Some(format!("http://{}/{version}", serving.address())),
             region: "here".to_owned(),
             size: "small".to_owned(),
+            account: None,
         };
         let settings = Settings::default();
         let account = |token: &str| {
@@ -466,7 +506,12 @@ async fn the_providers_are_asked_over_http() {
             name: "host".to_owned(),
             tags,
             placement: placement.clone(),
-            exit: tunnel::exit::Exit { credentials, ports: Vec::new(), archive: None },
+            exit: tunnel::exit::Exit {
+                credentials,
+                ports: Vec::new(),
+                archive: None,
+                address: None,
+            },
             now: env.now(),
         };
         let hosts = account("secret").provider;

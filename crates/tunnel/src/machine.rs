@@ -1,0 +1,187 @@
+//! How a Tunnel's host is requested, told something else, and removed for another. Shell.
+
+use kube::ResourceExt;
+use sdk::{Action, Event, ExternalError, ReconcileError, spread};
+
+use crate::account::{Blocked, ProviderClient, cluster_uid};
+use crate::api::{HostStatus, Placement, Protocol, TunnelPort};
+use crate::exit::{CONTROL_PORT, Exit};
+use crate::names::{self, Tag};
+use crate::plan::{Mark, Outcome, POLL, RETRY};
+use crate::provider::{Failure, Host, HostRequest, Kind};
+use crate::reconcile::{Found, SOON, TunnelRun};
+
+impl TunnelRun<'_> {
+    /// Requests a host. The mark of the request is written first. It uses the client of the look, which
+    /// has been admitted already: another would queue behind all that look.
+    pub(super) async fn create(
+        mut self,
+        provider: &ProviderClient,
+        wanted: Placement,
+        exit: Exit,
+    ) -> Result<Action, ReconcileError> {
+        let request = self.request(names::host(&self.uid()), &wanted, exit).await?;
+        let Some(marked) = self.record(&Outcome::Creating(wanted.clone()), None).await? else {
+            return Ok(Action::Done);
+        };
+        self.tunnel = marked;
+        match provider.create(request).await {
+            Ok(host) => {
+                self.record(&Outcome::Provisioning { host, at: wanted }, None).await?;
+                Ok(Action::RequeueAfter(POLL))
+            }
+            // The next look will find it.
+            Err(error) if error.failure().is_some_and(|found| found.kind == Kind::Exists) => {
+                Ok(Action::RequeueAfter(POLL))
+            }
+            Err(error) => self.not_created(error).await,
+        }
+    }
+
+    /// Requests another host, in whose place the present one serves until that one does.
+    async fn replace(
+        mut self,
+        provider: &ProviderClient,
+        old: &Host,
+        wanted: &Placement,
+        exit: Exit,
+    ) -> Result<Action, ReconcileError> {
+        let name = names::next_host(&self.uid(), &exit.digest());
+        let request = self.request(name, wanted, exit).await?;
+        let Some(marked) = self.mark(&Mark::Replacing).await? else { return Ok(Action::Done) };
+        self.tunnel = marked;
+        match provider.create(request).await {
+            Err(error) if error.failure().is_none_or(|found| found.kind != Kind::Exists) => {
+                return self.not_created(error).await;
+            }
+            _ => {}
+        }
+        let message = format!(
+            "host {} was told something else and cannot be told anew: another is made, and takes its place when it \
+             runs",
+            old.id
+        );
+        self.ctx.publish(Event::normal(&self.tunnel, "ExitChanged", "Replace", message)).await;
+        Ok(Action::RequeueAfter(POLL))
+    }
+
+    async fn request(
+        &self,
+        name: String,
+        wanted: &Placement,
+        exit: Exit,
+    ) -> Result<HostRequest, ReconcileError> {
+        let mut tags = self.tags().await?;
+        tags.push(names::exit_tag(exit.digest()));
+        Ok(HostRequest { name, tags, exit, placement: wanted.clone(), now: self.ctx.now() })
+    }
+
+    /// The tags by which what the Tunnel has at its provider is found.
+    pub(super) async fn tags(&self) -> Result<Vec<Tag>, ReconcileError> {
+        let (namespace, name) = (self.namespace(), self.tunnel.name_any());
+        Ok(names::tags(&cluster_uid(self.ctx).await?, &self.uid(), &namespace, &name))
+    }
+
+    /// Lets another host serve in the place of the present one, once it takes connections of clients. The next look
+    /// removes the present one.
+    pub(super) async fn switch(
+        self,
+        provider: &ProviderClient,
+        at: Placement,
+        host: Host,
+        address: String,
+        found: Found,
+    ) -> Result<Action, ReconcileError> {
+        if self.defaults.probes() {
+            let control = [TunnelPort { port: CONTROL_PORT, protocol: Protocol::Tcp }];
+            if let Some(Err(_)) = self.settings.probe.run(&address, &control).await {
+                return Ok(Action::RequeueAfter(POLL));
+            }
+        }
+        let address = match &found.address {
+            Some(stable) => {
+                provider.assign(&stable.id, &host.id).await?;
+                stable.ip.clone()
+            }
+            None => address,
+        };
+        self.connect(host, at, address, Found { client: None, ..found }).await
+    }
+
+    async fn not_created(self, error: ExternalError<Failure>) -> Result<Action, ReconcileError> {
+        let unsent = matches!(error, ExternalError::HeldBack { .. });
+        if !unsent && !error.failure().is_some_and(Failure::changed_nothing) {
+            // A host may exist: the mark stays, and the next looks show it.
+            return Err(error.into());
+        }
+        let obstacle = error.failure().and_then(Blocked::by);
+        if self.status().host_id.is_some() {
+            self.mark(&Mark::NotReplaced { refused: obstacle.is_some() }).await?;
+            let Some(Blocked { reason, message }) = obstacle else { return Err(error.into()) };
+            self.ctx.publish(Event::warning(&self.tunnel, reason, "CreateHost", message)).await;
+            return Ok(Action::RequeueAfter(spread(RETRY, &self.tunnel)));
+        }
+        let told = obstacle.clone().map(|Blocked { reason, message }| (reason, message));
+        self.record(&Outcome::NotCreated { obstacle: told }, None).await?;
+        let Some(Blocked { reason, message }) = obstacle else { return Err(error.into()) };
+        self.ctx.publish(Event::warning(&self.tunnel, reason, "CreateHost", message)).await;
+        Ok(Action::RequeueAfter(spread(RETRY, &self.tunnel)))
+    }
+
+    /// Reconfigures a host; where its provider cannot, makes another. One that never served is removed first.
+    pub(super) async fn outdated(
+        self,
+        provider: &ProviderClient,
+        host: Host,
+        wanted: &Placement,
+        exit: Exit,
+    ) -> Result<Action, ReconcileError> {
+        if let Some(told) = provider.reconfigure(&host.id, exit.clone()).await {
+            told?;
+            return Ok(Action::RequeueAfter(SOON));
+        }
+        let status = self.status();
+        let is_recorded = status.host_id.as_ref() == Some(&host.id);
+        if is_recorded && status.host_status == Some(HostStatus::Active) {
+            return self.replace(provider, &host, wanted, exit).await;
+        }
+        provider.delete(&host.id).await?;
+        if !is_recorded {
+            return Ok(Action::RequeueAfter(POLL));
+        }
+        let message = format!("host {} was told something else: another is created", host.id);
+        self.gone("ExitChanged", message).await
+    }
+
+    /// Removes hosts.
+    pub(super) async fn discard(
+        self,
+        provider: &ProviderClient,
+        hosts: Vec<Host>,
+        wanted: &Placement,
+    ) -> Result<Action, ReconcileError> {
+        for host in &hosts {
+            provider.delete(&host.id).await?;
+        }
+        let status = self.status();
+        let Some(id) = status.host_id.filter(|id| hosts.iter().any(|host| host.id == *id)) else {
+            return Ok(Action::RequeueAfter(POLL));
+        };
+        if status.placement.as_ref().is_some_and(|at| at.is(wanted)) {
+            let message = format!("host {id} stopped: another is created");
+            return self.gone("HostStopped", message).await;
+        }
+        let message = format!("host {id} is not where the Tunnel asks for one: another is created");
+        self.gone("Replacing", message).await
+    }
+
+    pub(super) async fn gone(
+        self,
+        reason: &'static str,
+        message: String,
+    ) -> Result<Action, ReconcileError> {
+        self.record(&Outcome::Gone { reason, message: message.clone() }, None).await?;
+        self.ctx.publish(Event::warning(&self.tunnel, reason, "Replace", message)).await;
+        Ok(Action::RequeueAfter(SOON))
+    }
+}

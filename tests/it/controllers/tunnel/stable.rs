@@ -1,0 +1,239 @@
+//! Addresses that outlive hosts: kept when a host is replaced, given back with the Tunnel, and none left over.
+
+use super::*;
+
+/// A cluster whose administrator pays for addresses like this.
+async fn stable(provider: &str, endpoint: &str, machines: Machines, value: &str) -> World {
+    let world = world(provider, endpoint, machines).await;
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    merge(&defaults, "leasehold-tunnel", json!({"data": {"stableAddress": value}})).await;
+    world
+}
+
+impl World {
+    /// The reserved addresses, and the machines that have them.
+    fn reserved(&self) -> Vec<(String, Option<u64>)> {
+        self.cloud.machines(|machines| {
+            let shown =
+                |one: &demo::cloud::Reserved| (one.address().to_string(), machines.holder(one));
+            machines.reserved().map(shown).collect()
+        })
+    }
+
+    /// Waits until another host than this one serves.
+    async fn replaced(&self, before: &Option<String>) -> tunnel::api::TunnelStatus {
+        let other = |tunnel: &Tunnel| {
+            let status = tunnel.status.clone().unwrap_or_default();
+            status.host_status == Some(HostStatus::Active) && status.host_id != *before
+        };
+        self.env.until_object(&self.tunnels(), NAME, other).await;
+        self.served().await.status.unwrap()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_address_stays_when_the_host_is_lost_and_goes_with_the_tunnel() {
+    for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
+        let mut world = stable(provider, endpoint, lagging(Duration::from_secs(5)), "true").await;
+        world.run();
+        let first = world.example().await.status.unwrap();
+        let address = first.host_ip.clone().unwrap();
+        assert_eq!(world.reserved(), [(address.clone(), Some(world.hosts()[0]))], "{provider}");
+        world.rests().await;
+        let (id, now) = (world.hosts()[0], world.env.now());
+        world.cloud.machines(|machines| assert!(machines.delete(id, now)));
+        // It is checked about every ten minutes.
+        for _ in 0..13 {
+            world.env.pass(Duration::from_secs(100)).await;
+        }
+        let second = world.replaced(&first.host_id).await;
+        assert_eq!(second.host_ip.as_ref(), Some(&address), "{provider}");
+        assert_eq!(world.reserved(), [(address.clone(), Some(world.hosts()[0]))], "{provider}");
+        assert_eq!(world.cloud.machines(|machines| machines.most_reserved()), 1);
+        world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+        world.gone().await;
+        assert_eq!((world.hosts(), world.reserved()), (vec![], vec![]), "{provider}");
+    }
+}
+
+/// Another key is another host: the address moves to it once it runs, and the Service has it all the time.
+#[tokio::test(start_paused = true)]
+async fn the_address_moves_to_a_host_that_runs_before_the_old_one_goes() {
+    for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
+        let mut world = stable(provider, endpoint, Machines::default(), "true").await;
+        world.run();
+        let first = world.example().await.status.unwrap();
+        let secrets: Api<Secret> = world.env.api(NAMESPACE);
+        secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+        for _ in 0..90 {
+            world.env.pass(Duration::from_secs(10)).await;
+            assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
+            assert!(!world.hosts().is_empty());
+        }
+        let second = world.replaced(&first.host_id).await;
+        assert_eq!(second.host_ip, first.host_ip);
+        let [host] = world.hosts()[..] else { panic!("one host") };
+        assert_eq!(world.reserved(), [(first.host_ip.unwrap(), Some(host))], "{provider}");
+        world.rests().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_is_paid_for_only_where_the_administrator_says_so() {
+    let mut world = stable("hetzner", HETZNER, Machines::default(), "false").await;
+    world.run();
+    world.env.apply(controllers::get("tunnel").unwrap().example).await;
+    let asks = |value: Value| json!({"metadata": {"annotations": {"leasehold.dev/tunnel-stable-address": value}}});
+    world.served().await;
+    merge(&world.services(), SERVICE, asks(json!("true"))).await;
+    let told = reason(&world.env, "NotPermitted").await.status.unwrap().conditions.remove(0);
+    assert!(told.message.starts_with("stableAddress"), "{}", told.message);
+    world.rests().await;
+    assert_eq!(world.reserved(), []);
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    let optional = json!({"data": {"stableAddress": "optional"}});
+    merge(&defaults, "leasehold-tunnel", optional).await;
+    let has = |is: bool| {
+        move |tunnel: &Tunnel| {
+            let status = tunnel.status.clone().unwrap_or_default();
+            let ready = status.conditions.iter().any(|found| found.reason == "Connected");
+            let stable = status.address.is_some_and(|stable| Some(stable.ip) == status.host_ip);
+            ready && stable == is
+        }
+    };
+    // At Hetzner a host must know of the address, so another takes its place.
+    world.env.until_object(&world.tunnels(), NAME, has(true)).await;
+    world.env.pass(Duration::from_secs(60)).await;
+    assert_eq!((world.hosts().len(), world.reserved().len()), (1, 1));
+    merge(&world.services(), SERVICE, asks(json!(null))).await;
+    world.env.until_object(&world.tunnels(), NAME, has(false)).await;
+    world.env.pass(Duration::from_secs(120)).await;
+    assert_eq!((world.hosts().len(), world.reserved().len()), (1, 0));
+    world.rests().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_address_is_left_over_by_a_crash_at_any_write() {
+    for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
+        let writes = at_every_write(async |crash| {
+            let lag = Duration::from_secs(20);
+            let mut world = stable(provider, endpoint, lagging(lag), "true").await;
+            world.env.apply(controllers::get("tunnel").unwrap().example).await;
+            crash.watch(&world.env);
+            watched(&world.cloud, &crash);
+            let settings = settings(&world.cloud);
+            let scenario = async |env: &TestEnv| {
+                let tunnels: Api<Tunnel> = env.api(NAMESPACE);
+                let services: Api<Service> = env.api(NAMESPACE);
+                if services.get_opt(SERVICE).await.unwrap().is_some() {
+                    env.until_object(&services, SERVICE, |found| ingress(found).is_some()).await;
+                    services.delete(SERVICE, &DeleteParams::default()).await.unwrap();
+                }
+                env.until_gone(&tunnels, NAME).await;
+            };
+            crash.survived(&mut world.env, || parts(2, &settings), scenario).await;
+            world.gone().await;
+            assert_eq!((world.hosts(), world.reserved()), (vec![], vec![]));
+            let most = world.cloud.machines(|machines| machines.most_reserved());
+            assert_eq!(most, 1, "and there never were two");
+        })
+        .await;
+        assert!(writes >= 15, "{writes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_without_a_tunnel_is_swept() {
+    for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
+        let mut world = stable(provider, endpoint, Machines::default(), "true").await;
+        world.run();
+        world.example().await;
+        let foreign =
+            [(CLUSTER_TAG.to_owned(), "other".to_owned()), (TUNNEL_TAG.to_owned(), "x".into())];
+        let now = world.env.now();
+        let foreign = world.cloud.machines(|machines| {
+            let tags = foreign.into_iter().collect();
+            machines
+                .reserve("foreign", "fra1", tags, None, true, now)
+                .unwrap()
+                .address()
+                .to_string()
+        });
+        let abandon = json!({"metadata": {"annotations": {"leasehold.dev/abandon": "true"}}});
+        merge(&world.tunnels(), NAME, abandon).await;
+        world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+        world.gone().await;
+        assert_eq!((world.hosts().len(), world.reserved().len()), (1, 2), "left behind");
+        for _ in 0..24 {
+            world.env.pass(Duration::from_secs(200)).await;
+        }
+        assert_eq!(
+            (world.hosts(), world.reserved()),
+            (vec![], vec![(foreign, None)]),
+            "{provider}"
+        );
+    }
+}
+
+/// Others may write a status: what it names is not the Tunnel's for that.
+#[tokio::test(start_paused = true)]
+async fn an_address_that_is_not_the_tunnels_own_outlives_it() {
+    let mut world = stable("digitalocean", DIGITALOCEAN, Machines::default(), "true").await;
+    world.run();
+    let now = world.env.now();
+    let stranger = world.cloud.machines(|machines| {
+        let one = machines.reserve("", "fra1", Default::default(), None, false, now);
+        one.unwrap().address().to_string()
+    });
+    world.example().await;
+    let claimed = json!({"status": {"address": {"id": stranger, "ip": stranger, "seal": "00"}}});
+    let tunnels = world.tunnels();
+    tunnels.patch_status(NAME, &PatchParams::default(), &Patch::Merge(claimed)).await.unwrap();
+    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+    world.gone().await;
+    assert_eq!(world.reserved(), [(stranger, None)]);
+}
+
+/// The new host, the address's move and the old host's end: whatever is interrupted goes on.
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_a_host_is_replaced_leaves_one_host_and_the_address() {
+    for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
+        let writes = at_every_write(async |crash| {
+            let lag = Duration::from_secs(20);
+            let mut world = stable(provider, endpoint, lagging(lag), "true").await;
+            world.run();
+            let first = world.example().await.status.unwrap();
+            world.env.stop().await;
+            let secrets: Api<Secret> = world.env.api(NAMESPACE);
+            let credentials = "nginx-1-tunnel-credentials";
+            secrets.delete(credentials, &DeleteParams::default()).await.unwrap();
+            crash.watch(&world.env);
+            watched(&world.cloud, &crash);
+            let (settings, cloud) = (settings(&world.cloud), world.cloud.clone());
+            let scenario = async |env: &TestEnv| {
+                let other = |tunnel: &Tunnel| {
+                    let status = tunnel.status.clone().unwrap_or_default();
+                    status.host_status == Some(HostStatus::Active)
+                        && status.host_id != first.host_id
+                };
+                env.until_object(&env.api::<Tunnel>(NAMESPACE), NAME, other).await;
+                for _ in 0..60 {
+                    if cloud.machines(|machines| machines.alive().count()) == 1 {
+                        break;
+                    }
+                    env.pass(Duration::from_secs(10)).await;
+                }
+            };
+            crash.survived(&mut world.env, || parts(2, &settings), scenario).await;
+            let second = world.replaced(&first.host_id).await;
+            assert_eq!(second.host_ip, first.host_ip);
+            let [host] = world.hosts()[..] else { panic!("one host") };
+            assert_eq!(second.host_id, Some(host.to_string()));
+            assert_eq!(world.reserved(), [(first.host_ip.unwrap(), Some(host))]);
+            let most = world.cloud.machines(|machines| machines.most_at_once(TUNNEL_TAG));
+            assert!(most <= 2, "{most}");
+        })
+        .await;
+        assert!(writes >= 6, "{writes}");
+    }
+}
