@@ -1,7 +1,14 @@
 #!/usr/bin/env bash
 # SIGKILL to the process of a replica, as for want of memory: kill.sh NAMESPACE POD. The node of kind is in NODE.
 set -euo pipefail
-docker exec "${NODE:?the name of the node}" sh -c '
-  container=$(crictl ps --quiet --state running --name "^leasehold$" \
-    --label "io.kubernetes.pod.namespace=$0" --label "io.kubernetes.pod.name=$1")
-  kill -9 "$(crictl inspect --output go-template --template "{{.info.pid}}" "$container")"' "$1" "$2"
+docker exec "${NODE:?the name of the node}" bash -euo pipefail -c '
+  of="labels.\"io.kubernetes.pod.namespace\"==$0,labels.\"io.kubernetes.pod.name\"==$1"
+  ctr() { command ctr --namespace k8s.io "$@"; }
+  running=$(ctr tasks list --quiet)
+  # Its containers of before are there too.
+  for id in $(ctr containers list --quiet "$of,labels.\"io.kubernetes.container.name\"==leasehold"); do
+    if grep --quiet --line-regexp "$id" <<<"$running"; then
+      exec ctr --namespace k8s.io tasks kill --signal SIGKILL "$id"
+    fi
+  done
+  echo "no container of Pod $1 runs" >&2 && exit 1' "$1" "$2"

@@ -29,7 +29,7 @@ limit() { # of this kernel, if it says, for so many nodes
   [ ! -r "$file" ] || [ "$(cat "$file")" -ge "$need" ] ||
     fail "fs.inotify.$1 is $(cat "$file"), and $((clusters + 1)) nodes need $need: sudo sysctl fs.inotify.$1=$need"
 }
-limit max_user_instances $((40 * (clusters + 1)))
+limit max_user_instances $((30 * (clusters + 1)))
 limit max_user_watches $((1000 * (clusters + 1)))
 
 work=$(mktemp -d)

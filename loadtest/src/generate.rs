@@ -448,7 +448,10 @@ mod tests {
         let changed: Vec<_> = generator.idle.iter().map(|made| (&*made.name, made.pods)).collect();
         assert_eq!(changed, [("tdset-000002", Pods::Always(0))]);
         let all = tdset::all(server.client()).list(&ListParams::default()).await.unwrap();
-        let pods = all.items.iter().map(|made| made.data["spec"]["defaultReplica"].as_i64());
+        let pods = all
+            .items
+            .iter()
+            .map(|made| made.data["spec"]["schedulingConfig"][0]["replica"].as_i64());
         assert_eq!(pods.collect::<Vec<_>>(), [Some(1), Some(1), Some(0)]);
         server.shutdown().await;
     }

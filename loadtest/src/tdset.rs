@@ -49,7 +49,7 @@ pub fn object(name: &str, pods: Pods, change: u32) -> DynamicObject {
     DynamicObject::new(name, &resource()).data(json!({ "spec": spec(pods, change) }))
 }
 
-/// The spec of the `change`-th version. Replicas are the same in every window, so that each change
+/// The spec of the `change`-th version. Replicas are the same in both halves of the day, so that each change
 /// must reach the Deployment at any hour. The image is part of every node of Kubernetes.
 pub fn spec(pods: Pods, change: u32) -> Value {
     let (replica, port) = match pods {
@@ -59,10 +59,11 @@ pub fn spec(pods: Pods, change: u32) -> Value {
     json!({
         "container": { "image": "registry.k8s.io/pause:3.10", "port": port },
         "schedulingConfig": [
-            { "startTime": 9, "endTime": 17, "replica": replica },
-            { "startTime": 17, "endTime": 0, "replica": replica },
+            { "startTime": 0, "endTime": 12, "replica": replica },
+            { "startTime": 12, "endTime": 0, "replica": replica },
         ],
-        "defaultReplica": replica,
+        // At no hour, and none is not allowed.
+        "defaultReplica": replica.max(1),
     })
 }
 

@@ -82,7 +82,8 @@ fn read(status: StatusCode, body: &[u8]) -> Told {
         },
         401 => Told::Silent(
             format!(
-                "its API server answers 401 to GET {PATH}: {}; fix: renew the credentials in the kubeconfig",
+                "its API server answers 401 to GET {PATH}: {}; fix: renew the credentials in the \
+             kubeconfig (`leasehold clusters rotate`, if `clusters add` made them)",
                 foreign(&of_body())
             )
             .into(),

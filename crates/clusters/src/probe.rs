@@ -66,7 +66,8 @@ async fn version(cluster: &Cluster) -> Finding {
     match tokio::time::timeout(PROBE_TIMEOUT, cluster.client.apiserver_version()).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => Err(format!(
-            "its API server answers {} to GET /version: {}; fix: renew the credentials in the kubeconfig",
+            "its API server answers {} to GET /version: {}; fix: renew the credentials in the \
+             kubeconfig (`leasehold clusters rotate`, if `clusters add` made them)",
             status.code,
             model::error::foreign(&status.message)
         )

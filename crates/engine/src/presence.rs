@@ -146,16 +146,21 @@ impl Presences {
 
     /// The clusters that lack what a controller needs, with a text for people.
     pub(crate) fn lacking(&self) -> BTreeMap<ClusterName, Arc<str>> {
-        let mut texts: BTreeMap<ClusterName, Vec<String>> = BTreeMap::new();
+        let mut texts: BTreeMap<ClusterName, (Vec<String>, BTreeSet<&str>)> = BTreeMap::new();
         for source in self.absent().into_iter().filter(|source| !source.optional) {
             let AbsentSource { controller, cluster, kind, absent, .. } = source;
             let text = format!("controller {controller} needs {kind}, which {absent}");
-            let texts = texts.entry(cluster).or_default();
+            let (texts, fixes) = texts.entry(cluster).or_default();
+            fixes.insert(absent.fix());
             // The same of several namespaces is one.
             if !texts.contains(&text) {
                 texts.push(text);
             }
         }
-        texts.into_iter().map(|(cluster, texts)| (cluster, texts.join("; ").into())).collect()
+        let text = |(texts, fixes): (Vec<String>, BTreeSet<&str>)| -> Arc<str> {
+            let fixes: Vec<&str> = fixes.into_iter().collect();
+            format!("{}; fix: {}", texts.join("; "), fixes.join(", and ")).into()
+        };
+        texts.into_iter().map(|(cluster, of)| (cluster, text(of))).collect()
     }
 }

@@ -99,6 +99,9 @@ pub struct CachedObject {
     pub deleting: bool,
     /// Whether the controller's predicates let its creation count, if it appeared as it is now.
     pub matters: bool,
+    /// Why its condition `Ready` is not `True`, as its status says; absent if it is, or there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_ready: Option<String>,
 }
 
 /// A watch of a kind.

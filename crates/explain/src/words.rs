@@ -58,6 +58,12 @@ fn controller(sought: &Sought, explained: &Explained) -> Vec<String> {
             let version = &cached.resource_version;
             let deleting = if cached.deleting { ", and it is being deleted" } else { "" };
             lines.push(format!("the cache has it at resourceVersion {version}{deleting}"));
+            lines.extend(
+                cached
+                    .not_ready
+                    .as_ref()
+                    .map(|why| format!("its status says that it is not ready: {why}")),
+            );
             if !cached.matters {
                 lines.push(
                     "the controller's predicates leave it out: its changes queue nothing"
@@ -194,6 +200,7 @@ mod tests {
                 resource_version: "17".into(),
                 deleting: false,
                 matters: true,
+                not_ready: None,
             }),
             watch: Some(Watched {
                 synced: true,
@@ -276,6 +283,10 @@ controller maps on member lh-0-x7:
         check(
             |e| e.cached.as_mut().unwrap().matters = false,
             &["- the controller's predicates leave it out: its changes queue nothing"],
+        );
+        check(
+            |e| e.cached.as_mut().unwrap().not_ready = Some("Conflict: x is there".into()),
+            &["- its status says that it is not ready: Conflict: x is there"],
         );
         check(
             |e| {

@@ -16,6 +16,10 @@ const MAX_NAMED: usize = 3;
 /// the member counts as silent.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
 
+/// From how many members of one identity on its replica is restless: one that was started again, or fenced itself,
+/// three times before a coordinator forgot the first of them.
+const RESTLESS: usize = 4;
+
 /// What to do when a reason does not say it.
 const LOG: &str = "see the log of a replica that says so";
 
@@ -65,9 +69,28 @@ impl Fleet {
             Problem::new(format!("member {} cannot take part: {what}", refused.member), fix)
         };
         found.extend(self.refused.iter().map(refused));
+        found.extend(self.restless());
         let lost = self.down();
         found.extend(lost.iter().map(|((cluster, reason), by)| down(cluster, reason, by)));
         found
+    }
+
+    /// The replicas that begin anew again and again.
+    fn restless(&self) -> Vec<Problem> {
+        let mut incarnations: BTreeMap<&str, usize> = BTreeMap::new();
+        for member in &self.members {
+            *incarnations.entry(&member.identity).or_default() += 1;
+        }
+        let restless = incarnations.into_iter().filter(|(_, times)| *times >= RESTLESS);
+        let problem = |(identity, times): (&str, usize)| {
+            Problem::new(
+                format!(
+                    "replica {identity} begins anew again and again: {times} members were or are it"
+                ),
+                "see why in its log, or in that of the process before (kubectl logs --previous)",
+            )
+        };
+        restless.map(problem).collect()
     }
 
     /// That nobody is there, or nobody leads.
@@ -85,7 +108,7 @@ impl Fleet {
         (!leads).then(|| {
             Problem::new(
                 "nobody coordinates: no shard changes its owner",
-                "wait for one duration of a Lease; if it stays, look for `coordinator` in the replicas' logs",
+                "wait for one duration of a Lease; if it stays, see what hinders the replicas: their logs, and `leasehold events`",
             )
         })
     }
@@ -209,6 +232,21 @@ mod tests {
 
     fn found(fleet: &Fleet, now: i64) -> Vec<String> {
         fleet.problems(at(now)).into_iter().map(|problem| problem.what).collect()
+    }
+
+    #[test]
+    fn a_replica_that_begins_anew_again_and_again_is_named_once() {
+        let mut fleet = healthy();
+        let of_one = |n: usize| {
+            let mut lives = member(&format!("m-1-{n}"), 50);
+            lives.identity = "lh-1".to_owned();
+            lives
+        };
+        fleet.members.extend((1..RESTLESS).map(of_one));
+        assert_eq!(found(&fleet, 101), [""; 0]);
+        fleet.members.push(of_one(RESTLESS));
+        let expect = "replica lh-1 begins anew again and again: 4 members were or are it";
+        assert_eq!(found(&fleet, 101), [expect]);
     }
 
     #[test]

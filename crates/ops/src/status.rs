@@ -172,7 +172,9 @@ fn table(fleet: &Fleet, args: &StatusArgs, problems: &[Problem], now: Timestamp)
         count(Phase::Unowned),
     );
     if paused > 0 {
-        text += &format!("{paused} shards are paused: see `leasehold policies`\n");
+        let shards =
+            if paused == 1 { "1 shard is".to_owned() } else { format!("{paused} shards are") };
+        text += &format!("{shards} paused: see `leasehold policies`\n");
     }
     for problem in problems {
         text += &format!("problem: {problem}\n");

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_telemetry::{LogConfig, OtlpConfig};
+use leasehold_telemetry::{Format, LogConfig, OtlpConfig};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span};
+use prometheus::{HistogramOpts, HistogramVec, Registry};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::transport::server::TcpIncoming;
@@ -72,7 +73,9 @@ fn one_change() {
     let watch = info_span!("watch.event", cluster = "east", kind = "TDSet");
     let queue = info_span!(parent: &watch, "queue", controller = "tdset");
     drop(watch);
-    let reconcile = info_span!(parent: &queue, "reconcile", key = "east/temp/a", epoch = 3);
+    let reconcile = info_span!(
+        parent: &queue, "reconcile", controller = "tdset", key = "east/temp/a", epoch = 3
+    );
     drop(queue);
     reconcile.in_scope(|| {
         info_span!("api", method = "PATCH", status = 200).in_scope(|| tracing::info!("sent"));
@@ -129,6 +132,46 @@ async fn one_trace_links_watch_event_queue_reconcile_and_api() {
     assert!(spans["watch.event"].parent_span_id.is_empty(), "the watch event is the root");
     assert_eq!(attribute(&spans["reconcile"].attributes, "key"), "east/temp/a");
     assert_eq!(spans["api"].events.len(), 1, "log lines belong to their span");
+}
+
+/// The page of metrics for a reader of OpenMetrics, after one change that took a moment.
+fn page_after_one_change(dispatch: &Dispatch) -> String {
+    const ACCEPT: &str = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
+    assert_eq!(Format::accepted(ACCEPT), Format::Prometheus, "nothing exports traces here");
+    let registry = Registry::new();
+    let opts = HistogramOpts::new("controller_runtime_reconcile_time_seconds", "Took.");
+    let took = HistogramVec::new(opts, &["controller"]).expect("a usable name");
+    registry.register(Box::new(took.clone())).expect("a new registry is empty");
+    took.with_label_values(&["tdset"]).observe(0.001);
+    tracing::dispatcher::with_default(dispatch, || {
+        one_change();
+        assert_eq!(Format::accepted("text/plain"), Format::Prometheus);
+        leasehold_telemetry::encode(&registry, Format::accepted(ACCEPT))
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_leads_to_the_trace_that_the_collector_has() {
+    let (endpoint, mut received) = receiver().await;
+    let (dispatch, guard) = subscriber(&endpoint, 1.0);
+    let page = page_after_one_change(&dispatch);
+    flush(guard, Duration::from_secs(10)).await;
+
+    let batch = received.recv().await.expect("one batch was flushed");
+    let mut spans = batch.scope_spans.into_iter().flat_map(|scope| scope.spans);
+    let trace = spans.next().expect("a change has spans").trace_id;
+    let trace: String = trace.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(page.matches(&format!("# {{trace_id=\"{trace}\"}} ")).count(), 1, "{page}");
+    assert!(page.ends_with("# EOF\n"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_that_is_not_kept_is_no_exemplar() {
+    let (endpoint, _received) = receiver().await;
+    let (dispatch, guard) = subscriber(&endpoint, 0.0);
+    let page = page_after_one_change(&dispatch);
+    assert!(page.contains("le=\"+Inf\"} 1\n") && !page.contains("trace_id"), "{page}");
+    flush(guard, Duration::from_secs(10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,6 +28,20 @@ impl Absence {
     }
 }
 
+impl Absence {
+    /// What helps.
+    pub(crate) fn fix(self) -> &'static str {
+        match self {
+            Self::NotInstalled => {
+                "install its definition (`leasehold crds` prints ours, `leasehold clusters add` applies them)"
+            }
+            Self::Forbidden => {
+                "give its user the rights (`leasehold clusters add` does, `leasehold doctor` names them)"
+            }
+        }
+    }
+}
+
 impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

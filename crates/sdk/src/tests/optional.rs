@@ -217,7 +217,8 @@ async fn a_kind_that_is_needed_keeps_the_controller_out_and_that_is_said() {
     assert_eq!(absent(&world), [(false, Absence::Forbidden), (true, Absence::Forbidden)]);
     assert_eq!(available(&world, "Secret", false), "0");
     let failing = world.meter.failing();
-    let expect = "controller maps needs Secret, which may not be listed or watched";
+    let expect = "controller maps needs Secret, which may not be listed or watched; fix: give its user \
+                  the rights (`leasehold clusters add` does, `leasehold doctor` names them)";
     assert_eq!(failing.values().map(|why| &**why).collect::<Vec<_>>(), [expect]);
     let _secrets = again.list(6, &[]);
     world.wait_entries(8).await;
