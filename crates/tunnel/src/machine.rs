@@ -7,7 +7,7 @@ use crate::account::{Blocked, ProviderClient, cluster_uid};
 use crate::api::{HostStatus, Placement, Protocol, TunnelPort};
 use crate::exit::{CONTROL_PORT, Exit};
 use crate::names::{self, Tag};
-use crate::plan::{Mark, Outcome, POLL, RETRY};
+use crate::plan::{Mark, Outcome, POLL, RETRY, is_late};
 use crate::provider::{Failure, Host, HostRequest, Kind};
 use crate::reconcile::{Found, SOON, TunnelRun};
 
@@ -95,7 +95,10 @@ impl TunnelRun<'_> {
         if self.defaults.probes() {
             let control = [TunnelPort { port: CONTROL_PORT, protocol: Protocol::Tcp }];
             if let Some(Err(_)) = self.settings.probe.run(&address, &control).await {
-                return Ok(Action::RequeueAfter(POLL));
+                return match is_late(&host, self.ctx.now()) {
+                    true => self.give_up(provider, host).await,
+                    false => Ok(Action::RequeueAfter(POLL)),
+                };
             }
         }
         let address = match &found.address {
@@ -106,6 +109,25 @@ impl TunnelRun<'_> {
             None => address,
         };
         self.connect(host, at, address, Found { client: None, ..found }).await
+    }
+
+    /// Removes a host that does not come to serve in the place of the present one, and tries none for a while.
+    pub(super) async fn give_up(
+        mut self,
+        provider: &ProviderClient,
+        host: Host,
+    ) -> Result<Action, ReconcileError> {
+        let mark = Mark::NotReplaced { refused: true };
+        let Some(marked) = self.mark(&mark).await? else { return Ok(Action::Done) };
+        self.tunnel = marked;
+        provider.delete(&host.id).await?;
+        let message = format!(
+            "host {} was to serve in the place of the present one and did not in time: it is removed, and another is \
+             tried later; see its console at the provider",
+            host.id
+        );
+        self.ctx.publish(Event::warning(&self.tunnel, "NotReplaced", "Replace", message)).await;
+        Ok(Action::RequeueAfter(spread(RETRY, &self.tunnel)))
     }
 
     async fn not_created(self, error: ExternalError<Failure>) -> Result<Action, ReconcileError> {

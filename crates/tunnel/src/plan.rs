@@ -36,7 +36,9 @@ pub(super) const POLL: Duration = Duration::from_secs(10);
 pub(super) const CHECK: Duration = Duration::from_secs(600);
 /// How often something that only a person can fix is checked, where a check writes nothing.
 pub(super) const RECHECK: Duration = Duration::from_secs(60);
-/// How long to wait after a provider refused a host, unless the spec changes.
+/// How long a host may take until it serves in the place of another.
+const COMING: Duration = Duration::from_secs(900);
+/// How long to wait after a provider refused a host, or one did not come to serve, unless the spec changes.
 pub(super) const RETRY: Duration = Duration::from_secs(1_800);
 
 /// The next step for a Tunnel that is not being deleted.
@@ -66,6 +68,8 @@ pub(super) enum Step {
         /// Its address.
         address: String,
     },
+    /// This one should have served in the place of another long ago: remove it.
+    GiveUp(Host),
     /// Remove these hosts: duplicates, stopped ones, or all of them if the Tunnel asks for another
     /// placement.
     Discard(Vec<Host>),
@@ -116,6 +120,7 @@ pub(super) fn next(
     if outdated(kept) {
         return match next.map(|host| (host, reachable(host))) {
             Some((host, Some(address))) => Step::Switch { host: host.clone(), address },
+            Some((next, None)) if is_late(next, now) => Step::GiveUp(next.clone()),
             Some((_, None)) => Step::Await(POLL),
             None => match pending(status, now).or_else(|| refused(tunnel, status, now)) {
                 Some(wait) => Step::Await(wait),
@@ -127,6 +132,11 @@ pub(super) fn next(
         Some(address) => Step::Connect { host: kept.clone(), address },
         None => Step::Follow(kept.clone()),
     }
+}
+
+/// Whether a host that comes in the place of another should serve by now.
+pub(super) fn is_late(host: &Host, now: Timestamp) -> bool {
+    host.created.is_some_and(|created| left(created, COMING, now).is_none())
 }
 
 /// How long to wait after a request that the provider refused, unless the spec has changed since.
@@ -287,7 +297,7 @@ pub(super) enum Mark {
     Replacing,
     /// No other host is made for now.
     NotReplaced {
-        /// Whether the provider refused it.
+        /// Whether the provider refused it, or it did not come to serve.
         refused: bool,
     },
     /// An address is about to be requested, for a host here.

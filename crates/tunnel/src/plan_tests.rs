@@ -67,6 +67,7 @@ fn word(step: &Step) -> String {
         Step::Lost(id) => format!("lost {id}"),
         Step::Outdated(host) => format!("outdated {}", host.id),
         Step::Switch { host, address } => format!("switch {} {address}", host.id),
+        Step::GiveUp(host) => format!("give up {}", host.id),
         Step::Discard(hosts) => {
             let ids: Vec<_> = hosts.iter().map(|host| &*host.id).collect();
             format!("discard {}", ids.join(" "))
@@ -162,6 +163,15 @@ fn a_host_that_runs_something_else_is_outdated() {
             recorded("1", 9),
             vec![host("1", Running, Some("dns")), host("2", Starting, Some("web"))],
             "await 10",
+        ),
+        (
+            "another should have been made long ago",
+            recorded("1", 9),
+            vec![
+                host("1", Running, Some("dns")),
+                Host { created: ago(900).map(|at| at.0), ..host("2", Starting, Some("web")) },
+            ],
+            "give up 2",
         ),
         (
             "another was asked for",

@@ -477,6 +477,7 @@ impl TunnelRun<'_> {
                 self.gone("HostLost", message).await
             }
             Step::Outdated(host) => self.outdated(provider, host, &wanted, found.exit).await,
+            Step::GiveUp(host) => self.give_up(provider, host).await,
             Step::Discard(hosts) => self.discard(provider, hosts, &wanted).await,
         }
     }

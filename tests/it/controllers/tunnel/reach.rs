@@ -40,6 +40,37 @@ async fn an_address_is_published_while_connections_come_through() {
     assert_eq!(world.hosts().len(), 1, "the host is kept");
 }
 
+/// A host that comes in the place of another and takes no connections of clients is not paid for for ever.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_does_not_come_to_serve_is_given_up_and_tried_later() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let comes = Arc::new(AtomicBool::new(false));
+    let shown = Arc::clone(&comes);
+    let probe = Probe::through(move |to| {
+        let passes = shown.load(Ordering::SeqCst) || to.port() != 2333;
+        async move { if passes { Ok(()) } else { Err("timed out".to_owned()) } }.boxed()
+    });
+    world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
+    let first = world.example().await.status.unwrap();
+    let secrets: Api<Secret> = world.env.api(NAMESPACE);
+    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+    world.env.pass(Duration::from_secs(600)).await;
+    assert_eq!(world.hosts().len(), 2, "it may still come");
+    world.env.pass(Duration::from_secs(600)).await;
+    let told = reasons(&world.env, NAMESPACE).await;
+    assert!(told.contains(&"NotReplaced".to_owned()), "{told:?}");
+    let [_] = world.hosts()[..] else { panic!("{:?}", world.hosts()) };
+    let still = world.served().await.status.unwrap();
+    assert_eq!((still.host_id, still.host_ip), (first.host_id.clone(), first.host_ip));
+    comes.store(true, Ordering::SeqCst);
+    for _ in 0..25 {
+        world.env.pass(Duration::from_secs(100)).await;
+    }
+    let second = world.served().await.status.unwrap();
+    assert_ne!(second.host_id, first.host_id);
+    assert_eq!(world.hosts().len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_connection_that_is_lost_takes_no_address_away() {
     let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
