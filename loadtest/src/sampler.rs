@@ -63,6 +63,7 @@ struct Previous {
     cpu: Duration,
     /// When it may be scraped again.
     scrape_from: Duration,
+    figures: ReplicaSecond,
 }
 
 /// Everything about one manager now.
@@ -96,7 +97,8 @@ pub async fn sample(probe: &Probe, started: Instant) -> anyhow::Result<Sample> {
 const SHARDS: &str = "leasehold_shards_owned";
 
 /// Looks at all managers every second, until the sender of their list is dropped. Returns what it saw by
-/// seconds since the start of the run. A second in which a busy machine gave it no time is absent.
+/// seconds since the start of the run. A second in which a busy machine gave it no time is absent. A Pod that does
+/// not answer in time has the memory and shards that it had before.
 pub async fn every_second(
     managers: watch::Receiver<Vec<Probe>>,
     started: Instant,
@@ -115,11 +117,17 @@ pub async fn every_second(
         });
         let looks: Vec<Look> = join_all(looks).await.into_iter().flatten().collect();
         let second = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
-        let replicas = looks.iter().map(|look| look.figures(known.get(&look.name))).collect();
+        let mut replicas: Vec<ReplicaSecond> =
+            looks.iter().map(|look| look.figures(known.get(&look.name))).collect();
+        let seen_now = |name: &String| looks.iter().any(|look| look.name == *name);
+        let late = probes.iter().filter(|probe| probe.is_pod() && !seen_now(&probe.name));
+        let before = late.filter_map(|probe| Some(known.get(&probe.name)?.figures.clone()));
+        replicas.extend(before.map(|before| ReplicaSecond { cores: None, ..before }));
         // What a second shows is that which it began with.
         seen.insert(second.saturating_sub(1), replicas);
-        known =
-            looks.into_iter().map(|look| (look.name.clone(), look.remembered(&known))).collect();
+        for look in looks {
+            known.insert(look.name.clone(), look.remembered(&known));
+        }
     }
     seen
 }
@@ -169,7 +177,8 @@ impl Look {
             (None, Some(previous)) => previous.scrape_from,
             (None, None) => self.at,
         };
-        Previous { at: self.at, cpu: self.usage.cpu, scrape_from }
+        let figures = self.figures(known.get(&self.name));
+        Previous { at: self.at, cpu: self.usage.cpu, scrape_from, figures }
     }
 }
 
