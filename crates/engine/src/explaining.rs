@@ -5,11 +5,9 @@
 //! the bounds of the queue.
 
 use cache::Entry;
-use explain::{CachedObject, Explained, Explanation, HeldBack, Sought, Watched};
-use model::error::foreign;
+use explain::{CachedObject, Explained, Explanation, HeldBack, Sought, Status, Watched};
 use model::{ControllerName, Kind, ObjectKey, Purpose, Range};
 use queue::{HeldShard, KeyStatus};
-use serde::Deserialize;
 
 use crate::handler::all_hold;
 use crate::informer::Condition;
@@ -108,29 +106,11 @@ fn cached(entry: &Entry, source: &Source) -> CachedObject {
         resource_version: entry.header.resource_version.to_string(),
         deleting: entry.header.deleting,
         matters: all_hold(&source.predicates, None, Some(entry)),
-        not_ready: not_ready(entry),
+        // One whose status has another form says nothing.
+        not_ready: entry
+            .decode_field::<Status>("status")
+            .ok()
+            .flatten()
+            .and_then(Status::not_ready),
     }
-}
-
-/// What the object says of why it is not ready. One whose status has another form says nothing.
-fn not_ready(entry: &Entry) -> Option<String> {
-    /// As Kubernetes' own conditions.
-    #[derive(Deserialize)]
-    struct Condition {
-        #[serde(rename = "type")]
-        kind: String,
-        status: String,
-        #[serde(default)]
-        reason: String,
-        #[serde(default)]
-        message: String,
-    }
-    #[derive(Deserialize)]
-    struct Status {
-        conditions: Vec<Condition>,
-    }
-    let Status { conditions } = entry.decode_field("status").ok()??;
-    let ready = conditions.into_iter().find(|condition| condition.kind == "Ready")?;
-    let why = || foreign(&format!("{}: {}", ready.reason, ready.message));
-    (ready.status != "True").then(why)
 }

@@ -8,6 +8,7 @@ mod words;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
+use model::error::foreign;
 use model::{ClusterName, ControllerName, Kind};
 use queue::{HeldShard, KeyStatus};
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,32 @@ pub struct CachedObject {
     /// Why its condition `Ready` is not `True`, as its status says; absent if it is, or there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_ready: Option<String>,
+}
+
+/// What is read of an object's status: Kubernetes' conditions.
+#[derive(Debug, Deserialize)]
+pub struct Status {
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
+}
+
+impl Status {
+    /// Why the condition `Ready` is not `True`, if there is one and it is not.
+    pub fn not_ready(self) -> Option<String> {
+        let ready = self.conditions.into_iter().find(|condition| condition.kind == "Ready")?;
+        let Condition { status, reason, message, .. } = ready;
+        (status != "True").then(|| foreign(&format!("{reason}: {message}")))
+    }
 }
 
 /// A watch of a kind.

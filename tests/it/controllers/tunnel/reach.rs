@@ -54,11 +54,14 @@ async fn a_host_that_does_not_come_to_serve_is_given_up_and_tried_later() {
     let first = world.example().await.status.unwrap();
     let secrets: Api<Secret> = world.env.api(NAMESPACE);
     secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
-    world.env.pass(Duration::from_secs(600)).await;
-    assert_eq!(world.hosts().len(), 2, "it may still come");
-    world.env.pass(Duration::from_secs(600)).await;
-    let told = reasons(&world.env, NAMESPACE).await;
-    assert!(told.contains(&"NotReplaced".to_owned()), "{told:?}");
+    // The key is missed within ten minutes or so, and the other host has fifteen.
+    let mut with_two = 0;
+    while !reasons(&world.env, NAMESPACE).await.contains(&"NotReplaced".to_owned()) {
+        world.env.pass(Duration::from_secs(60)).await;
+        with_two += usize::from(world.hosts().len() == 2);
+        assert!(with_two <= 17, "it is not given up");
+    }
+    assert!(with_two >= 14, "it might have come: {with_two} min");
     let [_] = world.hosts()[..] else { panic!("{:?}", world.hosts()) };
     let still = world.served().await.status.unwrap();
     assert_eq!((still.host_id, still.host_ip), (first.host_id.clone(), first.host_ip));
