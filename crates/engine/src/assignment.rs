@@ -5,12 +5,12 @@ use std::sync::{Arc, OnceLock};
 use model::{ClusterUid, Epoch, MemberId, ObjectKey, Range, ShardId};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::informer::{Informer, ScopeGuard};
 use crate::meter::ShardMeter;
 use crate::request::ClusterClient;
 use crate::source::{Role, Source};
 use crate::view::CacheView;
 use cache::{Entry, LocalKey, Store};
+use informer::{Informer, ScopeGuard};
 use metrics::ClusterSeries;
 use queue::{HashedKey, WorkQueue};
 

@@ -10,9 +10,9 @@ use model::{ControllerName, Kind, ObjectKey, Purpose, Range};
 use queue::{HeldShard, KeyStatus};
 
 use crate::handler::all_hold;
-use crate::informer::Condition;
 use crate::source::{Role, Source};
 use crate::status::{Board, EngineStatus};
+use informer::Condition;
 
 impl EngineStatus {
     /// How an object stands.

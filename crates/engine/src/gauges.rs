@@ -13,9 +13,9 @@ use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, IntGauge, IntGaugeVec, Opts};
 
 use crate::assignment::AssignmentQueue;
-use crate::informer::InformerState;
 use crate::status::Board;
 use cache::DecodedCache;
+use informer::InformerState;
 use metrics::{ClusterSeries, INFORMERS, SeriesByCluster};
 use queue::Priority;
 use upstream::Reading;

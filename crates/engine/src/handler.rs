@@ -19,11 +19,11 @@ use prometheus::Histogram;
 use crate::across;
 use crate::assigned::Assigned;
 use crate::assignment::AssignmentQueue;
-use crate::informer::{Absence, Change, Event, Informer};
 use crate::meter::Slices;
 use crate::source::{Mapping, Predicate, Role, Source};
 use crate::view::CacheView;
 use cache::{Entry, LocalKey, Owner, Store};
+use informer::{Absence, Change, Event, Informer};
 use model::Kind;
 use queue::{HashedKey, Priority};
 

@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use listwatch::{Form, Intake};
 use model::Clock;
 
-use crate::informer::{Informer, Target};
 use crate::request::ClusterClient;
 use crate::status::Board;
 use cache::{DecodedCache, OptionsByKind, StoreWriter};
 use extent::Account;
+use informer::{Informer, Target};
 use metrics::Metrics;
 
 /// The running informers. Holds none of them alive.
@@ -58,7 +58,7 @@ impl Informers {
         };
         let informer = Informer::start(
             target.clone(),
-            client.clone(),
+            client.wire(),
             self.intake.clone(),
             Arc::clone(&self.clock),
             self.metrics.informer(&target.cluster, &target.kind),

@@ -36,7 +36,7 @@
 //!
 //! # What is cached
 //! - The objects that are reconciled here, their children, and all objects of mapped kinds: the objects
-//!   in some range scope (crate `extent`, `informer::scopes`). Of other objects only the uid is read;
+//!   in some range scope (crates `extent` and `informer`). Of other objects only the uid is read;
 //!   they are neither decoded nor stored.
 //! - An assignment requires the scopes of its shard before it collects keys, and every run holds its
 //!   assignment. So a warming shard lists while its present owner still works, and a draining shard
@@ -85,7 +85,6 @@ mod fence;
 mod finish;
 mod gauges;
 mod handler;
-mod informer;
 mod informers;
 mod linger;
 mod meter;
@@ -101,8 +100,6 @@ mod source;
 mod spec;
 mod status;
 mod supervisor;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 mod trigger;
 mod triggered;
 mod view;
@@ -115,6 +112,8 @@ pub use error::{ReconcileError, RetryClass};
 pub use extent::{QuarantineStatus, ShardMode};
 pub use external::{External, ExternalError, ExternalFailure, Token, Verdict};
 pub use fence::FencedError;
+#[cfg(feature = "testing")]
+pub use informer::testing;
 pub use informer::{Absence, InformerStatus};
 pub use listwatch::{Form, LENT_AFTER, LISTED_KIB, STREAM_KIB, Scope};
 pub use meter::Meter;

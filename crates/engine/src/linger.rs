@@ -11,7 +11,7 @@ use std::time::Duration;
 use model::{Clock, MemberId, Moment};
 
 use crate::assignment::Assignment;
-use crate::informer::{Informer, ScopeGuard, Target};
+use informer::{Informer, ScopeGuard, Target};
 
 /// How long caches are kept while the member gets no shards.
 const OUTAGE: Duration = Duration::from_secs(600);

@@ -29,10 +29,10 @@ use model::heaviest::Heaviest;
 use model::range::MAX_BITS;
 use model::{Clock, ClusterName, GroupName, Moment, ObjectKey, ShardId, Work, Workload, uid_hash};
 
-use crate::informer::Target;
 use crate::presence::Presences;
 use cache::Store;
 use extent::Quarantines;
+use informer::Target;
 use upstream::Gates;
 
 /// The counters of one engine. Clones share them.

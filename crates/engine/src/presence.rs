@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 use model::{ClusterName, ControllerName, Moment};
 use serde::Serialize;
 
-use crate::informer::{Absence, Target};
 use crate::view::{CacheView, Cached};
+use informer::{Absence, Target};
 use metrics::ClusterSeries;
 
 /// A kind that a controller watches and a cluster lacks.

@@ -9,11 +9,11 @@ use model::{Clock, ClusterName, Moment, Ownership};
 use serde::Serialize;
 
 use crate::assignment::AssignmentQueue;
-use crate::informer::{Condition, Informer, InformerState, InformerStatus, SYNC_PATIENCE};
 use crate::meter::Meter;
 use crate::presence::{AbsentSource, Presences};
 use crate::source::Source;
 use extent::{QuarantineStatus, Quarantines};
+use informer::{Condition, Informer, InformerState, InformerStatus, SYNC_PATIENCE};
 use queue::QueueStatus;
 use upstream::{Gate, Gates, UpstreamStatus};
 

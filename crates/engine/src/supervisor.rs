@@ -33,7 +33,6 @@ use crate::assignment::{Assignment, AssignmentQueue, ClusterContext};
 use crate::drain::Drain;
 use crate::engagements::Engagements;
 use crate::handler::EventHandler;
-use crate::informer::{Informer, Target};
 use crate::informers::Informers;
 use crate::linger::Lingering;
 use crate::meter::{Meter, Slices};
@@ -43,6 +42,7 @@ use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
 use crate::status::Board;
 use crate::visitors::Visitors;
+use informer::{Informer, Target};
 use metrics::{ControllerMetrics, Metrics};
 use queue::Priority;
 

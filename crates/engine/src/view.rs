@@ -8,7 +8,7 @@ use cache::{DecodeError, Entry, NoIndex, Store};
 use listwatch::Form;
 use model::{AnyObject, ClusterName, Kind, Object, Selector};
 
-use crate::informer::{Absence, InformerState};
+use informer::{Absence, InformerState};
 
 /// The requested kind is not in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

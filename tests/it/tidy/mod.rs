@@ -56,12 +56,14 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("explain", &["model", "queue"]),
     ("doctor", &["model"]),
     ("writes", &["cache", "listwatch", "model"]),
+    ("informer", &["cache", "extent", "listwatch", "metrics", "model", "queue"]),
     (
         "engine",
         &[
             "cache",
             "explain",
             "extent",
+            "informer",
             "listwatch",
             "metrics",
             "model",

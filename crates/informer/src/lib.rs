@@ -44,27 +44,28 @@ mod scopes;
 mod state;
 mod status;
 mod task;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod trainer;
 
 use std::sync::Arc;
 
 use cache::{Entry, StoreWriter};
 use listwatch::Intake;
-use model::{Clock, Moment};
+use model::{Clock, Moment, Wire};
 use queue::Priority;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Span;
 
-pub(crate) use self::mailbox::Subscription;
-pub(crate) use self::scopes::ScopeGuard;
+pub use self::mailbox::Subscription;
+pub use self::scopes::ScopeGuard;
 use self::scopes::Scopes;
-pub(crate) use self::state::{Condition, InformerState, SYNC_PATIENCE, Target};
+pub use self::state::{Condition, InformerState, SYNC_PATIENCE, Target};
 pub use self::status::{Absence, InformerStatus};
 use self::task::Task;
-use crate::request::ClusterClient;
 use extent::{Account, RangeScope};
 use metrics::InformerMetrics;
 
@@ -73,12 +74,17 @@ const ADMISSIONS: usize = 16;
 
 /// What happened to an object.
 #[derive(Clone, Debug)]
-pub(crate) enum Change {
+pub enum Change {
+    /// An object is new, or another than it was.
     Upsert {
+        /// As this subscriber knows it; none if it is new.
         old: Option<Arc<Entry>>,
+        /// As it is.
         new: Arc<Entry>,
     },
+    /// An object is gone.
     Delete {
+        /// As it was known last.
         old: Arc<Entry>,
     },
     /// Everything that the scopes up to this number cover has been sent.
@@ -89,17 +95,20 @@ pub(crate) enum Change {
 
 /// A change as sent to subscribers.
 #[derive(Clone, Debug)]
-pub(crate) struct Event {
-    pub(crate) change: Change,
-    pub(crate) priority: Priority,
-    pub(crate) received: Moment,
+pub struct Event {
+    /// What happened.
+    pub change: Change,
+    /// How soon it concerns anybody.
+    pub priority: Priority,
+    /// When the server's line came.
+    pub received: Moment,
     /// The `watch.event` span; disabled for the first list.
-    pub(crate) span: Span,
+    pub span: Span,
 }
 
 /// A handle that keeps an informer running.
 #[derive(Debug)]
-pub(crate) struct Informer {
+pub struct Informer {
     state: Arc<InformerState>,
     scopes: Scopes,
     admissions: mpsc::Sender<mailbox::Sender>,
@@ -112,9 +121,10 @@ pub(crate) struct Informer {
 
 impl Informer {
     /// Starts an informer. It holds nothing until a scope is required.
-    pub(crate) fn start(
+    #[must_use]
+    pub fn start(
         target: Target,
-        client: ClusterClient,
+        wire: Wire,
         intake: Intake,
         clock: Arc<dyn Clock>,
         metrics: InformerMetrics,
@@ -128,7 +138,7 @@ impl Informer {
             Arc::clone(&state),
             (writer, account.part()),
             scopes.follow(),
-            client,
+            wire,
             waiting,
             intake,
             (clock, metrics, rng),
@@ -141,19 +151,21 @@ impl Informer {
     }
 
     /// Holds the objects of a scope from now until the guard is dropped.
-    pub(crate) fn require(&self, scope: RangeScope) -> ScopeGuard {
+    pub fn require(&self, scope: RangeScope) -> ScopeGuard {
         self.scopes.require(scope)
     }
 
     /// Subscribes: what the store holds comes first, then every change.
-    pub(crate) async fn subscribe(&self) -> Subscription {
+    pub async fn subscribe(&self) -> Subscription {
         let (sender, subscription) = mailbox::mailbox(&self.state, self.account.part());
         // Fails only if the task has ended; the subscription then ends as well.
         let _ = self.admissions.send(sender).await;
         subscription
     }
 
-    pub(crate) fn state(&self) -> &Arc<InformerState> {
+    /// What others may see of it.
+    #[must_use]
+    pub fn state(&self) -> &Arc<InformerState> {
         &self.state
     }
 }

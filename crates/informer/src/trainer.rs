@@ -13,22 +13,22 @@ static TRAININGS: Semaphore = Semaphore::const_new(1);
 
 /// A training under way, if there is one.
 #[derive(Debug, Default)]
-pub(super) struct Trainer {
+pub(crate) struct Trainer {
     training: Option<JoinHandle<Trained>>,
 }
 
 /// Leave to train, once nobody else does.
-pub(super) async fn turn() -> SemaphorePermit<'static> {
+pub(crate) async fn turn() -> SemaphorePermit<'static> {
     TRAININGS.acquire().await.expect("the semaphore is never closed")
 }
 
 impl Trainer {
-    pub(super) fn may_train(&self, writer: &StoreWriter) -> bool {
+    pub(crate) fn may_train(&self, writer: &StoreWriter) -> bool {
         self.training.is_none() && writer.is_training_due()
     }
 
     /// Trains a dictionary on another thread, while the list or watch goes on.
-    pub(super) fn train(&mut self, turn: SemaphorePermit<'static>, writer: &StoreWriter) {
+    pub(crate) fn train(&mut self, turn: SemaphorePermit<'static>, writer: &StoreWriter) {
         if let Some(training) = writer.training() {
             self.run(turn, move || training.run());
         }
@@ -47,14 +47,14 @@ impl Trainer {
     }
 
     /// The training under way, once it is done; never, if there is none.
-    pub(super) async fn done(&mut self) -> Result<Trained, JoinError> {
+    pub(crate) async fn done(&mut self) -> Result<Trained, JoinError> {
         match &mut self.training {
             Some(training) => training.await,
             None => std::future::pending().await,
         }
     }
 
-    pub(super) fn adopt(&mut self, trained: Result<Trained, JoinError>, writer: &mut StoreWriter) {
+    pub(crate) fn adopt(&mut self, trained: Result<Trained, JoinError>, writer: &mut StoreWriter) {
         self.training = None;
         match trained {
             Ok(trained) => writer.adopt(trained),

@@ -23,10 +23,10 @@ use cache::{StoreSize, Uid};
 use extent::Part;
 use tokio::sync::Notify;
 
-use super::{Change, Event, InformerState};
+use crate::{Change, Event, InformerState};
 
 /// Events that wait for a subscriber before it counts as slow.
-pub(super) const SUBSCRIBER_BUFFER: usize = 256;
+pub(crate) const SUBSCRIBER_BUFFER: usize = 256;
 /// How long the informer waits for one with so many.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -35,11 +35,11 @@ const UNCHARGED_BYTES: usize = 64 << 10;
 
 /// The informer's end: it ends the subscription when it is dropped.
 #[derive(Debug)]
-pub(super) struct Sender(Arc<Mailbox>);
+pub(crate) struct Sender(Arc<Mailbox>);
 
 /// The subscriber's end.
 #[derive(Debug)]
-pub(crate) struct Subscription(Arc<Mailbox>);
+pub struct Subscription(Arc<Mailbox>);
 
 #[derive(Debug)]
 struct Mailbox {
@@ -86,7 +86,7 @@ struct Charge {
 struct Ended;
 
 /// A mailbox for events of an informer, with a part of its cluster's account.
-pub(super) fn mailbox(state: &Arc<InformerState>, part: Part) -> (Sender, Subscription) {
+pub(crate) fn mailbox(state: &Arc<InformerState>, part: Part) -> (Sender, Subscription) {
     let mailbox = Arc::new(Mailbox {
         state: Arc::clone(state),
         waiting: Mutex::new(Waiting::new(part)),
@@ -98,7 +98,7 @@ pub(super) fn mailbox(state: &Arc<InformerState>, part: Part) -> (Sender, Subscr
 
 impl Sender {
     /// Sends an event. Returns whether the subscriber is still there.
-    pub(super) async fn send(&self, event: Event) -> bool {
+    pub(crate) async fn send(&self, event: Event) -> bool {
         // There may be room for all objects of a large store: the other tasks of this thread get their turns.
         tokio::task::consume_budget().await;
         let unmerged = self.0.lock().merge(event);
@@ -117,7 +117,7 @@ impl Drop for Sender {
 
 impl Subscription {
     /// The next event; `None` once the informer has stopped.
-    pub(crate) async fn next(&mut self) -> Option<Event> {
+    pub async fn next(&mut self) -> Option<Event> {
         tokio::task::consume_budget().await;
         loop {
             match self.0.take() {

@@ -3,68 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cache::{DecodedCache, StoreOptions, StoreWriter};
-use extent::{Account, Ledger};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::PartialObjectMeta;
-use listwatch::{Form, IDLE_TIMEOUT, Intake, Scope};
-use model::testing::PausedClock;
-use model::{Budget, Clock, Cluster, Kind};
-use prometheus::Registry;
+use listwatch::{Form, IDLE_TIMEOUT, Scope};
+use model::Budget;
 use queue::Priority;
-use upstream::{Gate, Upstream, UpstreamLimits};
 
-use super::mailbox::SUBSCRIBER_BUFFER;
-use super::{Absence, Change, Informer, Subscription, Target};
-use crate::request::ClusterClient;
-use crate::testing::{PATIENCE, Server, config_map, server};
+use crate::mailbox::SUBSCRIBER_BUFFER;
+use crate::testing::{PATIENCE, Server, config_map, informer, informer_with};
+use crate::{Absence, Change, Informer, Subscription};
 use extent::RangeScope;
-use metrics::Metrics;
 
-pub(super) const STREAM: &str =
+pub(crate) const STREAM: &str =
     "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
-pub(super) const PAGED: &str = "GET /api/v1/configmaps limit=500";
+pub(crate) const PAGED: &str = "GET /api/v1/configmaps limit=500";
 
 fn watch(version: u64) -> String {
     format!("GET /api/v1/configmaps watch=true&resourceVersion={version}")
-}
-
-pub(super) fn informer_with(
-    form: Form,
-    scope: Scope,
-    budget: Budget,
-) -> (Arc<Informer>, Arc<Account>, Server) {
-    let (client, server) = server();
-    let target = Target {
-        cluster: "east".parse().unwrap(),
-        engagement: 1,
-        kind: Kind::of::<ConfigMap>(),
-        scope,
-        form,
-    };
-    let clock: Arc<dyn Clock> = PausedClock::new();
-    let metrics = Metrics::new(&Registry::new(), Arc::default()).unwrap();
-    let mut rng = fastrand::Rng::with_seed(1);
-    let cluster = Cluster::new(target.cluster.clone(), client, 1);
-    let upstream = Upstream::Cluster(target.cluster.clone());
-    let gate = Gate::new(upstream, &UpstreamLimits::default(), Arc::clone(&clock), rng.fork());
-    let rest = metrics.rest(&target.cluster);
-    let client = ClusterClient::new(&cluster, gate, rest, Arc::clone(&clock), false);
-    let metrics = metrics.informer(&target.cluster, &target.kind);
-    let options = match form {
-        Form::Whole => StoreOptions::default(),
-        Form::Metadata => StoreOptions::default().metadata_only(),
-    };
-    let writer = StoreWriter::new(options, Arc::new(DecodedCache::new(0)));
-    let account = Ledger::new(usize::MAX).open(&target.cluster, budget);
-    let kept = (writer, &account);
-    let informer = Informer::start(target, client, Intake::default(), clock, metrics, rng, kept);
-    (informer, account, server)
-}
-
-fn informer_without_scope(form: Form) -> (Arc<Informer>, Server) {
-    let (informer, _, server) = informer_with(form, Scope::default(), Budget::default());
-    (informer, server)
 }
 
 /// Lets everything that can run do so.
@@ -72,17 +27,14 @@ pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-/// An informer of all metadata.
-fn metadata_informer() -> (Arc<Informer>, Server) {
-    let (informer, server) = informer_without_scope(Form::Metadata);
-    std::mem::forget(informer.require(RangeScope::Whole));
+fn informer_without_scope(form: Form) -> (Arc<Informer>, Server) {
+    let (informer, _, server) = informer_with(form, Scope::default(), Budget::default());
     (informer, server)
 }
 
-/// An informer of everything.
-pub(crate) fn informer() -> (Arc<Informer>, Server) {
-    let (informer, server) = informer_without_scope(Form::Whole);
-    // For as long as it runs.
+/// An informer of all metadata.
+fn metadata_informer() -> (Arc<Informer>, Server) {
+    let (informer, server) = informer_without_scope(Form::Metadata);
     std::mem::forget(informer.require(RangeScope::Whole));
     (informer, server)
 }
@@ -104,7 +56,7 @@ async fn next(subscription: &mut Subscription) -> String {
     format!("{first}{sign}{}@{}", header.key.name, header.resource_version)
 }
 
-pub(super) async fn told(subscription: &mut Subscription, expect: &str) {
+pub(crate) async fn told(subscription: &mut Subscription, expect: &str) {
     for expect in expect.split(' ') {
         assert_eq!(next(subscription).await, expect);
     }

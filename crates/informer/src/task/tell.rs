@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use model::Moment;
 use tracing::Span;
 
-use super::super::mailbox::Sender;
-use super::super::{Change, Event, Target};
 use super::Task;
+use crate::mailbox::Sender;
+use crate::{Change, Event, Target};
 use cache::Entry;
 use queue::Priority;
 

@@ -9,14 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use listwatch::wire::{self, Line};
 use listwatch::{Arrival, Connection, End, Intake, Machine, Progress, Request, Signal};
-use model::{Clock, Moment, uid_hash};
+use model::{Clock, Moment, Wire, uid_hash};
 use tokio::sync::mpsc;
 
-use super::mailbox::Sender;
-use super::scopes::ScopeWatch;
-use super::trainer::{self, Trainer};
-use super::{Absence, Change, InformerState, Target};
-use crate::request::ClusterClient;
+use crate::mailbox::Sender;
+use crate::scopes::ScopeWatch;
+use crate::trainer::{self, Trainer};
+use crate::{Absence, Change, InformerState, Target};
 use cache::{Entry, PartialMetadata, ResourceVersion, StoreWriter};
 use extent::{Census, Held, Overrun, Part, ShardedList};
 use metrics::InformerMetrics;
@@ -31,7 +30,7 @@ const ENDLESS: &str = "the server's list does not end: it repeats a continue tok
                        without objects";
 
 /// The state of one informer, owned by its task.
-pub(super) struct Task {
+pub(crate) struct Task {
     state: Arc<InformerState>,
     writer: StoreWriter,
     /// What the store takes, on the cluster's account.
@@ -56,11 +55,11 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(
+    pub(crate) fn new(
         state: Arc<InformerState>,
         (writer, part): (StoreWriter, Part),
         scopes: ScopeWatch,
-        client: ClusterClient,
+        wire: Wire,
         waiting: mpsc::Receiver<Sender>,
         intake: Intake,
         (clock, metrics, rng): (Arc<dyn Clock>, InformerMetrics, fastrand::Rng),
@@ -79,7 +78,7 @@ impl Task {
             told: 0,
             told_absent: None,
             machine: Machine::new(rng),
-            connection: Connection::new(client.wire(), kind, scope, form, intake),
+            connection: Connection::new(wire, kind, scope, form, intake),
             waiting,
             subscribers: Vec::new(),
             clock,
@@ -88,7 +87,7 @@ impl Task {
     }
 
     /// Runs until it is dropped, or until its cluster is overdrawn.
-    pub(super) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         while self.held.wanted().is_empty() {
             let (wanted, latest) = self.scopes.wanted();
             self.held.want(wanted, latest);

@@ -15,7 +15,7 @@ use extent::{RangeFilter, RangeScope};
 
 /// The scopes on one informer. Its task follows them.
 #[derive(Debug, Default)]
-pub(super) struct Scopes(watch::Sender<Table>);
+pub(crate) struct Scopes(watch::Sender<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -26,17 +26,17 @@ struct Table {
 
 /// The scopes as the informer's task sees them.
 #[derive(Debug)]
-pub(super) struct ScopeWatch(watch::Receiver<Table>);
+pub(crate) struct ScopeWatch(watch::Receiver<Table>);
 
 /// Keeps a scope. What it includes stays cached as long as this is held.
 #[derive(Debug)]
-pub(crate) struct ScopeGuard {
+pub struct ScopeGuard {
     number: u64,
     table: watch::Sender<Table>,
 }
 
 impl Scopes {
-    pub(super) fn require(&self, scope: RangeScope) -> ScopeGuard {
+    pub(crate) fn require(&self, scope: RangeScope) -> ScopeGuard {
         let mut number = 0;
         self.0.send_modify(|table| {
             table.latest += 1;
@@ -46,14 +46,14 @@ impl Scopes {
         ScopeGuard { number, table: self.0.clone() }
     }
 
-    pub(super) fn follow(&self) -> ScopeWatch {
+    pub(crate) fn follow(&self) -> ScopeWatch {
         ScopeWatch(self.0.subscribe())
     }
 }
 
 impl ScopeWatch {
     /// Waits until scopes were made or dropped.
-    pub(super) async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             // Nobody can require a scope any more; the informer is about to be stopped.
             std::future::pending().await
@@ -61,7 +61,7 @@ impl ScopeWatch {
     }
 
     /// What all scopes together need, and the number of the last one.
-    pub(super) fn wanted(&mut self) -> (RangeFilter, u64) {
+    pub(crate) fn wanted(&mut self) -> (RangeFilter, u64) {
         let table = self.0.borrow_and_update();
         let mut filter = RangeFilter::default();
         table.scopes.values().for_each(|scope| filter.insert(*scope));
@@ -71,7 +71,7 @@ impl ScopeWatch {
 
 impl ScopeGuard {
     /// Its number: the scope is met once [`super::Change::Synced`] carries this number or a later one.
-    pub(crate) fn number(&self) -> u64 {
+    pub fn number(&self) -> u64 {
         self.number
     }
 }

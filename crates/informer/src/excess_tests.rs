@@ -8,9 +8,9 @@ use model::testing::PausedClock;
 use model::{Budget, Clock};
 
 use super::state::{FAILING_AFTER, SYNC_PATIENCE};
-use super::tests::{PAGED, STREAM, informer, informer_with, settle, told};
+use super::tests::{PAGED, STREAM, settle, told};
 use super::{Informer, Subscription};
-use crate::testing::{PATIENCE, Server, config_map};
+use crate::testing::{PATIENCE, Server, config_map, informer, informer_with};
 use extent::RangeScope;
 use extent::{Account, MENTIONED_FOR_EACH, Overrun};
 

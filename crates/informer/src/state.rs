@@ -9,57 +9,68 @@ use listwatch::{Form, Scope};
 use model::{ClusterName, Kind, Moment};
 use tokio::sync::watch;
 
-use super::status::{Absence, InformerStatus};
+use crate::status::{Absence, InformerStatus};
 use extent::{RangeFilter, ShardMode};
 
 /// How long readiness waits for a first list. One that takes longer is no reason to be unready for other
 /// clusters.
-pub(crate) const SYNC_PATIENCE: Duration = Duration::from_secs(60);
+pub const SYNC_PATIENCE: Duration = Duration::from_secs(60);
 /// An informer whose attempts have failed for so long makes its cluster a failing one.
-pub(crate) const FAILING_AFTER: Duration = Duration::from_secs(30);
+pub const FAILING_AFTER: Duration = Duration::from_secs(30);
 
 /// What an informer watches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Target {
-    pub(crate) cluster: ClusterName,
+pub struct Target {
+    /// The cluster.
+    pub cluster: ClusterName,
     /// The number of the cluster's engagement here: after another kubeconfig or a quarantine, another informer.
-    pub(crate) engagement: u64,
-    pub(crate) kind: Kind,
-    pub(crate) scope: Scope,
-    pub(crate) form: Form,
+    pub engagement: u64,
+    /// The kind.
+    pub kind: Kind,
+    /// Namespace and selectors.
+    pub scope: Scope,
+    /// Whole objects, or their metadata.
+    pub form: Form,
 }
 
 /// What others may see of an informer.
 #[derive(Debug)]
-pub(crate) struct InformerState {
-    pub(crate) target: Target,
-    pub(crate) store: Store,
+pub struct InformerState {
+    /// What it watches.
+    pub target: Target,
+    /// What it holds.
+    pub store: Store,
     began: Moment,
-    pub(super) condition: Mutex<Condition>,
+    pub(crate) condition: Mutex<Condition>,
     /// The version up to which the store shows everything; changes with each change of the store.
-    pub(super) seen: watch::Sender<Option<ResourceVersion>>,
-    pub(super) queued: AtomicUsize,
-    pub(super) subscribers: AtomicUsize,
+    pub(crate) seen: watch::Sender<Option<ResourceVersion>>,
+    pub(crate) queued: AtomicUsize,
+    pub(crate) subscribers: AtomicUsize,
 }
 
+/// How an informer fares.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Condition {
-    pub(crate) synced: bool,
-    pub(crate) resource_version: String,
-    pub(crate) heard: Option<Moment>,
+pub struct Condition {
+    /// Whether everything that is wanted has been listed.
+    pub synced: bool,
+    /// The newest that the server named.
+    pub resource_version: String,
+    /// When the server was heard last.
+    pub heard: Option<Moment>,
     /// Why the last attempt failed, until a list is complete or a watch after it is answered.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
     /// Since when there is such an error.
-    pub(crate) failing_since: Option<Moment>,
+    pub failing_since: Option<Moment>,
     /// Why the kind is not there, if that is what the server said last.
-    pub(crate) absent: Option<Absence>,
-    /// What is wanted of the kind, and who divides it.
-    pub(crate) filter: RangeFilter,
-    pub(crate) mode: ShardMode,
+    pub absent: Option<Absence>,
+    /// What is wanted of the kind.
+    pub filter: RangeFilter,
+    /// Who divides it.
+    pub mode: ShardMode,
 }
 
 impl InformerState {
-    pub(super) fn new(target: Target, store: Store, began: Moment) -> Self {
+    pub(crate) fn new(target: Target, store: Store, began: Moment) -> Self {
         Self {
             target,
             store,
@@ -71,55 +82,58 @@ impl InformerState {
         }
     }
 
-    pub(crate) fn condition(&self) -> Condition {
+    /// How it fares.
+    pub fn condition(&self) -> Condition {
         self.condition.lock().expect("no holder of this lock panics").clone()
     }
 
-    pub(crate) fn absence(&self) -> Option<Absence> {
+    /// Why the kind is not there.
+    pub fn absence(&self) -> Option<Absence> {
         self.update(|condition| condition.absent)
     }
 
     /// Whether everything that is wanted has been listed, and the server lets it be followed.
-    pub(crate) fn is_available(&self) -> bool {
+    pub fn is_available(&self) -> bool {
         self.update(|condition| condition.synced && condition.absent.is_none())
     }
 
     /// Whether its first list takes longer than others wait for it.
-    pub(crate) fn is_overdue(&self, now: Moment) -> bool {
+    pub fn is_overdue(&self, now: Moment) -> bool {
         !self.update(|condition| condition.synced) && now.since(self.began) >= SYNC_PATIENCE
     }
 
     /// Why it cannot list or watch, if attempts have failed for a while.
-    pub(crate) fn failure(&self, now: Moment) -> Option<String> {
+    pub fn failure(&self, now: Moment) -> Option<String> {
         let Condition { error, failing_since, .. } = self.condition();
         error.filter(|_| failing_since.is_some_and(|since| now.since(since) >= FAILING_AFTER))
     }
 
     /// The version up to which the store shows everything, once a list is complete.
-    pub(crate) fn seen(&self) -> Option<ResourceVersion> {
+    pub fn seen(&self) -> Option<ResourceVersion> {
         self.seen.borrow().clone()
     }
 
     /// Changes with each change of the store and of [`Self::seen`].
-    pub(crate) fn follow(&self) -> watch::Receiver<Option<ResourceVersion>> {
+    pub fn follow(&self) -> watch::Receiver<Option<ResourceVersion>> {
         self.seen.subscribe()
     }
 
-    pub(super) fn update<T>(&self, change: impl FnOnce(&mut Condition) -> T) -> T {
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Condition) -> T) -> T {
         change(&mut self.condition.lock().expect("no holder of this lock panics"))
     }
 
     /// Events that wait for subscribers.
-    pub(crate) fn queued(&self) -> usize {
+    pub fn queued(&self) -> usize {
         self.queued.load(Ordering::Relaxed)
     }
 
     /// Time since the server was last heard.
-    pub(crate) fn lag(&self, now: Moment) -> Option<Duration> {
+    pub fn lag(&self, now: Moment) -> Option<Duration> {
         self.update(|condition| condition.heard).map(|heard| now.since(heard))
     }
 
-    pub(crate) fn status(&self, now: Moment) -> InformerStatus {
+    /// For people.
+    pub fn status(&self, now: Moment) -> InformerStatus {
         let Condition { synced, resource_version, heard, error, absent, filter, mode, .. } =
             self.condition();
         let Target { cluster, kind, scope, form, .. } = &self.target;

@@ -1,9 +1,12 @@
-//! A server played by a test: the test receives every request and answers it.
+//! A server played by a test, which receives every request and answers it; and an informer of such a server.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use cache::{DecodedCache, StoreOptions, StoreWriter};
+use extent::{Account, Ledger, RangeScope};
 use futures::FutureExt;
 use futures::channel::mpsc as stream;
 use http::header::RETRY_AFTER;
@@ -11,10 +14,18 @@ use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
+use listwatch::{Form, Intake, Scope};
+use metrics::Metrics;
+use model::testing::PausedClock;
+use model::{Budget, Cluster, Kind};
+use prometheus::Registry;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
+
+use crate::{Informer, Target};
 
 /// How long a test waits for something before it fails. Time is paused, so this costs nothing.
 pub const PATIENCE: Duration = Duration::from_secs(3600);
@@ -65,6 +76,44 @@ pub fn server() -> (kube::Client, Server) {
         .boxed()
     });
     (kube::Client::new(service, "default"), Server { requests })
+}
+
+/// An informer of ConfigMaps, its cluster's account and the server it talks to. It holds nothing until a scope is
+/// required.
+pub(crate) fn informer_with(
+    form: Form,
+    scope: Scope,
+    budget: Budget,
+) -> (Arc<Informer>, Arc<Account>, Server) {
+    let (client, server) = server();
+    let target = Target {
+        cluster: "east".parse().expect("a name"),
+        engagement: 1,
+        kind: Kind::of::<ConfigMap>(),
+        scope,
+        form,
+    };
+    let metrics = Metrics::new(&Registry::new(), Arc::default()).expect("names of their own");
+    let wire = Cluster::new(target.cluster.clone(), client, 1).wire;
+    let metrics = metrics.informer(&target.cluster, &target.kind);
+    let options = match form {
+        Form::Whole => StoreOptions::default(),
+        Form::Metadata => StoreOptions::default().metadata_only(),
+    };
+    let writer = StoreWriter::new(options, Arc::new(DecodedCache::new(0)));
+    let account = Ledger::new(usize::MAX).open(&target.cluster, budget);
+    let (clock, rng) = (PausedClock::new(), fastrand::Rng::with_seed(1));
+    let kept = (writer, &account);
+    let informer = Informer::start(target, wire, Intake::default(), clock, metrics, rng, kept);
+    (informer, account, server)
+}
+
+/// An informer of all ConfigMaps.
+pub fn informer() -> (Arc<Informer>, Server) {
+    let (informer, _, server) = informer_with(Form::Whole, Scope::default(), Budget::default());
+    // For as long as it runs.
+    std::mem::forget(informer.require(RangeScope::Whole));
+    (informer, server)
 }
 
 fn line(request: &http::request::Parts) -> String {

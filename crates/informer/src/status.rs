@@ -19,7 +19,7 @@ pub enum Absence {
 
 impl Absence {
     /// What the end of a request says.
-    pub(super) fn of(end: End) -> Option<Self> {
+    pub(crate) fn of(end: End) -> Option<Self> {
         match end {
             End::Refused(404) => Some(Self::NotInstalled),
             End::Refused(403) => Some(Self::Forbidden),
@@ -30,7 +30,7 @@ impl Absence {
 
 impl Absence {
     /// What helps.
-    pub(crate) fn fix(self) -> &'static str {
+    pub fn fix(self) -> &'static str {
         match self {
             Self::NotInstalled => {
                 "install its definition (`leasehold crds` prints ours, `leasehold clusters add` applies them)"
