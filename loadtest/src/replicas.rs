@@ -42,7 +42,7 @@ enum Source<'a> {
     /// They are processes of the load test.
     Processes { binary: &'a Binary, scenario: &'a Scenario, fleet: &'a Fleet, dir: &'a Path },
     /// They run somewhere.
-    Pods(Pods),
+    Pods(Box<Pods>),
 }
 
 /// One replica that lives.
@@ -84,7 +84,7 @@ impl<'a> Replicas<'a> {
 
     /// Pods, which run.
     pub fn pods(pods: Pods, started: Instant) -> Self {
-        Self::of(Source::Pods(pods), started)
+        Self::of(Source::Pods(Box::new(pods)), started)
     }
 
     fn of(source: Source<'a>, started: Instant) -> Self {
