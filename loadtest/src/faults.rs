@@ -8,6 +8,8 @@ use crate::durations::{duration, optional_duration, optional_seconds, seconds};
 
 /// The most faults of one load.
 pub const MAX_FAULTS: usize = 50;
+/// The most times that all of them are made together.
+const MAX_TIMES: usize = 5_000;
 /// For how long after a fault changes count as suffering from it, unless the scenario says.
 const WINDOW: Duration = Duration::from_secs(20);
 
@@ -18,6 +20,10 @@ pub struct Fault {
     /// When, since the load began.
     #[serde(deserialize_with = "duration", serialize_with = "seconds")]
     pub at: Duration,
+    /// How often it is made again, until the load ends. Once if absent.
+    #[serde(default, deserialize_with = "optional_duration", serialize_with = "optional_seconds")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<Duration>,
     /// What.
     pub kind: Kind,
     /// For `kill`: which of the replicas that then run, oldest first, from 0.
@@ -27,10 +33,10 @@ pub struct Fault {
     #[serde(default, deserialize_with = "optional_duration", serialize_with = "optional_seconds")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back_after: Option<Duration>,
-    /// For `cut-cluster`: its number, from 1.
+    /// For `cut-cluster` and `rename-cluster`: its number, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<u32>,
-    /// For `cut-cluster`: how long it stays cut.
+    /// For `cut-cluster` and `rename-cluster`: how long it stays away.
     #[serde(default, deserialize_with = "optional_duration", serialize_with = "optional_seconds")]
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub lasts: Option<Duration>,
@@ -52,6 +58,10 @@ pub enum Kind {
     RollingUpdate,
     /// Nothing passes between the replicas and a cluster.
     CutCluster,
+    /// A cluster's kubeconfig is removed, and comes back with another name.
+    RenameCluster,
+    /// Each cluster's kubeconfig has another token, and the one before it is no longer valid from the next time on.
+    RenewCredentials,
 }
 
 /// What is done at one moment.
@@ -69,6 +79,19 @@ pub enum Deed {
     Cut(u32),
     /// Let it be reached again.
     Heal(u32),
+    /// Remove this cluster's kubeconfig.
+    Remove(u32),
+    /// Add it with another name.
+    Readd(u32),
+    /// Give each cluster's kubeconfig another token.
+    Renew,
+}
+
+impl Deed {
+    /// Whether a fault begins with it.
+    pub fn is_first(self) -> bool {
+        !matches!(self, Self::Return | Self::Heal(_) | Self::Readd(_))
+    }
 }
 
 /// One step of a fault.
@@ -91,7 +114,8 @@ impl Fault {
     /// What it does, for people.
     pub fn words(&self) -> String {
         let number = |n: Option<u32>| n.unwrap_or_default();
-        match (self.kind, self.back_after) {
+        let again = self.every.map_or(String::new(), |every| format!(", every {every:?}"));
+        let once = match (self.kind, self.back_after) {
             (Kind::Kill, None) => format!("kill replica {}", number(self.replica)),
             (Kind::Kill, Some(after)) => {
                 format!("kill replica {}, back after {after:?}", number(self.replica))
@@ -102,11 +126,26 @@ impl Fault {
                 let lasts = self.lasts.unwrap_or_default();
                 format!("cut cluster {} for {lasts:?}", number(self.cluster))
             }
-        }
+            (Kind::RenameCluster, _) => {
+                let lasts = self.lasts.unwrap_or_default();
+                format!("rename cluster {}, away for {lasts:?}", number(self.cluster))
+            }
+            (Kind::RenewCredentials, _) => "renew all credentials".to_owned(),
+        };
+        once + &again
     }
 
-    fn steps(&self, fault: usize) -> Vec<Step> {
-        let step = |after: Duration, deed| Step { at: self.at + after, fault, deed };
+    /// When it is made, in a load of this length: each time so early that it ends before the load does.
+    fn times(&self, load: Duration) -> impl Iterator<Item = Duration> + use<> {
+        let lasts = self.lasts.or(self.back_after).unwrap_or_default();
+        let (first, every) = (self.at, self.every.filter(|every| !every.is_zero()));
+        std::iter::successors(Some(first), move |at| Some(*at + every?))
+            .take_while(move |at| *at == first || *at + lasts < load)
+            .take(MAX_TIMES + 1)
+    }
+
+    fn steps(&self, fault: usize, at: Duration) -> Vec<Step> {
+        let step = |after: Duration, deed| Step { at: at + after, fault, deed };
         let now = |deed| step(Duration::ZERO, deed);
         match self.kind {
             Kind::Kill => {
@@ -121,12 +160,19 @@ impl Fault {
                 let heal = step(self.lasts.unwrap_or_default(), Deed::Heal(cluster));
                 vec![now(Deed::Cut(cluster)), heal]
             }
+            Kind::RenameCluster => {
+                let cluster = self.cluster.unwrap_or_default();
+                let back = step(self.lasts.unwrap_or_default(), Deed::Readd(cluster));
+                vec![now(Deed::Remove(cluster)), back]
+            }
+            Kind::RenewCredentials => vec![now(Deed::Renew)],
         }
     }
 
     /// The keys that it lacks, and those that mean nothing for its kind.
     fn keys(&self) -> Vec<String> {
-        let (kill, cut) = (self.kind == Kind::Kill, self.kind == Kind::CutCluster);
+        let kill = self.kind == Kind::Kill;
+        let cut = matches!(self.kind, Kind::CutCluster | Kind::RenameCluster);
         // Each key: whether it is there, must be, may be.
         let given = [
             ("replica", self.replica.is_some(), kill, kill),
@@ -143,10 +189,12 @@ impl Fault {
     }
 }
 
-/// The steps of all faults, by time.
-pub fn steps(faults: &[Fault]) -> Vec<Step> {
-    let mut steps: Vec<Step> =
-        faults.iter().enumerate().flat_map(|(n, fault)| fault.steps(n)).collect();
+/// The steps of all faults in a load of this length, by time.
+pub fn steps(faults: &[Fault], load: Duration) -> Vec<Step> {
+    let steps = |(n, fault): (usize, &Fault)| {
+        fault.times(load).flat_map(|at| fault.steps(n, at)).collect::<Vec<_>>()
+    };
+    let mut steps: Vec<Step> = faults.iter().enumerate().flat_map(steps).collect();
     steps.sort_by_key(|step| step.at);
     steps
 }
@@ -165,8 +213,12 @@ pub fn problems(
     for (n, fault) in faults.iter().enumerate() {
         problems.extend(fault.keys().into_iter().map(|problem| format!("faults[{n}]: {problem}")));
     }
+    let steps = steps(faults, load);
+    if steps.len() > MAX_TIMES {
+        return vec![format!("faults: they are made more than {MAX_TIMES} times together")];
+    }
     let mut running = replicas;
-    for Step { at, fault, deed } in steps(faults) {
+    for Step { at, fault, deed } in steps {
         let mut problem = |text: String| problems.push(format!("faults[{fault}]: {text}"));
         if at > load {
             problem(format!("it ends {at:?} after the load began, which lasts {load:?}"));
@@ -177,8 +229,11 @@ pub fn problems(
             }
             Deed::Kill(_) => running -= 1,
             Deed::Return | Deed::Join => running += 1,
-            Deed::Replace => {}
-            Deed::Cut(cluster) | Deed::Heal(cluster) => {
+            Deed::Replace | Deed::Renew => {}
+            Deed::Cut(cluster)
+            | Deed::Heal(cluster)
+            | Deed::Remove(cluster)
+            | Deed::Readd(cluster) => {
                 if !(1..=clusters).contains(&cluster) {
                     problem(format!("there is no cluster {cluster}: found 1 to {clusters}"));
                 }
@@ -224,7 +279,7 @@ mod tests {
             step(25, 0, Deed::Return),
             step(25, 1, Deed::Heal(5)),
         ];
-        assert_eq!(steps(&faults), expect);
+        assert_eq!(steps(&faults, secs(60)), expect);
         check(&[BACK, CUT], &[]);
     }
 

@@ -12,6 +12,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
 use crate::faults::Fault;
+use crate::kubeconfigs::Kubeconfigs;
 use crate::relay::Relay;
 use crate::scenario::Scenario;
 
@@ -31,8 +32,8 @@ pub struct Fleet {
     servers: Vec<Server>,
     /// The home cluster's kubeconfig.
     pub home_kubeconfig: PathBuf,
-    /// The directory with one kubeconfig per workload cluster.
-    pub kubeconfigs: PathBuf,
+    /// The kubeconfigs of the workload clusters.
+    pub kubeconfigs: Kubeconfigs,
     /// What the managers reach clusters through that a fault cuts off, by their numbers.
     relays: BTreeMap<u32, Relay>,
 }
@@ -58,9 +59,7 @@ impl Fleet {
             .with_context(|| format!("write {}", home_kubeconfig.display()))?;
         install(&home, [HOME_NAMESPACE.to_owned()], crds).await.context("prepare home cluster")?;
 
-        let kubeconfigs = dir.join("clusters");
-        std::fs::create_dir_all(&kubeconfigs)
-            .with_context(|| format!("create {}", kubeconfigs.display()))?;
+        let kubeconfigs = Kubeconfigs::new(dir.join("clusters"))?;
         let (mut clusters, mut servers) = (Vec::new(), Vec::new());
         for n in 1..=scenario.fleet.clusters {
             let name = format!("{MEASURED}{n:03}");
@@ -74,18 +73,9 @@ impl Fleet {
         for (number, ((name, _), server)) in (1..).zip(fleet.clusters.iter().zip(&fleet.servers)) {
             let relay = fleet.relays.get(&number);
             let port = relay.map_or(server.address().port(), Relay::port);
-            fleet.add(name, &kubeconfig_at(server, port))?;
+            fleet.kubeconfigs.add_numbered(name, server, port)?;
         }
         Ok(fleet)
-    }
-
-    /// Adds a kubeconfig to the directory that the managers watch.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn add(&self, name: &str, kubeconfig: &str) -> anyhow::Result<()> {
-        let file = self.kubeconfigs.join(format!("{name}.yaml"));
-        std::fs::write(&file, kubeconfig).with_context(|| format!("write {}", file.display()))
     }
 
     /// Cuts a cluster off from the managers, or lets them reach it again. One that no fault of the
@@ -133,12 +123,6 @@ async fn relays(
         }
     }
     Ok(relays)
-}
-
-/// A server's kubeconfig, with another port.
-pub fn kubeconfig_at(server: &Server, port: u16) -> String {
-    let own = format!(":{}", server.address().port());
-    server.kubeconfig().replace(&own, &format!(":{port}"))
 }
 
 async fn install(

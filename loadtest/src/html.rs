@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::markdown;
 use crate::plot::{Form, Line, Plot};
 use crate::report::{Replica, Report, Suffered};
 use crate::series::{ReplicaSecond, Second};
@@ -16,6 +17,9 @@ pub struct Image {
     /// The image.
     pub svg: String,
 }
+
+/// What of a replica is shown.
+type Pick = fn(&ReplicaSecond) -> Option<f64>;
 
 /// The plots of a report.
 ///
@@ -34,8 +38,8 @@ pub fn plots(report: &Report) -> anyhow::Result<Vec<Image>> {
         changes(|second| Some(second.made.into()), "due"),
         changes(|second| Some(second.converged.into()), "converged"),
     ];
-    let of_replicas = |pick| by_replica(&report.seconds, pick);
-    let shown = [
+    let of_replicas = |pick: Pick| by_replica(&report.seconds, pick);
+    let mut shown = vec![
         (
             "latency",
             "From change to converged, ms, by when it was due",
@@ -48,10 +52,25 @@ pub fn plots(report: &Report) -> anyhow::Result<Vec<Image>> {
         ("cpu", "CPU, cores", of_replicas(|r| r.cores), Form::Linear),
         ("memory", "Resident memory, MiB", of_replicas(|r| Some(r.resident_mib)), Form::Linear),
     ];
+    // After a load that was long enough to tell.
+    if !report.growth.is_empty() {
+        let kinds: [(_, _, Pick); 3] = [
+            ("series", "Series of a page of metrics", |r| r.series),
+            ("tasks", "Tasks", |r| r.tasks),
+            ("open-files", "Open files", |r| r.open_files),
+        ];
+        shown.extend(
+            kinds.map(|(name, title, pick)| (name, title, of_replicas(pick), Form::Linear)),
+        );
+    }
     let phases: Vec<_> =
         report.phases.iter().map(|phase| (phase.from_seconds, phase.name.to_owned())).collect();
-    let fault = |f: &Suffered| (f.from_seconds, f.until_seconds, f.what.clone());
-    let faults: Vec<_> = report.faults.iter().map(fault).collect();
+    let made = |fault: &Suffered| match &fault.made_seconds[..] {
+        [(from, until)] => Some((*from, *until, fault.what.clone())),
+        // So many marks would hide what they mark.
+        _ => None,
+    };
+    let faults: Vec<_> = report.faults.iter().filter_map(made).collect();
     let span = (0.0, report.seconds.last().map_or(1.0, |second| f64::from(second.at)));
     let draw = |(name, title, lines, form)| {
         let plot = Plot { title, lines, form, span, unit: "s", phases: &phases, faults: &faults };
@@ -105,6 +124,7 @@ pub fn page(report: &Report, plots: &[Image]) -> String {
         figures(report),
         plots.iter().map(|plot| format!("<figure>{}</figure>", plot.svg)).collect(),
         faults(report),
+        growth(report),
         replicas(report),
     ];
     document(&format!("Load test {}: {verdict}", report.scenario.name), &sections)
@@ -170,14 +190,17 @@ fn faults(report: &Report) -> String {
         [what.to_owned(), at].into_iter().chain(figures.map(|n| n.to_string())).collect::<Vec<_>>()
     };
     let rest = row("none", "the rest of the load".to_owned(), away);
-    let faults = report.faults.iter().map(|fault| {
-        let Suffered { what, from_seconds, until_seconds, window_seconds, convergence } = fault;
-        let at =
-            format!("{from_seconds:.1} s to {until_seconds:.1} s, and {window_seconds:.0} s after");
-        row(what, at, *convergence)
-    });
+    let faults =
+        report.faults.iter().map(|fault| row(&fault.what, fault.when(), fault.convergence));
     let heads = ["fault", "at", "changes then", "p50 ms", "p99 ms", "max ms"];
     format!("<h2>Faults</h2>\n{}", table(&heads, std::iter::once(rest).chain(faults)))
+}
+
+fn growth(report: &Report) -> String {
+    if report.growth.is_empty() {
+        return String::new();
+    }
+    format!("<h2>Growth</h2>\n{}", tables(markdown::growth(&report.growth).trim_end()))
 }
 
 fn replicas(report: &Report) -> String {
@@ -262,10 +285,9 @@ mod tests {
     fn shards_stay_with_a_replica_that_is_not_asked_and_leave_one_that_is_gone() {
         let replica = |shards| ReplicaSecond {
             name: "a".into(),
-            cores: None,
             resident_mib: 1.0,
-            queued: None,
             shards,
+            ..ReplicaSecond::default()
         };
         let second = |at, replicas| Second {
             at,

@@ -2,8 +2,9 @@
 
 use std::fmt::{Result, Write};
 
+use crate::growth::Growth;
 use crate::latencies::Convergence;
-use crate::report::{Calm, Replica, Report, Start, Suffered};
+use crate::report::{Calm, Replica, Report, Start};
 use crate::sampler::Scraped;
 use crate::scenario::{Scenario, Troubles};
 
@@ -11,9 +12,9 @@ impl Report {
     /// The report as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
-        let written = [Self::heading, Self::figures, Self::suffered, Self::costs, Self::start]
-            .iter()
-            .try_for_each(|write| write(self, &mut text));
+        let parts =
+            [Self::heading, Self::figures, Self::suffered, Self::growth, Self::costs, Self::start];
+        let written = parts.iter().try_for_each(|write| write(self, &mut text));
         written.expect("writing to a String cannot fail");
         text
     }
@@ -92,11 +93,7 @@ impl Report {
         };
         row(out, "none", "the rest of the load".to_owned(), away)?;
         for fault in &self.faults {
-            let Suffered { what, from_seconds, until_seconds, window_seconds, convergence } = fault;
-            let at = format!(
-                "{from_seconds:.1} s to {until_seconds:.1} s, and {window_seconds:.0} s after"
-            );
-            row(out, what, at, *convergence)?;
+            row(out, &fault.what, fault.when(), fault.convergence)?;
         }
         writeln!(out)
     }
@@ -125,6 +122,13 @@ impl Report {
         writeln!(out)
     }
 
+    fn growth(&self, out: &mut String) -> Result {
+        if !self.growth.is_empty() {
+            writeln!(out, "{}", growth(&self.growth))?;
+        }
+        Ok(())
+    }
+
     fn start(&self, out: &mut String) -> Result {
         let heading = "replica, when the initial objects had converged";
         writeln!(out, "| {heading} | CPU s | resident MiB | peak MiB |\n|---|---|---|---|")?;
@@ -133,6 +137,21 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// What grew under the load, as a table.
+pub fn growth(all: &[Growth]) -> String {
+    let mut text = "| replica | what | mean | trend for an hour |\n|---|---|---|---|\n".to_owned();
+    for Growth { replica, measure, mean, per_hour, error, .. } in all {
+        let (_, title, unit) = measure.words();
+        let what = title.split(',').next().unwrap_or(title);
+        let row = format!(
+            "| {replica} | {what} | {mean:.1} {unit} | {per_hour:+.2} ± {error:.2} {unit} |"
+        );
+        text.push_str(&row.replace("  ", " "));
+        text.push('\n');
+    }
+    text
 }
 
 fn words(Convergence { changes, p50_ms, p99_ms, max_ms }: Convergence) -> String {

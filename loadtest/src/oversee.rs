@@ -35,27 +35,30 @@ impl Overseer<'_, '_> {
     /// If a manager ends on its own, or a fault cannot be made.
     pub async fn oversee(
         &mut self,
-        faults: &[Fault],
+        (faults, load): (&[Fault], Duration),
         began: Duration,
         mut done: watch::Receiver<bool>,
-    ) -> anyhow::Result<Vec<Range<Duration>>> {
-        let mut spans: Vec<Option<Range<Duration>>> = vec![None; faults.len()];
+    ) -> anyhow::Result<Vec<Vec<Range<Duration>>>> {
+        let mut spans: Vec<Vec<Range<Duration>>> = vec![Vec::new(); faults.len()];
         let mut killed: BTreeMap<usize, String> = BTreeMap::new();
-        for step in faults::steps(faults) {
+        for step in faults::steps(faults, load) {
             self.look_until(began + step.at).await?;
             let from = self.started.elapsed();
             self.carry_out(step, &mut killed)
                 .await
                 .with_context(|| format!("fault `{}`", faults[step.fault].words()))?;
-            let span = spans[step.fault].get_or_insert(from..from);
-            span.end = self.started.elapsed();
+            let until = self.started.elapsed();
+            match spans[step.fault].last_mut() {
+                Some(span) if !step.deed.is_first() => span.end = until,
+                _ => spans[step.fault].push(from..until),
+            }
         }
         while !*done.borrow_and_update() {
             self.look()?;
             // The end of the load or the next look, whichever is first.
             let _ = tokio::time::timeout(LOOK, done.changed()).await;
         }
-        Ok(spans.into_iter().flatten().collect())
+        Ok(spans)
     }
 
     fn look(&mut self) -> anyhow::Result<()> {
@@ -95,6 +98,9 @@ impl Overseer<'_, '_> {
             Deed::Replace => self.replicas.replace_all().await?,
             Deed::Cut(cluster) => self.servers()?.set_cut(cluster, true),
             Deed::Heal(cluster) => self.servers()?.set_cut(cluster, false),
+            Deed::Remove(cluster) => self.servers()?.kubeconfigs.remove(cluster)?,
+            Deed::Readd(cluster) => self.servers()?.kubeconfigs.add_renamed(cluster)?,
+            Deed::Renew => self.servers()?.kubeconfigs.renew().await?,
         }
         Ok(())
     }

@@ -122,7 +122,7 @@ impl Process {
             "namespace": HOME_NAMESPACE,
             "identity": identity,
             "clusters": {
-                "directories": [{"path": fleet.kubeconfigs, "allow": ["loopback"]}],
+                "directories": [{"path": fleet.kubeconfigs.dir, "allow": ["loopback"]}],
             },
             "controllers": { "tdset": { "workers": scenario.fleet.workers } },
             "admin": { "bind": admin.to_string() },

@@ -8,6 +8,7 @@ use loadtest::scrape::Histogram;
 use serde::Serialize;
 
 use crate::generate::Changes;
+use crate::growth::{self, Growth};
 use crate::latencies::{self, Convergence, Seconds};
 use crate::machine::Machine;
 use crate::replicas::Stretch;
@@ -57,6 +58,8 @@ pub struct Report {
     pub orphans: usize,
     /// The replicas.
     pub replicas: Vec<Replica>,
+    /// What grew under the load, if it was long, in each replica that ran through all of it.
+    pub growth: Vec<Growth>,
     /// What the run did when.
     pub phases: Vec<Phase>,
     /// Every second of it.
@@ -77,10 +80,9 @@ pub struct Calm {
 pub struct Suffered {
     /// What it did.
     pub what: String,
-    /// When it began, in seconds since the start of the run.
-    pub from_seconds: f64,
-    /// When its last step was done.
-    pub until_seconds: f64,
+    /// Each time that it was made: when it began and when its last step was done, in seconds since the start of
+    /// the run.
+    pub made_seconds: Vec<(f64, f64)>,
     /// How long changes counted as suffering from it after that.
     pub window_seconds: f64,
     /// Time from change to convergence of changes that were due in these whole seconds.
@@ -136,8 +138,8 @@ pub struct Loaded {
     pub span: Range<Duration>,
     /// The changes it made.
     pub changes: Changes,
-    /// When each fault was made.
-    pub faults: Vec<Range<Duration>>,
+    /// When each fault was made, each time.
+    pub faults: Vec<Vec<Range<Duration>>>,
 }
 
 /// What a run measured, before anything is computed of it.
@@ -172,6 +174,13 @@ impl Report {
         let (away_from_faults, faults) = suffered(&scenario, &loaded, &seconds);
         let replicas: Vec<Replica> = stretches.iter().map(Replica::of).collect();
         let mut figures = costs(&stretches, &replicas);
+        let lasted = (loaded.span.end - loaded.span.start).as_secs_f64();
+        let all = series::of(&seconds, measured.samples);
+        let growth = growth::of(&all, &span);
+        for one in &growth {
+            let worst = figures.entry(one.measure).or_default();
+            *worst = worst.max(one.certain());
+        }
         figures.insert(Measure::StartSeconds, initial_seconds);
         figures.insert(Measure::GeneratorLagP99Ms, loaded.changes.lag_p99_ms);
         let through = faults.iter().map(|fault| fault.convergence);
@@ -180,7 +189,6 @@ impl Report {
             convergence: seconds.due(|second| latencies::whole(&span).contains(&second)),
             queue_p99_ms: p99_ms(&stretches, |sample| &sample.queue),
         });
-        let lasted = (loaded.span.end - loaded.span.start).as_secs_f64();
         Self {
             format: FORMAT,
             exceeded: slo::judge(&scenario.slo, &figures),
@@ -199,8 +207,9 @@ impl Report {
             unconverged_examples: examples,
             orphans: measured.orphans,
             replicas,
+            growth,
             phases: measured.phases,
-            seconds: series::of(&seconds, measured.samples),
+            seconds: all,
         }
     }
 
@@ -223,19 +232,35 @@ fn suffered(
 ) -> (Option<Convergence>, Vec<Suffered>) {
     let span = latencies::whole(&loaded.span);
     let made = || scenario.faults.iter().zip(&loaded.faults);
-    let windows: Vec<Range<u64>> = made()
-        .map(|(fault, made)| latencies::whole(&(made.start..made.end + fault.window())))
+    let windows: Vec<Vec<Range<u64>>> = made()
+        .map(|(fault, made)| {
+            let window = |one: &Range<_>| latencies::whole(&(one.start..one.end + fault.window()));
+            made.iter().map(window).collect()
+        })
         .collect();
-    let is_away = |second: u64| !windows.iter().any(|window| window.contains(&second));
+    let is_in = |windows: &[Range<u64>], second| windows.iter().any(|w| w.contains(&second));
+    let is_away = |second: u64| !windows.iter().any(|windows| is_in(windows, second));
     let away = seconds.due(|second| span.contains(&second) && is_away(second));
-    let suffered = made().zip(&windows).map(|((fault, made), window)| Suffered {
+    let suffered = made().zip(&windows).map(|((fault, made), windows)| Suffered {
         what: fault.words(),
-        from_seconds: made.start.as_secs_f64(),
-        until_seconds: made.end.as_secs_f64(),
+        made_seconds: (made.iter())
+            .map(|made| (made.start.as_secs_f64(), made.end.as_secs_f64()))
+            .collect(),
         window_seconds: fault.window().as_secs_f64(),
-        convergence: seconds.due(|second| span.contains(&second) && window.contains(&second)),
+        convergence: seconds.due(|second| span.contains(&second) && is_in(windows, second)),
     });
     ((!windows.is_empty()).then_some(away), suffered.collect())
+}
+
+impl Suffered {
+    /// When, for people.
+    pub fn when(&self) -> String {
+        let after = format!("{:.0} s after", self.window_seconds);
+        match &self.made_seconds[..] {
+            [(from, until)] => format!("{from:.1} s to {until:.1} s, and {after}"),
+            many => format!("{} times, and {after} each", many.len()),
+        }
+    }
 }
 
 /// The figures of what the managers say of themselves and what they cost.
@@ -360,11 +385,12 @@ pub mod tests {
                 resident_mib: 40.0 + f64::from(second.min(10)),
                 queued: second.is_multiple_of(2).then_some(f64::from(second)),
                 shards: Some(f64::from(5 - n)),
+                ..ReplicaSecond::default()
             });
             samples.insert(second, replicas.collect());
         }
         let changes = Changes { updates: 30, lag_p99_ms: 1.5, ..Changes::default() };
-        let faults = vec![SECOND * 22..SECOND * 23];
+        let faults = vec![vec![SECOND * 22..SECOND * 23]];
         let measured = Measurements {
             initial_seconds: 9.5,
             start: Vec::new(),
@@ -393,7 +419,7 @@ pub mod tests {
         let away = report.away_from_faults.unwrap();
         assert_eq!((away.changes, away.max_ms), (24, 20));
         let [fault] = &report.faults[..] else { panic!("{:?}", report.faults) };
-        assert_eq!((fault.from_seconds, fault.until_seconds), (22.0, 23.0));
+        assert_eq!(fault.made_seconds, [(22.0, 23.0)]);
         assert_eq!((fault.convergence.changes, fault.convergence.p50_ms), (6, 2_000));
         let figure = |measure| report.figures[&measure];
         assert_eq!((figure(Measure::CalmP99Ms), figure(Measure::FaultP99Ms)), (20.0, 2_000.0));

@@ -242,7 +242,7 @@ impl<'a, 'b> Run<'a, 'b> {
         };
         let (replicas, fleet) = (&mut *self.replicas, self.own.map(|(fleet, _)| fleet));
         let mut overseer = Overseer { replicas, fleet, started, progress: &progress };
-        let overseen = overseer.oversee(faults, began, done);
+        let overseen = overseer.oversee((faults, load.duration), began, done);
         let troublemakers = &mut self.troublemakers;
         let flood = async {
             match troublemakers {

@@ -137,8 +137,31 @@ struct Look {
     name: String,
     at: Duration,
     usage: Usage,
-    /// Keys in queues and shards, if it was scraped, and how long that took.
-    scraped: Option<(f64, f64, Duration)>,
+    /// What it says of itself, if it was scraped, and how long that took.
+    scraped: Option<(Said, Duration)>,
+}
+
+/// What a replica says of itself.
+#[derive(Clone, Copy)]
+struct Said {
+    queued: f64,
+    shards: f64,
+    series: f64,
+    tasks: f64,
+    open_files: f64,
+}
+
+impl Said {
+    fn read(text: &str) -> Self {
+        let sum = |name| scrape::sum(text, name);
+        Self {
+            queued: sum("workqueue_depth"),
+            shards: sum(SHARDS),
+            series: scrape::series(text, "cluster").0 as f64,
+            tasks: sum("leasehold_runtime_tasks"),
+            open_files: sum("process_open_fds"),
+        }
+    }
 }
 
 async fn look(probe: &Probe, may_scrape: bool, started: Instant) -> Option<Look> {
@@ -151,8 +174,7 @@ async fn look(probe: &Probe, may_scrape: bool, started: Instant) -> Option<Look>
     // A process that has ended is absent.
     let usage = probe.usage(text.as_deref()).ok()?;
     let took = at - began;
-    let scraped =
-        text.map(|text| (scrape::sum(&text, "workqueue_depth"), scrape::sum(&text, SHARDS), took));
+    let scraped = text.map(|text| (Said::read(&text), took));
     Some(Look { name: probe.name.clone(), at, usage, scraped })
 }
 
@@ -162,18 +184,22 @@ impl Look {
             let used = self.usage.cpu.saturating_sub(previous.cpu);
             used.as_secs_f64() / (self.at - previous.at).as_secs_f64()
         });
+        let said = self.scraped.map(|(said, _)| said);
         ReplicaSecond {
             name: self.name.clone(),
             cores,
             resident_mib: self.usage.resident_bytes as f64 / f64::from(1 << 20),
-            queued: self.scraped.map(|(queued, _, _)| queued),
-            shards: self.scraped.map(|(_, shards, _)| shards),
+            queued: said.map(|said| said.queued),
+            shards: said.map(|said| said.shards),
+            series: said.map(|said| said.series),
+            tasks: said.map(|said| said.tasks),
+            open_files: said.map(|said| said.open_files),
         }
     }
 
     fn remembered(&self, known: &BTreeMap<String, Previous>) -> Previous {
         let scrape_from = match (self.scraped, known.get(&self.name)) {
-            (Some((_, _, took)), _) => self.at + took * REST,
+            (Some((_, took)), _) => self.at + took * REST,
             (None, Some(previous)) => previous.scrape_from,
             (None, None) => self.at,
         };
@@ -189,7 +215,8 @@ mod tests {
     fn look(at_ms: u64, cpu_ms: u64, scrape_ms: Option<u64>) -> Look {
         let ms = Duration::from_millis;
         let usage = Usage { cpu: ms(cpu_ms), resident_bytes: 3 << 20, ..Usage::default() };
-        let scraped = scrape_ms.map(|took| (4.0, 5.0, ms(took)));
+        let text = "workqueue_depth{name=\"a\"} 4\nprocess_open_fds 9\nleasehold_shards_owned 5\n";
+        let scraped = scrape_ms.map(|took| (Said::read(text), ms(took)));
         Look { name: "a".into(), at: ms(at_ms), usage, scraped }
     }
 
@@ -201,6 +228,9 @@ mod tests {
         let figures = look(3_000, 800, None).figures(Some(&previous));
         assert_eq!((figures.cores, figures.resident_mib), (Some(0.25), 3.0));
         assert_eq!((figures.queued, figures.shards), (None, None));
+        let figures = look(4_000, 900, Some(1)).figures(Some(&previous));
+        assert_eq!((figures.queued, figures.shards), (Some(4.0), Some(5.0)));
+        assert_eq!((figures.series, figures.open_files), (Some(3.0), Some(9.0)));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct Second {
 }
 
 /// One replica in one second.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReplicaSecond {
     /// Its name.
     pub name: String,
@@ -36,6 +36,12 @@ pub struct ReplicaSecond {
     pub queued: Option<f64>,
     /// Shards that it holds; absent where it was not scraped.
     pub shards: Option<f64>,
+    /// Series of its page of metrics; absent where it was not scraped.
+    pub series: Option<f64>,
+    /// Tasks of its runtime; absent where it was not scraped.
+    pub tasks: Option<f64>,
+    /// Files that it has open, most of them connections; absent where it was not scraped.
+    pub open_files: Option<f64>,
 }
 
 /// Puts together what the tracker and the sampler saw.
@@ -73,10 +79,9 @@ mod tests {
         changes.converged(Duration::from_millis(1_100), Duration::from_millis(1_140));
         let replica = ReplicaSecond {
             name: "a".into(),
-            cores: None,
             resident_mib: 1.0,
-            queued: None,
             shards: Some(2.0),
+            ..ReplicaSecond::default()
         };
         let all = of(&changes, BTreeMap::from([(3, vec![replica.clone()])]));
         let empty = |at| Second {

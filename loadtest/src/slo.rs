@@ -36,6 +36,14 @@ pub enum Measure {
     ScrapeBytes,
     /// From when a change was due until the generator sent it, 99th percentile.
     GeneratorLagP99Ms,
+    /// By how much resident memory certainly grew in an hour of load: see `growth`.
+    RssGrowthMibPerHour,
+    /// The same of series.
+    SeriesGrowthPerHour,
+    /// The same of tasks.
+    TasksGrowthPerHour,
+    /// The same of open files.
+    OpenFilesGrowthPerHour,
 }
 
 /// The figures of a run. What it did not measure is absent.
@@ -82,6 +90,22 @@ impl Measure {
             Self::Series => ("series", "series of a replica", ""),
             Self::ScrapeBytes => ("scrape_bytes", "page of metrics of a replica", "bytes"),
             Self::GeneratorLagP99Ms => ("generator_lag_p99_ms", "lag of the generator, p99", "ms"),
+            Self::RssGrowthMibPerHour => (
+                "rss_growth_mib_per_hour",
+                "growth of memory in an hour, less twice its error",
+                "MiB",
+            ),
+            Self::SeriesGrowthPerHour => {
+                ("series_growth_per_hour", "growth of series in an hour, less twice its error", "")
+            }
+            Self::TasksGrowthPerHour => {
+                ("tasks_growth_per_hour", "growth of tasks in an hour, less twice its error", "")
+            }
+            Self::OpenFilesGrowthPerHour => (
+                "open_files_growth_per_hour",
+                "growth of open files in an hour, less twice its error",
+                "",
+            ),
         }
     }
 
@@ -106,7 +130,7 @@ impl Display for Exceeded {
 mod tests {
     use super::*;
 
-    const ALL: [Measure; 13] = [
+    const ALL: [Measure; 17] = [
         Measure::StartSeconds,
         Measure::ConvergedP50Ms,
         Measure::ConvergedP99Ms,
@@ -120,6 +144,10 @@ mod tests {
         Measure::Series,
         Measure::ScrapeBytes,
         Measure::GeneratorLagP99Ms,
+        Measure::RssGrowthMibPerHour,
+        Measure::SeriesGrowthPerHour,
+        Measure::TasksGrowthPerHour,
+        Measure::OpenFilesGrowthPerHour,
     ];
 
     #[test]

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::fleet::{self, Fleet};
 use crate::generate::Made;
+use crate::kubeconfigs::kubeconfig_at;
 use crate::scenario::{Scenario, Troubles};
 use crate::tdset::Pods;
 
@@ -52,7 +53,7 @@ impl Troublemakers {
                 made.create().await.with_context(|| format!("create an object in {name}"))?;
                 all.objects.push(made);
             }
-            fleet.add(&name, &server.kubeconfig())?;
+            fleet.kubeconfigs.add(&name, &server.kubeconfig())?;
             all.flooded.push(server);
         }
         for n in 1..=troubles.dead {
@@ -60,7 +61,7 @@ impl Troublemakers {
             let server = Server::builder().name(&name).start().await?;
             let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("bind a port")?;
             let port = silent.local_addr()?.port();
-            fleet.add(&name, &fleet::kubeconfig_at(&server, port))?;
+            fleet.kubeconfigs.add(&name, &kubeconfig_at(&server, port))?;
             server.shutdown().await;
             all.silent.push(silent);
         }

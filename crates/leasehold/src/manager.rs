@@ -160,7 +160,8 @@ impl Manager {
         self.metrics.clone()
     }
 
-    /// Runs until `shutdown`, then drains, hands over and gives back the Lease.
+    /// Runs until `shutdown`, then drains, hands over and gives back the Lease. Raises the number of files that the
+    /// process may have open first, because there is a connection to each cluster.
     ///
     /// Returns how that went: after [`Departure::Abandoned`] other members get the shards only when the
     /// Lease has expired.
@@ -175,6 +176,8 @@ impl Manager {
     }
 
     async fn until(self, shutdown: CancellationToken) -> Result<Departure, Error> {
+        // A connection to each cluster, at least.
+        telemetry::raise_open_files();
         // The port first: a second instance on one host fails before it joins the fleet.
         let server = match &self.config.admin {
             Some(server) => Some(admin::bind(&server.settings).await?),

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 fn leasehold(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_leasehold"))
@@ -76,21 +76,18 @@ fn a_port_in_use_and_a_missing_home_are_told_with_what_to_do() {
     );
 }
 
-#[test]
-fn sigterm_ends_a_replica_whose_home_does_not_answer() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("home"), HOME).unwrap();
-    fs::create_dir(dir.path().join("clusters")).unwrap();
+/// A replica whose home does not answer, once it has started, and what it has logged until then. A shell does `first`.
+fn started_with(dir: &Path, first: Option<&str>) -> (String, Child) {
+    fs::write(dir.join("home"), HOME).unwrap();
+    fs::create_dir(dir.join("clusters")).unwrap();
     let file = "home: {kubeconfig: home, allow: [loopback]}\nidentity: r\nclusters: {directory: clusters}\n\
                 admin: {bind: '127.0.0.1:0'}\n";
-    fs::write(dir.path().join("l.yaml"), file).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
-        .args(["run", "--config"])
-        .arg(dir.path().join("l.yaml"))
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut log = child.stderr.take().unwrap();
+    fs::write(dir.join("l.yaml"), file).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{}; exec \"$0\" \"$@\"", first.unwrap_or("true"))]);
+    command.arg(env!("CARGO_BIN_EXE_leasehold")).args(["run", "--config"]).arg(dir.join("l.yaml"));
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let log = child.stderr.as_mut().unwrap();
     // The line that names the admin address is the last of the start.
     let mut text = String::new();
     while !text.contains("probes and metrics are served") {
@@ -99,11 +96,31 @@ fn sigterm_ends_a_replica_whose_home_does_not_answer() {
         assert!(read > 0, "it ended early: {text}");
         text.push_str(&String::from_utf8_lossy(&bytes[..read]));
     }
+    (text, child)
+}
+
+#[test]
+fn sigterm_ends_a_replica_whose_home_does_not_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut text, mut child) = started_with(dir.path(), None);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    log.read_to_string(&mut text).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
     assert!(child.wait().unwrap().code().is_some(), "{text}");
     assert!(text.contains("told to stop"), "{text}");
+}
+
+/// The limit of a login or a container is often 1,024, and a thousand clusters need more.
+#[test]
+fn a_replica_may_have_as_many_open_files_as_it_is_allowed_to_allow_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let (started, mut child) = started_with(dir.path(), Some("ulimit -Sn 64; ulimit -Hn 3000"));
+    let limits = fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let [soft, hard] = [3, 4].map(|field| files.split_whitespace().nth(field).unwrap());
+    assert_eq!((soft, hard), ("3000", "3000"), "{started}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 pub use crate::log::{LogConfig, LogFormat};
 pub use crate::metrics::{Format, encode, registry};
-pub use crate::process::memory_limit;
+pub use crate::process::{memory_limit, raise_open_files};
 
 /// How long a dropped guard waits until the collector has taken the last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);

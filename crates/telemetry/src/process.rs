@@ -8,10 +8,14 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, IntGauge};
 use rustix::param::{clock_ticks_per_second, page_size};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Where control groups are.
 const CGROUPS: &str = "/sys/fs/cgroup";
+/// As many files as a process wants to have open: a few connections to each of 10,000 clusters. Not all that the
+/// kernel would give, because credential plugins inherit it, and some programs close every number up to the limit
+/// when they start.
+const WANTED_FILES: u64 = 1 << 17;
 /// From here on, the number that the first version of control groups has in place of a limit.
 const NO_LIMIT: u64 = 1 << 60;
 
@@ -30,6 +34,18 @@ pub(crate) struct Process {
 
 /// Fields of `/proc/self/stat`, by their numbers in proc_pid_stat(5).
 struct Stat(Vec<u64>);
+
+/// Raises the number of files that this process may have open, as far as it may do so itself. The limit that a login
+/// or a container begins with is often 1,024, which is less than a thousand clusters need; the one that it may be
+/// raised to is far higher.
+pub fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.map_or(WANTED_FILES, |most| most.min(WANTED_FILES));
+    if limit.current.is_some_and(|current| current < most) {
+        // Where that is refused, the metric `process_max_fds` tells, and the alert on it.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
+    }
+}
 
 impl Process {
     /// The process that asks.

@@ -28,6 +28,8 @@ const PLUGIN: &str = "kubectl-leasehold";
 
 /// Reads the command line of this process, does what it says, and gives the exit code.
 pub fn main() -> ExitCode {
+    // `doctor` and the demo talk to many clusters at once, as a manager does.
+    telemetry::raise_open_files();
     match dispatch(parse().command) {
         Ok(code) => code,
         Err(error) => {

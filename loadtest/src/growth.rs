@@ -1,0 +1,166 @@
+//! What grew while a load was made: of each replica that ran through all of it, the trend of its memory, series,
+//! tasks and open files. Pure.
+//!
+//! The trend is the slope of a least-squares line through the means of whole minutes, and its error the standard
+//! error of that slope (ordinary least squares: <https://en.wikipedia.org/wiki/Simple_linear_regression>). Means of
+//! minutes, because seconds that follow each other resemble each other, which would make the error look smaller than
+//! it is. The first fifth of the load does not count: caches and the allocator fill then.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::Serialize;
+
+use crate::series::{ReplicaSecond, Second};
+use crate::slo::Measure;
+
+/// The minutes that a trend needs at least.
+const MIN_MINUTES: usize = 8;
+/// The share of the load that does not count, at its beginning.
+const WARM_UP: f64 = 0.2;
+/// A trend counts as far as it exceeds this many times its error.
+const CERTAIN: f64 = 2.0;
+
+/// What is looked at.
+type Pick = fn(&ReplicaSecond) -> Option<f64>;
+
+/// What may grow, and where it is.
+const KINDS: [(Measure, Pick); 4] = [
+    (Measure::RssGrowthMibPerHour, |replica| Some(replica.resident_mib)),
+    (Measure::SeriesGrowthPerHour, |replica| replica.series),
+    (Measure::TasksGrowthPerHour, |replica| replica.tasks),
+    (Measure::OpenFilesGrowthPerHour, |replica| replica.open_files),
+];
+
+/// The trend of one thing in one replica.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Growth {
+    /// Its name.
+    pub replica: String,
+    /// What.
+    pub measure: Measure,
+    /// Its mean.
+    pub mean: f64,
+    /// Its trend.
+    pub per_hour: f64,
+    /// The standard error of the trend.
+    pub error: f64,
+    /// The minutes that it is computed of.
+    pub minutes: usize,
+}
+
+impl Growth {
+    /// By how much it certainly grows in an hour: the trend, less twice its error; never less than nothing.
+    pub fn certain(&self) -> f64 {
+        (self.per_hour - CERTAIN * self.error).max(0.0)
+    }
+}
+
+/// The trends under a load, which took place in these seconds. There are none if it was short.
+pub fn of(seconds: &[Second], load: &Range<u64>) -> Vec<Growth> {
+    let from = load.start + ((load.end - load.start) as f64 * WARM_UP) as u64;
+    let within = |second: &&Second| (from..load.end).contains(&u64::from(second.at));
+    let seconds: Vec<&Second> = seconds.iter().filter(within).collect();
+    let (Some(first), Some(last)) = (
+        seconds.iter().find(|second| !second.replicas.is_empty()),
+        seconds.iter().rfind(|second| !second.replicas.is_empty()),
+    ) else {
+        return Vec::new();
+    };
+    let lived = |name: &String| last.replicas.iter().any(|replica| replica.name == *name);
+    let names = first.replicas.iter().map(|replica| &replica.name).filter(|name| lived(name));
+    let trends = names.flat_map(|name| {
+        KINDS.map(|(measure, pick)| {
+            let minutes = minutes(&seconds, name, pick);
+            let (mean, per_hour, error) = trend(&minutes)?;
+            let replica = name.clone();
+            Some(Growth { replica, measure, mean, per_hour, error, minutes: minutes.len() })
+        })
+    });
+    trends.flatten().collect()
+}
+
+/// The means of whole minutes: when, in hours, and how much.
+fn minutes(seconds: &[&Second], name: &str, pick: Pick) -> Vec<(f64, f64)> {
+    let mut minutes: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
+    for second in seconds {
+        let replica = second.replicas.iter().find(|replica| replica.name == name);
+        if let Some(value) = replica.and_then(pick) {
+            let (sum, count) = minutes.entry(second.at / 60).or_default();
+            (*sum, *count) = (*sum + value, *count + 1);
+        }
+    }
+    let mean = |(minute, (sum, count)): (u32, (f64, u32))| {
+        (f64::from(minute) / 60.0, sum / f64::from(count))
+    };
+    minutes.into_iter().map(mean).collect()
+}
+
+/// Mean, slope and standard error of the slope of a line through these points.
+fn trend(points: &[(f64, f64)]) -> Option<(f64, f64, f64)> {
+    if points.len() < MIN_MINUTES {
+        return None;
+    }
+    let n = points.len() as f64;
+    let mean = |pick: fn(&(f64, f64)) -> f64| points.iter().map(pick).sum::<f64>() / n;
+    let (mean_x, mean_y) = (mean(|p| p.0), mean(|p| p.1));
+    let spread: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    let slope = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum::<f64>() / spread;
+    let residual = |(x, y): &(f64, f64)| (y - mean_y - slope * (x - mean_x)).powi(2);
+    let error = (points.iter().map(residual).sum::<f64>() / (n - 2.0) / spread).sqrt();
+    Some((mean_y, slope, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(at: u32, replicas: &[(&str, f64)]) -> Second {
+        let replica = |(name, mib): &(&str, f64)| ReplicaSecond {
+            name: (*name).to_owned(),
+            resident_mib: *mib,
+            series: Some(600.0),
+            tasks: at.is_multiple_of(30).then_some(50.0),
+            ..ReplicaSecond::default()
+        };
+        let replicas = replicas.iter().map(replica).collect();
+        Second { at, made: 0, converged: 0, p50_ms: None, p99_ms: None, replicas }
+    }
+
+    #[test]
+    fn what_grows_is_told_from_what_sways() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let sway = |rng: &mut fastrand::Rng| 8.0 * (rng.f64() - 0.5);
+        let seconds: Vec<Second> = (0..3600)
+            .map(|at| {
+                // It fills at first.
+                let grows = 50.0 + f64::from(at.min(600)) / 10.0 + f64::from(at) / 60.0;
+                let steady = 110.0 + sway(&mut rng);
+                let mut replicas = vec![("grows", grows + sway(&mut rng)), ("steady", steady)];
+                replicas.extend((at > 1800).then_some(("late", 1.0)));
+                second(at, &replicas)
+            })
+            .collect();
+        let all = of(&seconds, &(0..3600));
+        let found = |name: &str, measure| {
+            all.iter().find(|growth| growth.replica == name && growth.measure == measure)
+        };
+        let grows = found("grows", Measure::RssGrowthMibPerHour).unwrap();
+        assert!((grows.per_hour - 60.0).abs() < 3.0 * grows.error, "{grows:?}");
+        assert!(grows.error < 2.0 && grows.certain() > 55.0, "{grows:?}");
+        assert_eq!(grows.minutes, 48);
+        let steady = found("steady", Measure::RssGrowthMibPerHour).unwrap();
+        assert!(steady.certain() < 0.5, "{steady:?}");
+        let tasks = found("steady", Measure::TasksGrowthPerHour).unwrap();
+        assert_eq!((tasks.mean, tasks.per_hour, tasks.certain()), (50.0, 0.0, 0.0));
+        assert_eq!(found("steady", Measure::OpenFilesGrowthPerHour), None, "nobody counted them");
+        assert_eq!(found("late", Measure::RssGrowthMibPerHour), None);
+    }
+
+    #[test]
+    fn a_short_load_has_no_trend() {
+        let seconds: Vec<Second> = (0..300).map(|at| second(at, &[("a", 1.0)])).collect();
+        assert_eq!(of(&seconds, &(0..300)), []);
+        assert_eq!(of(&[], &(0..300)), []);
+    }
+}
