@@ -7,20 +7,21 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use loadtest::cpu_share::CpuShare;
+use loadtest::plot::{Form, Line, Plot};
 use loadtest::usage::{self, Usage};
 use serde::Serialize;
 
 use crate::climb::{self, Climb, Curve, Rung};
-use crate::cpu_share::CpuShare;
 use crate::fleet::Fleet;
 use crate::html;
 use crate::machine::Machine;
-use crate::plot::{Form, Line, Plot};
 use crate::probe::Probe;
 use crate::process::Binary;
 use crate::replicas::Replicas;
 use crate::run::{Options, Run};
 use crate::scenario::{Load, Scenario};
+use crate::vary;
 
 /// The core of the servers, generator and tracker.
 const SERVERS_CORE: usize = 0;
@@ -61,11 +62,37 @@ pub fn rerun_on_one_core() -> anyhow::Error {
     }
 }
 
+/// Runs every scenario of a folder, or this one, and prints its tables.
+///
+/// # Errors
+/// If one has neither a curve nor numbers of replicas, or a run fails.
+pub async fn run_all(
+    path: &Path,
+    options: &dyn Fn(&Path) -> anyhow::Result<Options>,
+) -> anyhow::Result<()> {
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        let entries =
+            std::fs::read_dir(path).with_context(|| format!("read {}", path.display()))?;
+        files = entries.map(|file| Ok(file?.path())).collect::<std::io::Result<_>>()?;
+        files.sort();
+    }
+    for file in files {
+        let options = options(&file)?;
+        let tables = match options.scenario.vary {
+            Some(_) => vary::run(&options, REPLICAS_CORE).await?,
+            None => run(&options).await?,
+        };
+        println!("\n{tables}\nreport, configurations and logs: {}", options.out.display());
+    }
+    Ok(())
+}
+
 /// Climbs with each number of replicas, writes the report, and returns its tables.
 ///
 /// # Errors
 /// If the scenario has no curve, or a run fails.
-pub async fn run(options: &Options) -> anyhow::Result<String> {
+async fn run(options: &Options) -> anyhow::Result<String> {
     let Options { scenario, out, .. } = options;
     let curve = scenario.curve.as_ref().context("the scenario has no [curve]")?;
     std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
@@ -77,7 +104,7 @@ pub async fn run(options: &Options) -> anyhow::Result<String> {
         println!("{replicas} replicas");
         let mut scenario = scenario.clone();
         scenario.fleet.replicas = replicas;
-        let options = Options { scenario, manager: None, out: out.clone(), seed: options.seed };
+        let options = Options { scenario, out: out.clone(), manager: None, ..*options };
         climbs.push(climb(&options, curve, &binary).await?);
     }
     write(curve, Curves { scenario, machine, climbs }, out)

@@ -36,6 +36,7 @@ pub struct Made {
     namespace: Arc<str>,
     name: String,
     pods: Pods,
+    padding: u32,
     /// How often its spec was changed.
     change: u32,
 }
@@ -128,7 +129,7 @@ impl Made {
         cluster: &str,
         namespace: &str,
         n: usize,
-        pods: Pods,
+        (pods, padding): (Pods, u32),
     ) -> Self {
         Self {
             client: client.clone(),
@@ -136,6 +137,7 @@ impl Made {
             namespace: Arc::from(namespace),
             name: format!("tdset-{n:06}"),
             pods,
+            padding,
             change: 0,
         }
     }
@@ -156,7 +158,7 @@ impl Made {
     /// If the server refuses.
     pub async fn create(&self) -> Result<i64, kube::Error> {
         let api = tdset::namespaced(self.client.clone(), &self.namespace);
-        let object = tdset::object(&self.name, self.pods, self.change);
+        let object = tdset::object(&self.name, self.pods, self.change, self.padding);
         let made = api.create(&PostParams::default(), &object).await?;
         Ok(made.metadata.generation.unwrap_or_default())
     }
@@ -221,7 +223,8 @@ impl Generator {
         let (cluster, client) = &self.clusters[n % self.clusters.len()];
         let of_cluster = n / self.clusters.len();
         let namespace = &self.namespaces[of_cluster % self.namespaces.len()];
-        Made::new(client, cluster, namespace, n, Pods::of(&self.objects, of_cluster))
+        let looks = (Pods::of(&self.objects, of_cluster), self.objects.padding);
+        Made::new(client, cluster, namespace, n, looks)
     }
 
     /// Creates the objects that exist when the load begins.

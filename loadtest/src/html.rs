@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use loadtest::plot::{Form, Line, Plot};
+
 use crate::markdown;
-use crate::plot::{Form, Line, Plot};
 use crate::report::{Replica, Report, Suffered};
 use crate::series::{ReplicaSecond, Second};
 

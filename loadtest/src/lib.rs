@@ -1,4 +1,6 @@
-//! How load tests measure processes: their metrics, CPU time and memory.
+//! How load tests measure processes and limit them, and draw what they measured.
 
+pub mod cpu_share;
+pub mod plot;
 pub mod scrape;
 pub mod usage;

@@ -5,7 +5,6 @@
 
 mod attach;
 mod climb;
-mod cpu_share;
 mod curves;
 mod diff;
 mod durations;
@@ -19,7 +18,6 @@ mod latencies;
 mod machine;
 mod markdown;
 mod oversee;
-mod plot;
 mod pods;
 mod probe;
 mod process;
@@ -38,11 +36,13 @@ mod slo;
 mod tdset;
 mod track;
 mod troubles;
+mod vary;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[derive(Parser)]
 #[command(name = "loadtest", about = "Load tests for the Leasehold manager")]
@@ -72,10 +72,10 @@ enum Command {
         #[arg(long)]
         fail_above: Option<f64>,
     },
-    /// Find out how many changes a second 1, 2, 3 and 5 replicas carry, each with an equal share of a core.
+    /// Find out what further replicas are good for: capacity, memory, and a cluster that is larger than the others.
     Curves {
-        /// The scenario file.
-        #[arg(default_value = "loadtest/scenarios/curves/capacity.toml")]
+        /// The scenario file, or a folder with some.
+        #[arg(default_value = "loadtest/scenarios/curves")]
         scenario: PathBuf,
         #[command(flatten)]
         common: Common,
@@ -108,6 +108,7 @@ struct Common {
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    raise_open_files();
     match start(Args::parse().command).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -118,10 +119,17 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Raises the number of files that may be open as far as it may be: each cluster listens, and has connections.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it is refused, the first port that cannot be bound says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 async fn start(command: Command) -> anyhow::Result<bool> {
     match command {
         Command::Run { scenario, common } => {
-            let options = options(&scenario, common)?;
+            let options = options(&scenario, &common)?;
             Ok(told(&run::run(&options).await?, &options.out))
         }
         Command::Attach(args) => {
@@ -130,9 +138,7 @@ async fn start(command: Command) -> anyhow::Result<bool> {
         }
         Command::Curves { pinned: false, .. } => Err(curves::rerun_on_one_core()),
         Command::Curves { scenario, common, pinned: true } => {
-            let options = options(&scenario, common)?;
-            print!("\n{}", curves::run(&options).await?);
-            println!("\nreport, configurations and logs: {}", options.out.display());
+            curves::run_all(&scenario, &|file| options(file, &common)).await?;
             Ok(true)
         }
         Command::Diff { before, after, fail_above } => {
@@ -158,9 +164,9 @@ fn told(report: &report::Report, out: &Path) -> bool {
     report.succeeded()
 }
 
-fn options(scenario: &Path, common: Common) -> anyhow::Result<run::Options> {
+fn options(scenario: &Path, common: &Common) -> anyhow::Result<run::Options> {
     let Common { manager, out, seed } = common;
     let scenario = scenario::Scenario::load(scenario)?;
-    let out = std::path::absolute(&out)?.join(&scenario.name);
-    Ok(run::Options { scenario, manager, out, seed })
+    let (out, manager) = (std::path::absolute(out)?.join(&scenario.name), manager.clone());
+    Ok(run::Options { scenario, manager, out, seed: *seed, core: None, share: None })
 }

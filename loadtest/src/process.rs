@@ -1,5 +1,6 @@
 //! One manager process: built if necessary, started as a child, stopped gracefully or killed.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use serde_json::json;
+use loadtest::cpu_share::CpuShare;
+use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::fleet::{Fleet, HOME_NAMESPACE};
@@ -24,6 +26,8 @@ pub struct Binary {
     path: PathBuf,
     /// The core that its processes run on, if not all.
     pub core: Option<usize>,
+    /// The share of a core that each of them gets from its start, if not all of it.
+    pub share: Option<f64>,
 }
 
 /// One manager process.
@@ -34,6 +38,7 @@ pub struct Process {
     pub probe: Probe,
     pid: u32,
     child: Child,
+    share: Option<CpuShare>,
 }
 
 impl Binary {
@@ -44,7 +49,7 @@ impl Binary {
     pub async fn find(given: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(path) = given {
             ensure!(path.is_file(), "--manager {}: no such file", path.display());
-            return Ok(Self { path, core: None });
+            return Ok(Self { path, core: None, share: None });
         }
         let me = std::env::current_exe().context("find the path of this program")?;
         let path = me.with_file_name("leasehold");
@@ -62,7 +67,7 @@ impl Binary {
             "{} was not built: run this program with --release, or give --manager PATH",
             path.display()
         );
-        Ok(Self { path, core: None })
+        Ok(Self { path, core: None, share: None })
     }
 
     /// The CRDs that the binary prints.
@@ -115,6 +120,10 @@ impl Process {
         let name = if life == 1 { identity.to_owned() } else { format!("{identity}.{life}") };
         let admin = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
         let admin = admin.context("find a free port for the admin server")?;
+        let workers = json!({ "workers": scenario.fleet.workers });
+        let beside = scenario.fleet.beside.iter().map(String::as_str);
+        let controllers: BTreeMap<&str, &Value> =
+            beside.chain(["tdset"]).map(|name| (name, &workers)).collect();
         let config = json!({
             "home": {
                 "kubeconfig": fleet.home_kubeconfig, "context": "home", "allow": ["loopback"],
@@ -124,7 +133,7 @@ impl Process {
             "clusters": {
                 "directories": [{"path": fleet.kubeconfigs.dir, "allow": ["loopback"]}],
             },
-            "controllers": { "tdset": { "workers": scenario.fleet.workers } },
+            "controllers": controllers,
             "admin": { "bind": admin.to_string() },
             "telemetry": { "log": { "format": "json", "filter": "info" } },
         });
@@ -151,7 +160,8 @@ impl Process {
         // What is measured is what is sent.
         admin.disable_compression = true;
         let probe = Probe::process(name, pid, Client::try_from(admin)?);
-        Ok(Self { identity: identity.to_owned(), probe, pid, child })
+        let share = binary.share.map(|share| CpuShare::give(pid, share)).transpose()?;
+        Ok(Self { identity: identity.to_owned(), probe, pid, child, share })
     }
 
     /// Fails if the process has ended on its own.
@@ -176,6 +186,10 @@ impl Process {
     /// Sends SIGTERM, then SIGKILL after a grace period. True if it ended on its own with exit code
     /// 0.
     pub async fn stop(mut self) -> bool {
+        // It stops as fast as it can.
+        if self.share.take().is_some_and(|share| share.lift().is_err()) {
+            return false;
+        }
         let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
             // An error means that it has just ended, which we notice below.

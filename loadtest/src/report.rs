@@ -120,6 +120,8 @@ pub struct Replica {
     pub reconciles: f64,
     /// Shards held at the end.
     pub shards: f64,
+    /// Requests to the home cluster during the load, those that move its Lease too.
+    pub home_requests: f64,
     /// CPU time used during the load, in seconds.
     pub cpu_seconds: f64,
     /// Cores used while it ran during the load; 1.0 is one core.
@@ -173,8 +175,8 @@ impl Report {
         let convergence = seconds.due(|second| span.contains(&second));
         let (away_from_faults, faults) = suffered(&scenario, &loaded, &seconds);
         let replicas: Vec<Replica> = stretches.iter().map(Replica::of).collect();
-        let mut figures = costs(&stretches, &replicas);
         let lasted = (loaded.span.end - loaded.span.start).as_secs_f64();
+        let mut figures = costs(&stretches, &replicas, lasted);
         let all = series::of(&seconds, measured.samples);
         let growth = growth::of(&all, &span);
         for one in &growth {
@@ -264,7 +266,7 @@ impl Suffered {
 }
 
 /// The figures of what the managers say of themselves and what they cost.
-fn costs(stretches: &[Stretch], replicas: &[Replica]) -> Figures {
+fn costs(stretches: &[Stretch], replicas: &[Replica], lasted: f64) -> Figures {
     let most = |pick: fn(&Replica) -> f64| replicas.iter().map(pick).fold(0.0, f64::max);
     let sum = |pick: fn(&Replica) -> f64| replicas.iter().map(pick).sum::<f64>();
     let reconciles = sum(|replica| replica.reconciles);
@@ -276,6 +278,8 @@ fn costs(stretches: &[Stretch], replicas: &[Replica]) -> Figures {
         (Measure::ReconcileErrors, Some(errors)),
         (Measure::PeakRssMib, Some(most(|replica| replica.peak_mib))),
         (Measure::CpuPerReconcileMs, (reconciles > 0.0).then(|| cpu_ms / reconciles)),
+        (Measure::HomeRequestsPerSecond, Some(sum(|replica| replica.home_requests) / lasted)),
+        (Measure::Cores, Some(sum(|replica| replica.cpu_seconds) / lasted)),
         (Measure::Series, Some(most(|replica| replica.scraped.series as f64))),
         (Measure::ScrapeBytes, Some(most(|replica| replica.scraped.bytes as f64))),
     ];
@@ -329,6 +333,7 @@ impl Replica {
             name: name.clone(),
             reconciles: after.reconciles - before.reconciles,
             shards: after.shards,
+            home_requests: after.home_requests - before.home_requests,
             cpu_seconds,
             cores: if seconds > 0.0 { cpu_seconds / seconds } else { 0.0 },
             resident_mib: mib(after.usage.resident_bytes),

@@ -36,6 +36,10 @@ pub struct Options {
     pub out: PathBuf,
     /// The generator's seed.
     pub seed: u64,
+    /// The core of all managers, if not every core.
+    pub core: Option<usize>,
+    /// The share of a core that each manager gets, if not all of it.
+    pub share: Option<f64>,
 }
 
 /// A run under way.
@@ -66,7 +70,8 @@ pub fn now() -> Instant {
 pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let Options { scenario, out, .. } = options;
     std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
-    let binary = Binary::find(options.manager.clone()).await?;
+    let mut binary = Binary::find(options.manager.clone()).await?;
+    (binary.core, binary.share) = (options.core, options.share);
     let crds = binary.crds().await?;
     let machine = Machine::here(binary.version().await?)?;
     println!("starting {} clusters", scenario.fleet.clusters);

@@ -51,6 +51,8 @@ pub struct Sample {
     pub errors: f64,
     /// Shards held.
     pub shards: f64,
+    /// Requests to the home cluster so far.
+    pub home_requests: f64,
     /// Time in queue so far, of the measured clusters.
     pub queue: Histogram,
     /// Time in reconcile so far.
@@ -86,6 +88,7 @@ pub async fn sample(probe: &Probe, started: Instant) -> anyhow::Result<Sample> {
         reconciles: scrape::sum(&text, "controller_runtime_reconcile_total"),
         errors: scrape::sum(&text, "controller_runtime_reconcile_errors_total"),
         shards: scrape::sum(&text, SHARDS),
+        home_requests: scrape::sum(&text, "leasehold_home_requests_total"),
         queue: scrape::histogram_where(&text, "leasehold_cluster_queue_seconds", |labels| {
             labels.contains(&format!("cluster=\"{MEASURED}"))
         }),

@@ -11,9 +11,10 @@ use crate::climb::{Curve, MAX_STEPS};
 use crate::durations::{duration, seconds};
 use crate::faults::{self, Fault};
 use crate::slo::Slo;
+use crate::vary::Vary;
 
 /// The most clusters of one run, all on one machine.
-const MAX_CLUSTERS: u32 = 1_000;
+const MAX_CLUSTERS: u32 = 10_000;
 /// The most manager processes of one run at a time. A rolling update has one more for a moment.
 const MAX_REPLICAS: u32 = 20;
 /// The most objects of one run.
@@ -47,6 +48,9 @@ pub struct Scenario {
     /// How `loadtest curves` finds the capacity of so many replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<Curve>,
+    /// The numbers of replicas with which `loadtest curves` runs all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vary: Option<Vary>,
     /// Bounds of concurrency and time.
     pub limits: Limits,
 }
@@ -61,6 +65,9 @@ pub struct FleetSize {
     pub replicas: u32,
     /// Workers of each controller in each replica.
     pub workers: u32,
+    /// Controllers that run beside `tdset`, and find nothing to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<String>,
 }
 
 /// The objects of the managers' clusters.
@@ -71,6 +78,9 @@ pub struct Objects {
     pub count: u32,
     /// Namespaces per cluster.
     pub namespaces: u32,
+    /// Bytes of an annotation that each has, so that they are as large as real ones.
+    #[serde(default)]
+    pub padding: u32,
     /// Whether they exist before the managers start. Then the run measures how soon new managers
     /// have reconciled them.
     #[serde(default)]
@@ -233,6 +243,7 @@ impl Scenario {
             0.0,
             MAX_OBJECTS.into(),
         );
+        within("objects.padding", self.objects.padding.into(), 0.0, 200_000.0);
         within("objects.namespaces", self.objects.namespaces.into(), 1.0, 1_000.0);
         within("limits.create_concurrency", self.limits.create_concurrency.into(), 1.0, 256.0);
         within("load.updates_per_second", self.load.updates_per_second, 0.0, MAX_RATE);
@@ -264,6 +275,13 @@ impl Scenario {
             within("curve.factor", *factor, 1.05, 10.0);
             within("curve.others_cores", *others_cores, 0.0, 1_000.0);
             within("curve.steps", (*steps).into(), 2.0, MAX_STEPS.into());
+        }
+        if let Some(Vary { replicas, share }) = &self.vary {
+            within("vary.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
+            for replicas in replicas {
+                within("vary.replicas", (*replicas).into(), 1.0, MAX_REPLICAS.into());
+            }
+            within("vary.share", share.unwrap_or(1.0), 0.05, 1.0);
         }
         problems.extend(faults::problems(
             &self.faults,
@@ -303,7 +321,7 @@ mod tests {
     #[test]
     fn the_scenarios_in_the_repository_are_runnable_and_have_limits() {
         let all = all();
-        assert_eq!(all.len(), 10, "{:?}", all.keys());
+        assert_eq!(all.len(), 15, "{:?}", all.keys());
         for (name, scenario) in all.iter().filter(|(_, scenario)| scenario.curve.is_none()) {
             let limits = [Measure::ConvergedP99Ms, Measure::PeakRssMib, Measure::ReconcileErrors];
             assert!(limits.iter().all(|limit| scenario.slo.contains_key(limit)), "{name}");
@@ -326,7 +344,7 @@ mod tests {
         assert_eq!(
             parse(&text).unwrap().problems(),
             [
-                "fleet.clusters: found 0, allowed 1 to 1000",
+                "fleet.clusters: found 0, allowed 1 to 10000",
                 "load.updates_per_second: found -1, allowed 0 to 5000",
             ]
         );

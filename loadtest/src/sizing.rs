@@ -34,7 +34,8 @@ pub async fn run(
     for file in files {
         let scenario = Scenario::load(&file)?;
         let out = out.join(&scenario.name);
-        let options = Options { scenario, manager: manager.clone(), out, seed };
+        let manager = manager.clone();
+        let options = Options { scenario, manager, out, seed, core: None, share: None };
         let report = run::run(&options).await?;
         ensure!(
             report.succeeded(),

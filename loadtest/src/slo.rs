@@ -30,6 +30,10 @@ pub enum Measure {
     PeakRssMib,
     /// CPU time of all replicas under load for each reconcile.
     CpuPerReconcileMs,
+    /// Requests of all replicas to the home cluster under load, in a second.
+    HomeRequestsPerSecond,
+    /// Cores that all replicas used together under load.
+    Cores,
     /// Series of the replica that has most.
     Series,
     /// Length of the longest page of metrics, not compressed.
@@ -87,6 +91,10 @@ impl Measure {
             Self::ReconcileErrors => ("reconcile_errors", "reconciles that ended in an error", ""),
             Self::PeakRssMib => ("peak_rss_mib", "peak memory of a replica", "MiB"),
             Self::CpuPerReconcileMs => ("cpu_per_reconcile_ms", "CPU time for a reconcile", "ms"),
+            Self::HomeRequestsPerSecond => {
+                ("home_requests_per_second", "requests to the home cluster in a second", "")
+            }
+            Self::Cores => ("cores", "cores of all replicas", ""),
             Self::Series => ("series", "series of a replica", ""),
             Self::ScrapeBytes => ("scrape_bytes", "page of metrics of a replica", "bytes"),
             Self::GeneratorLagP99Ms => ("generator_lag_p99_ms", "lag of the generator, p99", "ms"),
@@ -130,7 +138,7 @@ impl Display for Exceeded {
 mod tests {
     use super::*;
 
-    const ALL: [Measure; 17] = [
+    const ALL: [Measure; 19] = [
         Measure::StartSeconds,
         Measure::ConvergedP50Ms,
         Measure::ConvergedP99Ms,
@@ -141,6 +149,8 @@ mod tests {
         Measure::ReconcileErrors,
         Measure::PeakRssMib,
         Measure::CpuPerReconcileMs,
+        Measure::HomeRequestsPerSecond,
+        Measure::Cores,
         Measure::Series,
         Measure::ScrapeBytes,
         Measure::GeneratorLagP99Ms,

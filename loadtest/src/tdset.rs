@@ -44,9 +44,21 @@ impl Pods {
     }
 }
 
-/// The `change`-th version of a TDSet, whose spec differs from that of the version before.
-pub fn object(name: &str, pods: Pods, change: u32) -> DynamicObject {
-    DynamicObject::new(name, &resource()).data(json!({ "spec": spec(pods, change) }))
+/// The `change`-th version of a TDSet, whose spec differs from that of the version before, with an annotation of so
+/// many bytes.
+pub fn object(name: &str, pods: Pods, change: u32, padding: u32) -> DynamicObject {
+    let mut object =
+        DynamicObject::new(name, &resource()).data(json!({ "spec": spec(pods, change) }));
+    if padding > 0 {
+        // Text of which half is the object's own, as with names, addresses and hashes in real objects.
+        let seed = name.bytes().fold(0_u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let common = "owner: platform, tier: standard, region: ".chars().cycle();
+        let text = common.map(|c| if rng.bool() { rng.alphanumeric() } else { c });
+        let text: String = text.take(padding as usize).collect();
+        object.metadata.annotations = Some([("load/padding".to_owned(), text)].into());
+    }
+    object
 }
 
 /// The spec of the `change`-th version. Replicas are the same in both halves of the day, so that each change
@@ -91,7 +103,7 @@ mod tests {
     use super::*;
 
     fn seen(generation: i64, observed: i64, ready: &str) -> Option<i64> {
-        let mut object = object("a", Pods::ByTurns, 0);
+        let mut object = object("a", Pods::ByTurns, 0, 0);
         object.metadata.generation = Some(generation);
         object.data["status"] = json!({
             "observedGeneration": observed,
@@ -105,7 +117,7 @@ mod tests {
         assert_eq!(seen(2, 2, "True"), Some(2));
         assert_eq!(seen(2, 1, "True"), None);
         assert_eq!(seen(2, 2, "False"), None);
-        assert_eq!(ready_generation(&object("a", Pods::ByTurns, 0)), None);
+        assert_eq!(ready_generation(&object("a", Pods::ByTurns, 0, 0)), None);
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Troublemakers {
             let objects = fleet::namespaces(scenario).cycle().enumerate();
             let objects = objects.take(troubles.flooded_objects as usize);
             for (n, namespace) in objects {
-                let made = Made::new(&server.client(), &name, &namespace, n, Pods::ByTurns);
+                let made = Made::new(&server.client(), &name, &namespace, n, (Pods::ByTurns, 0));
                 made.create().await.with_context(|| format!("create an object in {name}"))?;
                 all.objects.push(made);
             }

@@ -30,7 +30,7 @@ func main() {
 	// Our own set, because controller-runtime adds a flag to the common one.
 	flags := flag.NewFlagSet("peer", flag.ExitOnError)
 	flags.StringVar(&args.kubeconfig, "kubeconfig", "", "where the cluster is")
-	flags.StringVar(&args.mode, "mode", "", "what to do there: patch, noop, latency, pods, customs, kinds, queue")
+	flags.StringVar(&args.mode, "mode", "", "what to do there: patch, noop, latency, rate, pods, customs, kinds, queue")
 	flags.StringVar(&args.namespace, "namespace", "", "of everything that is watched")
 	flags.IntVar(&args.objects, "objects", 0, "how many objects there are to reconcile")
 	flags.IntVar(&args.workers, "workers", 10, "how many are reconciled at once")
@@ -90,7 +90,7 @@ func manager(args arguments) (ctrl.Manager, error) {
 // prepare adds what the mode needs and returns the kinds that are counted.
 func prepare(ctx context.Context, mgr ctrl.Manager, args arguments) ([]client.Object, error) {
 	switch args.mode {
-	case "patch", "noop", "latency":
+	case "patch", "noop", "latency", "rate":
 		return []client.Object{&Bench{}}, addReconciler(mgr, args)
 	case "pods":
 		return watch(ctx, mgr, &corev1.Pod{})

@@ -39,6 +39,9 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			return ctrl.Result{}, err
 		}
 		r.tally.record(request.Name, trigger)
+	case r.mode == "rate" && bench.Spec.Touched != nil && *bench.Spec.Touched > bench.Status.Trigger:
+		patch := fmt.Appendf(nil, `{"status":{"trigger":%d}}`, *bench.Spec.Touched)
+		return ctrl.Result{}, r.client.Status().Patch(ctx, &bench, client.RawPatch(types.MergePatchType, patch))
 	case r.mode == "noop":
 		r.tally.record(request.Name, trigger)
 	}

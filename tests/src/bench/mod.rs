@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `testbed`, `objects` | the API server and its objects |
 //! | `peer`, `running` | a peer, and its process: what it writes, and what `/proc` says of it |
-//! | `reconciles`, `caches`, `latency`, `queue` | the measurements |
+//! | `reconciles`, `caches`, `latency`, `rates`, `queue` | the measurements |
 //! | `figures` | pure: medians, ratios, targets |
 //!
 //! Peers take turns in each round, so that other work of the machine affects all alike. Compare
@@ -24,6 +24,7 @@ mod latency;
 mod objects;
 mod peer;
 mod queue;
+mod rates;
 mod reconciles;
 mod running;
 mod testbed;
@@ -39,11 +40,12 @@ use peer::Peer;
 use testbed::Testbed;
 
 /// The figures by name.
-const FIGURES: [(&str, &str); 7] = [
+const FIGURES: [(&str, &str); 8] = [
     ("patch", "CPU of a reconcile that patches a status"),
     ("noop", "empty reconciles a second, with 1, 4 and 16 workers"),
     ("customs", "memory and CPU to cache custom resources of 2.3 KB"),
     ("latency", "time from a change to its reconcile"),
+    ("rates", "p99 by the rate of changes until it breaks, with a share of a core; needs root"),
     ("kinds", "connections to one cluster with 20 watched kinds"),
     ("pods", "memory and CPU to cache Pods of 8 KB"),
     ("queue", "the work queue alone"),
@@ -122,6 +124,7 @@ async fn measure(scene: &Scene, args: &BenchArgs, chosen: &[&str]) -> Result<Vec
                 "noop" => reconciles::noops(&testbed, plan).await?,
                 "customs" => caches::customs(&testbed, plan).await?,
                 "latency" => latency::latency(&testbed, plan).await?,
+                "rates" => rates::rates(&testbed, plan).await?,
                 "kinds" => latency::connections(&testbed, plan).await?,
                 "pods" => {
                     testbed.add_pods().await?;

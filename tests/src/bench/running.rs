@@ -179,6 +179,11 @@ impl Running {
         self.heard("done", done).await
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Its CPU time and memory so far.
     ///
     /// # Errors

@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use futures::io::AsyncBufRead;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
@@ -98,6 +99,20 @@ impl<'a> Testbed<'a> {
     pub async fn touch(&self, index: usize, number: u64) -> Result<()> {
         let path = format!("{}/{}", CUSTOMS.collection(FULL), objects::name(index));
         kubectl::merge(&self.plane.client, &path, &json!({"spec": {"touched": number}})).await
+    }
+
+    /// A watch of the custom resources from now on: lines of JSON.
+    ///
+    /// # Errors
+    /// If the server refuses.
+    pub async fn follow(&self) -> Result<impl AsyncBufRead + use<>> {
+        let path = CUSTOMS.collection(FULL);
+        let list = kubectl::get(&self.plane.client, &format!("{path}?limit=1")).await?;
+        let list = list.context("the custom resources are not there")?;
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        let watch = format!("{path}?watch=true&resourceVersion={version}");
+        let request = http::Request::get(&watch).body(Vec::new())?;
+        self.plane.client.request_stream(request).await.with_context(|| format!("GET {watch}"))
     }
 
     /// Creates objects as in a real cluster: one manager writes the object, another its status, so

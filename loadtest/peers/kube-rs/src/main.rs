@@ -39,7 +39,7 @@ async fn main() -> Result<()> {
         Mode::Pods => idle::caching::<Pod>(&client, &args.namespace),
         Mode::Customs => idle::caching::<Bench>(&client, &args.namespace),
         Mode::Kinds => idle::twenty_kinds(&client, &args.namespace),
-        Mode::Patch | Mode::Noop | Mode::Latency => controller(&client, &args),
+        Mode::Patch | Mode::Noop | Mode::Latency | Mode::Rate => controller(&client, &args),
     };
     while let Some(request) = requests.next().await? {
         match request {
@@ -100,6 +100,12 @@ async fn reconcile(bench: Arc<Bench>, this: Arc<Reconcile>) -> kube::Result<Acti
             let patch = Patch::Merge(bench::patch(trigger));
             this.api.patch_status(name, &PatchParams::default(), &patch).await?;
             this.tally.record(name, trigger);
+        }
+        Mode::Rate => {
+            if let Some(value) = bench.spec.touched.filter(|value| *value > bench.trigger()) {
+                let patch = Patch::Merge(bench::patch(value));
+                this.api.patch_status(name, &PatchParams::default(), &patch).await?;
+            }
         }
         Mode::Noop => this.tally.record(name, trigger),
         _ => {}

@@ -51,6 +51,11 @@ impl Reconciler for Reconcile {
                 ctx.patch_status(&*bench, bench::status(trigger)).await?;
                 self.tally.record(&key.name, trigger);
             }
+            Mode::Rate => {
+                if let Some(value) = bench.spec.touched.filter(|value| *value > bench.trigger()) {
+                    ctx.patch_status(&*bench, bench::status(value)).await?;
+                }
+            }
             Mode::Noop => self.tally.record(&key.name, trigger),
             _ => {}
         }

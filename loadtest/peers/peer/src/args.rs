@@ -38,6 +38,8 @@ pub enum Mode {
     Noop,
     /// A reconcile only reports when it began.
     Latency,
+    /// A reconcile writes `spec.touched` to the status, if it is not there yet, by one patch.
+    Rate,
     /// Watches and caches Pods.
     Pods,
     /// Watches and caches custom resources.

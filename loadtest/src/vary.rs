@@ -1,0 +1,139 @@
+//! One scenario with other numbers of replicas, each time from its start: what more of them make of memory and time.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::report::{Replica, Report};
+use crate::run::{self, Options};
+use crate::slo::Measure;
+
+/// What is varied, as written in a scenario file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vary {
+    /// Numbers of replicas. The first is what the others are compared with.
+    pub replicas: Vec<u32>,
+    /// The share of a core that each replica gets, if not all of it together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+}
+
+/// Runs the scenario with each number of replicas, all of them on one core, and returns the table.
+///
+/// # Errors
+/// If it varies nothing, a run fails, or one of its limits is exceeded.
+pub async fn run(options: &Options, core: usize) -> anyhow::Result<String> {
+    let Options { scenario, manager, out, seed, .. } = options;
+    let vary = scenario.vary.as_ref().context("the scenario has no [vary]")?;
+    let mut reports = Vec::new();
+    for &replicas in &vary.replicas {
+        println!("{}, {replicas} replicas", scenario.name);
+        let mut scenario = scenario.clone();
+        scenario.fleet.replicas = replicas;
+        let out = out.join(format!("{replicas}-replicas"));
+        let (manager, share) = (manager.clone(), vary.share);
+        let options = Options { scenario, manager, out, seed: *seed, core: Some(core), share };
+        let report = run::run(&options).await?;
+        report.verdict().iter().for_each(|line| eprintln!("{line}"));
+        ensure!(
+            report.succeeded(),
+            "a change did not converge, or a limit was exceeded; see {}",
+            options.out.display()
+        );
+        reports.push(report);
+    }
+    let machine = reports.first().map(|report| report.machine.clone()).unwrap_or_default();
+    let text = markdown(vary, &machine, &reports);
+    write(&text, out)?;
+    Ok(text)
+}
+
+fn write(text: &str, out: &Path) -> anyhow::Result<()> {
+    let file = out.join("vary.md");
+    std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))
+}
+
+fn markdown(vary: &Vary, machine: &Machine, reports: &[Report]) -> String {
+    let mut text = String::new();
+    write_table(&mut text, vary, machine, reports).expect("writing to a String cannot fail");
+    text
+}
+
+/// Memory of the replica that has most, at the end of the load.
+fn largest_mib(report: &Report) -> f64 {
+    report.replicas.iter().map(|replica| replica.resident_mib).fold(0.0, f64::max)
+}
+
+fn write_table(
+    out: &mut String,
+    vary: &Vary,
+    machine: &Machine,
+    reports: &[Report],
+) -> std::fmt::Result {
+    let Some(first) = reports.first() else { return Ok(()) };
+    let share = vary.share.map_or("of them all together on one core".to_owned(), |share| {
+        format!("each with {:.0} % of one core", share * 100.0)
+    });
+    let objects = &first.scenario.objects;
+    writeln!(
+        out,
+        "# {}\n\n{}.\n\n{} objects in {} clusters; replicas {share}, servers and generator on another.\n",
+        first.scenario.name,
+        machine.words(),
+        objects.count,
+        first.scenario.fleet.clusters,
+    )?;
+    writeln!(
+        out,
+        "| replicas | converged after | times as fast | p99 under load | largest, MiB | of the first | \
+         peak MiB | most shards of one | CPU s to start |\n|---|---|---|---|---|---|---|---|---|"
+    )?;
+    for report in reports {
+        let figure = |measure| report.figures.get(&measure).copied().unwrap_or_default();
+        let (start, peak) = (figure(Measure::StartSeconds), figure(Measure::PeakRssMib));
+        let faster = first.figures.get(&Measure::StartSeconds).map_or(0.0, |first| first / start);
+        let shards = |pick: &Replica| pick.shards;
+        writeln!(
+            out,
+            "| {} | {start:.0} s | {faster:.2} | {:.0} ms | {:.0} | {:.2} | {peak:.0} | {} | {:.0} |",
+            report.scenario.fleet.replicas,
+            figure(Measure::ConvergedP99Ms),
+            largest_mib(report),
+            largest_mib(report) / largest_mib(first),
+            report.replicas.iter().map(shards).fold(0.0, f64::max),
+            report.start.iter().map(|start| start.cpu_seconds).sum::<f64>(),
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::example;
+
+    #[test]
+    fn the_table_compares_with_the_first() {
+        let (mut one, mut three) = (example(&[]), example(&[]));
+        for (report, replicas, seconds, mib) in
+            [(&mut one, 1, 30.0, 90.0), (&mut three, 3, 12.0, 45.0)]
+        {
+            report.scenario.fleet.replicas = replicas;
+            report.figures.insert(Measure::StartSeconds, seconds);
+            report.replicas[0].resident_mib = mib;
+        }
+        let vary = Vary { replicas: vec![1, 3], share: Some(0.2) };
+        let text = markdown(&vary, &Machine::default(), &[one, three]);
+        for row in [
+            "| 1 | 30 s | 1.00 | 2000 ms | 90 | 1.00 | 70 | 2 | 0 |",
+            "| 3 | 12 s | 2.50 | 2000 ms | 45 | 0.50 | 70 | 2 | 0 |",
+        ] {
+            assert!(text.contains(&format!("{row}\n")), "{row}\nis not in\n{text}");
+        }
+        assert!(text.contains("each with 20 % of one core"), "{text}");
+    }
+}
