@@ -105,7 +105,7 @@ fn write_table(
             largest_mib(report),
             largest_mib(report) / largest_mib(first),
             report.replicas.iter().map(shards).fold(0.0, f64::max),
-            report.start.iter().map(|start| start.cpu_seconds).sum::<f64>(),
+            report.start.iter().fold(0.0, |sum, start| sum + start.cpu_seconds),
         )?;
     }
     Ok(())
