@@ -96,7 +96,7 @@ impl Access {
         })
     }
 
-    fn permits(&self, asker: &Asker<'_>, account: &str) -> bool {
+    pub(super) fn permits(&self, asker: &Asker<'_>, account: &str) -> bool {
         let mut entries = self.access.iter().filter(|entry| entry.names(account)).peekable();
         entries.peek().is_none()
             || entries.any(|entry| access::is_for(&entry.clusters, &entry.namespaces, asker))

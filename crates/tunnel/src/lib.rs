@@ -30,6 +30,8 @@ mod client;
 pub mod credentials;
 mod ending;
 pub mod exit;
+#[cfg(test)]
+mod fuzz;
 mod inventory;
 mod machine;
 pub mod names;

@@ -150,14 +150,18 @@ fn refused(tunnel: &Tunnel, status: &TunnelStatus, now: Timestamp) -> Option<Dur
 /// (<https://www.iana.org/assignments/iana-ipv4-special-registry>).
 fn is_public(address: &str) -> bool {
     address.parse::<Ipv4Addr>().is_ok_and(|ip| {
-        let [first, second, ..] = ip.octets();
+        let [first, second, third, _] = ip.octets();
         let shared = first == 100 && (64..128).contains(&second);
+        let protocols = (first, second, third) == (192, 0, 0);
+        let benchmarks = first == 198 && (18..20).contains(&second);
         !(ip.is_private()
             || ip.is_loopback()
             || ip.is_link_local()
             || ip.is_unspecified()
             || ip.is_multicast()
             || shared
+            || protocols
+            || benchmarks
             || first == 0
             || first >= 240)
     })

@@ -77,7 +77,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("sdk", &["cache", "engine", "explain", "model", "upstream"]),
     ("admin", &["model", "telemetry"]),
     ("sqs", &["fuzz", "sdk"]),
-    ("tunnel", &["sdk"]),
+    ("tunnel", &["fuzz", "sdk"]),
     ("operands", &["sdk"]),
     ("etcd", &["fuzz", "operands", "sdk"]),
     ("mysql", &["fuzz", "operands", "sdk"]),

@@ -2,6 +2,8 @@
 //!
 //! Names are not unique there, so tags tell hosts apart; a tag is one word, `key:value`.
 
+use std::net::IpAddr;
+
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -46,7 +48,7 @@ struct Network {
 /// whole droplet that it is assigned to.
 #[derive(Deserialize)]
 pub(super) struct ReservedIp {
-    ip: String,
+    ip: IpAddr,
     #[serde(default)]
     region: Region,
     droplet: Option<Droplet>,
@@ -142,8 +144,8 @@ impl From<ReservedIp> for Address {
         let droplet = reserved.droplet;
         let tagged = |key: &str| tagged(&droplet.as_ref()?.tags, key);
         Self {
-            id: reserved.ip.clone(),
-            ip: reserved.ip,
+            id: reserved.ip.to_string(),
+            ip: reserved.ip.to_string(),
             region: reserved.region.slug,
             host: droplet.as_ref().map(|droplet| droplet.id.to_string()),
             created: droplet.as_ref().and_then(|droplet| droplet.created_at),

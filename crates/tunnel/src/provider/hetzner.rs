@@ -3,6 +3,7 @@
 //! Names are unique in a project there, so a request that is sent twice makes one server.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use http::StatusCode;
 use jiff::Timestamp;
@@ -46,7 +47,7 @@ struct Ipv4 {
 #[derive(Deserialize)]
 pub(super) struct FloatingIp {
     id: u64,
-    ip: String,
+    ip: IpAddr,
     server: Option<u64>,
     created: Option<Timestamp>,
     #[serde(default)]
@@ -134,7 +135,7 @@ impl From<FloatingIp> for Address {
     fn from(floating: FloatingIp) -> Self {
         Self {
             id: floating.id.to_string(),
-            ip: floating.ip,
+            ip: floating.ip.to_string(),
             region: floating.home_location.name,
             host: floating.server.map(|id| id.to_string()),
             created: floating.created,

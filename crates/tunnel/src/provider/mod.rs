@@ -292,6 +292,25 @@ impl Failure {
     }
 }
 
+/// The hosts that an answer may be, of each provider.
+#[cfg(test)]
+pub(crate) fn hosts(answer: &serde_json::Value) -> Vec<Host> {
+    let droplet = read::<digitalocean::Droplet>(answer).map(Host::from);
+    droplet.into_iter().chain(read::<hetzner::Server>(answer).map(Host::from)).collect()
+}
+
+/// The addresses that an answer may be, of each provider.
+#[cfg(test)]
+pub(crate) fn addresses(answer: &serde_json::Value) -> Vec<Address> {
+    let reserved = read::<digitalocean::ReservedIp>(answer).map(Address::from);
+    reserved.into_iter().chain(read::<hetzner::FloatingIp>(answer).map(Address::from)).collect()
+}
+
+#[cfg(test)]
+fn read<T: serde::de::DeserializeOwned>(answer: &serde_json::Value) -> Option<T> {
+    serde_json::from_value(answer.clone()).ok()
+}
+
 impl ExternalFailure for Failure {
     fn verdict(&self) -> Verdict {
         let retry_after = self.retry_after;
