@@ -101,7 +101,7 @@ async fn run(options: &Options) -> anyhow::Result<String> {
     binary.core = Some(REPLICAS_CORE);
     let mut climbs = Vec::new();
     for &replicas in &curve.replicas {
-        println!("{replicas} replicas");
+        println!("{}", replicas_of(replicas));
         let mut scenario = scenario.clone();
         scenario.fleet.replicas = replicas;
         let options = Options { scenario, out: out.clone(), manager: None, ..*options };
@@ -225,6 +225,11 @@ async fn step(
     Ok((rung, peak as f64 / f64::from(1 << 20)))
 }
 
+/// A number of replicas, for people.
+fn replicas_of(number: u32) -> String {
+    format!("{number} {}", if number == 1 { "replica" } else { "replicas" })
+}
+
 fn usages(probes: &[Probe]) -> anyhow::Result<Vec<Usage>> {
     probes.iter().map(|probe| probe.usage(None)).collect()
 }
@@ -237,7 +242,7 @@ fn used(before: &[Usage], after: &[Usage]) -> Vec<f64> {
 
 fn write(curve: &Curve, curves: Curves<'_>, out: &Path) -> anyhow::Result<String> {
     let lines = curves.climbs.iter().map(|climb| Line {
-        name: format!("{} replicas", climb.replicas),
+        name: replicas_of(climb.replicas),
         points: climb.rungs.iter().map(|rung| (rung.per_second, Some(rung.p99_ms))).collect(),
     });
     let rates = curves.climbs.iter().flat_map(|climb| climb.rungs.last());
