@@ -1,5 +1,6 @@
 //! p99 from a change to the status that answers it, against the rate of changes, until it breaks: each peer with the
 //! same share of a core.
+#![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
