@@ -47,8 +47,8 @@ enum Source<'a> {
 
 /// One replica that lives.
 enum Manager {
-    Process(Process),
-    Pod(Pod),
+    Process(Box<Process>),
+    Pod(Box<Pod>),
 }
 
 /// What one process did under load, between two samples.
@@ -110,7 +110,7 @@ impl<'a> Replicas<'a> {
         for pod in pods.all(replicas)? {
             let before = sample(&pod.probe, self.started).await?;
             self.before.insert(pod.probe.name.clone(), before);
-            self.live.push(Manager::Pod(pod));
+            self.live.push(Manager::Pod(Box::new(pod)));
         }
         self.publish();
         Ok(())
@@ -140,7 +140,7 @@ impl<'a> Replicas<'a> {
         let life = self.lives.entry(identity.to_owned()).or_default();
         *life += 1;
         let process = Process::start(binary, (identity, *life), scenario, fleet, dir)?;
-        self.add(Manager::Process(process));
+        self.add(Manager::Process(Box::new(process)));
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl<'a> Replicas<'a> {
     pub fn check(&mut self) -> anyhow::Result<()> {
         if let Source::Pods(pods) = &mut self.source {
             for pod in pods.check()? {
-                self.add(Manager::Pod(pod));
+                self.add(Manager::Pod(Box::new(pod)));
             }
             return Ok(());
         }

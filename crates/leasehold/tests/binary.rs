@@ -78,21 +78,21 @@ fn a_port_in_use_and_a_missing_home_are_told_with_what_to_do() {
 
 /// A replica whose home does not answer, once it has started, and what it has logged until then. A shell does `first`.
 fn started_with(dir: &Path, first: Option<&str>) -> (String, Child) {
-    fs::write(dir.join("home"), HOME).unwrap();
-    fs::create_dir(dir.join("clusters")).unwrap();
+    fs::write(dir.join("home"), HOME).expect("it works here");
+    fs::create_dir(dir.join("clusters")).expect("it works here");
     let file = "home: {kubeconfig: home, allow: [loopback]}\nidentity: r\nclusters: {directory: clusters}\n\
                 admin: {bind: '127.0.0.1:0'}\n";
-    fs::write(dir.join("l.yaml"), file).unwrap();
+    fs::write(dir.join("l.yaml"), file).expect("it works here");
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{}; exec \"$0\" \"$@\"", first.unwrap_or("true"))]);
     command.arg(env!("CARGO_BIN_EXE_leasehold")).args(["run", "--config"]).arg(dir.join("l.yaml"));
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let log = child.stderr.as_mut().unwrap();
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("it works here");
+    let log = child.stderr.as_mut().expect("it works here");
     // The line that names the admin address is the last of the start.
     let mut text = String::new();
     while !text.contains("probes and metrics are served") {
         let mut bytes = [0; 1024];
-        let read = log.read(&mut bytes).unwrap();
+        let read = log.read(&mut bytes).expect("it works here");
         assert!(read > 0, "it ended early: {text}");
         text.push_str(&String::from_utf8_lossy(&bytes[..read]));
     }
