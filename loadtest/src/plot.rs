@@ -255,6 +255,12 @@ impl Plot<'_> {
         canvas.draw(&Text::new(self.title.to_owned(), (12, 8), text(16.0, INK)))?;
         let mut x = 14;
         for (n, line) in self.lines.iter().enumerate() {
+            let left = self.lines.len() - n;
+            // What does not fit is counted.
+            if left > 1 && x + 36 + LETTER * (line.name.len() as i32 + 12) > SIZE.0 as i32 {
+                canvas.draw(&Text::new(format!("and {left} more"), (x, 32), text(13.0, MUTED)))?;
+                break;
+            }
             let colour = LINES[n % LINES.len()].filled();
             canvas.draw(&Rectangle::new([(x, 34), (x + 12, 44)], colour))?;
             canvas.draw(&Text::new(line.name.clone(), (x + 17, 32), text(13.0, MUTED)))?;
@@ -452,6 +458,28 @@ mod tests {
         // A gap parts the line in two.
         let stroke = "fill=\"none\" opacity=\"1\" stroke=\"#1F6FB4\"";
         assert_eq!(svg.matches(stroke).count(), 2, "{svg}");
+    }
+
+    #[test]
+    fn names_that_do_not_fit_are_counted() {
+        let named = |count: usize| {
+            let line = |n| Line { name: format!("replica-2.{n}"), points: vec![(0.0, Some(1.0))] };
+            let plot = Plot {
+                title: "memory",
+                lines: (0..count).map(line).collect(),
+                form: Form::Linear,
+                span: (0.0, 1.0),
+                unit: "s",
+                phases: &[],
+                faults: &[],
+            };
+            let svg = plot.svg().unwrap();
+            let shown = svg.matches("replica-2.").count();
+            assert_eq!(svg.contains(&format!("and {} more", count - shown)), shown < count);
+            shown
+        };
+        assert_eq!(named(3), 3);
+        assert_eq!(named(40), named(30));
     }
 
     #[test]
