@@ -46,8 +46,8 @@ type Rung = (f64, f64);
 /// # Errors
 /// If a peer fails, or it may not be limited.
 pub async fn rates(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
-    let targets =
-        [Target::Lead(1.0 / 0.3, Peer::ControllerRuntime), Target::Lead(1.0 / 0.7, Peer::KubeRs)];
+    // As the targets of CPU for a patch: 0.3 and 0.7 of theirs.
+    let targets = [Target::Lead(3.3, Peer::ControllerRuntime), Target::Lead(1.4, Peer::KubeRs)];
     let name =
         format!("changes a second at p99 of {LIMIT_MS} ms, {:.0} % of a core", SHARE * 100.0);
     let mut capacity = Figure::new(name, Unit::PerSecond, &targets);
