@@ -247,4 +247,23 @@ mod tests {
             assert!(!is(wrong), "{wrong}");
         }
     }
+
+    #[test]
+    fn what_an_object_says_of_its_readiness() {
+        let said = |conditions: &str| {
+            let status = format!(r#"{{"conditions": [{conditions}], "replicas": 2}}"#);
+            serde_json::from_str::<Status>(&status).unwrap().not_ready()
+        };
+        let ready = |status: &str| {
+            let told = r#""reason": "NameTaken", "message": "web is another's""#;
+            format!(
+                r#"{{"type": "Synced", "status": "False"}}, {{"type": "Ready", "status": "{status}", {told}}}"#
+            )
+        };
+        for status in ["False", "Unknown"] {
+            assert_eq!(said(&ready(status)).as_deref(), Some("NameTaken: web is another's"));
+        }
+        assert_eq!(said(&ready("True")), None);
+        assert_eq!(said(""), None);
+    }
 }
