@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use loadtest::capacity;
 use serde::{Deserialize, Serialize};
 
 /// The most rates that are tried with one number of replicas.
@@ -60,11 +61,19 @@ pub struct Climb {
     pub rungs: Vec<Rung>,
 }
 
+/// A number of replicas, for people.
+pub fn replicas_of(number: u32) -> String {
+    format!("{number} {}", if number == 1 { "replica" } else { "replicas" })
+}
+
+fn points(rungs: &[Rung]) -> Vec<capacity::Point> {
+    rungs.iter().map(|rung| (rung.per_second, rung.p99_ms)).collect()
+}
+
 impl Curve {
     /// Whether to stop after these rates: [`ABOVE`] in a row were above the limit, or enough were tried.
     pub fn is_done(&self, rungs: &[Rung]) -> bool {
-        let above = rungs.iter().rev().take_while(|rung| rung.p99_ms > self.p99_ms).count();
-        above >= ABOVE || rungs.len() >= self.steps as usize
+        capacity::above(&points(rungs), self.p99_ms) >= ABOVE || rungs.len() >= self.steps as usize
     }
 
     /// The rate after these.
@@ -77,12 +86,7 @@ impl Climb {
     /// The rate at which the latency crosses its limit for good, between the last rate below it and the
     /// next. `None` if it did not, or was above from the first.
     pub fn capacity(&self, limit: f64) -> Option<f64> {
-        let above = self.rungs.iter().rev().take_while(|rung| rung.p99_ms > limit).count();
-        let first = self.rungs.len() - above;
-        let (below, above) = (self.rungs.get(first.checked_sub(1)?)?, self.rungs.get(first)?);
-        // Both grow by factors, so between them the line is straight in logarithms.
-        let share = (limit / below.p99_ms).ln() / (above.p99_ms / below.p99_ms).ln();
-        Some(below.per_second * (above.per_second / below.per_second).powf(share))
+        capacity::capacity(&points(&self.rungs), limit)
     }
 
     /// The last rate within the limit.

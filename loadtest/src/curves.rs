@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use loadtest::cpu_share::CpuShare;
-use loadtest::plot::{Form, Line, Plot};
+use loadtest::plot::{Line, Plot};
 use loadtest::usage::{self, Usage};
 use serde::Serialize;
 
-use crate::climb::{self, Climb, Curve, Rung};
+use crate::climb::{self, Climb, Curve, Rung, replicas_of};
 use crate::fleet::Fleet;
 use crate::html;
 use crate::machine::Machine;
@@ -20,7 +20,7 @@ use crate::probe::Probe;
 use crate::process::Binary;
 use crate::replicas::Replicas;
 use crate::run::{Options, Run};
-use crate::scenario::{Load, Scenario};
+use crate::scenario::{self, Load, Scenario};
 use crate::vary;
 
 /// The core of the servers, generator and tracker.
@@ -70,14 +70,7 @@ pub async fn run_all(
     path: &Path,
     options: &dyn Fn(&Path) -> anyhow::Result<Options>,
 ) -> anyhow::Result<()> {
-    let mut files = vec![path.to_owned()];
-    if path.is_dir() {
-        let entries =
-            std::fs::read_dir(path).with_context(|| format!("read {}", path.display()))?;
-        files = entries.map(|file| Ok(file?.path())).collect::<std::io::Result<_>>()?;
-        files.sort();
-    }
-    for file in files {
+    for file in scenario::files(path)? {
         let options = options(&file)?;
         let tables = match options.scenario.vary {
             Some(_) => vary::run(&options, REPLICAS_CORE).await?,
@@ -98,7 +91,7 @@ async fn run(options: &Options) -> anyhow::Result<String> {
     std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
     let mut binary = Binary::find(options.manager.clone()).await?;
     let machine = Machine::here(binary.version().await?)?;
-    binary.core = Some(REPLICAS_CORE);
+    binary.cpu.core = Some(REPLICAS_CORE);
     let mut climbs = Vec::new();
     for &replicas in &curve.replicas {
         println!("{}", replicas_of(replicas));
@@ -225,11 +218,6 @@ async fn step(
     Ok((rung, peak as f64 / f64::from(1 << 20)))
 }
 
-/// A number of replicas, for people.
-fn replicas_of(number: u32) -> String {
-    format!("{number} {}", if number == 1 { "replica" } else { "replicas" })
-}
-
 fn usages(probes: &[Probe]) -> anyhow::Result<Vec<Usage>> {
     probes.iter().map(|probe| probe.usage(None)).collect()
 }
@@ -245,19 +233,9 @@ fn write(curve: &Curve, curves: Curves<'_>, out: &Path) -> anyhow::Result<String
         name: replicas_of(climb.replicas),
         points: climb.rungs.iter().map(|rung| (rung.per_second, Some(rung.p99_ms))).collect(),
     });
-    let rates = curves.climbs.iter().flat_map(|climb| climb.rungs.last());
-    let highest = rates.map(|rung| rung.per_second).fold(1.0, f64::max);
     let title =
         format!("p99 from change to converged, ms, by changes a second; limit {} ms", curve.p99_ms);
-    let plot = Plot {
-        title: &title,
-        lines: lines.collect(),
-        form: Form::Logarithmic,
-        span: (0.0, highest),
-        unit: "/s",
-        phases: &[],
-        faults: &[],
-    };
+    let plot = Plot::by_rate(&title, lines.collect());
     let svg = plot.svg()?;
     let tables = climb::markdown(curve, &curves.climbs);
     let text = format!("# Capacity\n\n{}.\n\n{tables}", curves.machine.words());

@@ -137,16 +137,22 @@ impl Fault {
 
     /// When it is made, in a load of this length: each time so early that it ends before the load does.
     fn times(&self, load: Duration) -> impl Iterator<Item = Duration> + use<> {
-        let lasts = self.lasts.or(self.back_after).unwrap_or_default();
-        let (first, every) = (self.at, self.every.filter(|every| !every.is_zero()));
+        let (first, every, lasts) = (self.at, self.every, self.duration());
         std::iter::successors(Some(first), move |at| Some(*at + every?))
             .take_while(move |at| *at == first || *at + lasts < load)
             .take(MAX_TIMES + 1)
     }
 
+    /// From its first step to its last.
+    fn duration(&self) -> Duration {
+        self.lasts.or(self.back_after).unwrap_or_default()
+    }
+
     fn steps(&self, fault: usize, at: Duration) -> Vec<Step> {
         let step = |after: Duration, deed| Step { at: at + after, fault, deed };
         let now = |deed| step(Duration::ZERO, deed);
+        let end = |deed| step(self.lasts.unwrap_or_default(), deed);
+        let cluster = self.cluster.unwrap_or_default();
         match self.kind {
             Kind::Kill => {
                 let back = self.back_after.map(|after| step(after, Deed::Return));
@@ -155,16 +161,8 @@ impl Fault {
             }
             Kind::Join => vec![now(Deed::Join)],
             Kind::RollingUpdate => vec![now(Deed::Replace)],
-            Kind::CutCluster => {
-                let cluster = self.cluster.unwrap_or_default();
-                let heal = step(self.lasts.unwrap_or_default(), Deed::Heal(cluster));
-                vec![now(Deed::Cut(cluster)), heal]
-            }
-            Kind::RenameCluster => {
-                let cluster = self.cluster.unwrap_or_default();
-                let back = step(self.lasts.unwrap_or_default(), Deed::Readd(cluster));
-                vec![now(Deed::Remove(cluster)), back]
-            }
+            Kind::CutCluster => vec![now(Deed::Cut(cluster)), end(Deed::Heal(cluster))],
+            Kind::RenameCluster => vec![now(Deed::Remove(cluster)), end(Deed::Readd(cluster))],
             Kind::RenewCredentials => vec![now(Deed::Renew)],
         }
     }
@@ -185,7 +183,13 @@ impl Fault {
             true if !known => Some(format!("{key} means nothing for {:?}", self.kind)),
             _ => None,
         });
-        wrong.collect()
+        let lasts = self.duration();
+        let again = self.every.filter(|every| *every <= lasts).map(|every| {
+            format!(
+                "every is {every:?}, but it lasts {lasts:?}: it would begin again before its end"
+            )
+        });
+        wrong.chain(again).collect()
     }
 }
 
@@ -267,6 +271,26 @@ mod tests {
     const KILL: &str = "at = \"20s\"\nkind = \"kill\"\nreplica = 1\n";
     const BACK: &str = "at = \"20s\"\nkind = \"kill\"\nreplica = 1\nback_after = \"5s\"\n";
     const CUT: &str = "at = \"10s\"\nkind = \"cut-cluster\"\ncluster = 5\nfor = \"15s\"\n";
+
+    #[test]
+    fn what_is_made_again_ends_before_the_load_does() {
+        let rename = "at = \"10s\"\nevery = \"25s\"\nkind = \"rename-cluster\"\ncluster = 2\nfor = \"20s\"\n";
+        let fault = parse(rename);
+        assert_eq!(fault.words(), "rename cluster 2, away for 20s, every 25s");
+        let found: Vec<_> =
+            steps(&[fault], secs(60)).iter().map(|step| (step.at.as_secs(), step.deed)).collect();
+        let (remove, readd) = (Deed::Remove(2), Deed::Readd(2));
+        assert_eq!(found, [(10, remove), (30, readd), (35, remove), (55, readd)]);
+        check(&[rename], &[]);
+        let early = rename.replace("25s", "20s");
+        let expect =
+            "faults[0]: every is 20s, but it lasts 20s: it would begin again before its end";
+        check(&[&early], &[expect]);
+        let renew = "at = \"1s\"\nevery = \"1ms\"\nkind = \"renew-credentials\"\n";
+        check(&[renew], &["faults: they are made more than 5000 times together"]);
+        let never = renew.replace("1ms", "0s");
+        check(&[&never], &["faults: they are made more than 5000 times together"]);
+    }
 
     #[test]
     fn steps_are_by_time() {

@@ -24,12 +24,12 @@ const CERTAIN: f64 = 2.0;
 /// What is looked at.
 type Pick = fn(&ReplicaSecond) -> Option<f64>;
 
-/// What may grow, and where it is.
-const KINDS: [(Measure, Pick); 4] = [
-    (Measure::RssGrowthMibPerHour, |replica| Some(replica.resident_mib)),
-    (Measure::SeriesGrowthPerHour, |replica| replica.series),
-    (Measure::TasksGrowthPerHour, |replica| replica.tasks),
-    (Measure::OpenFilesGrowthPerHour, |replica| replica.open_files),
+/// What may grow: its figure, its name for people, and where it is.
+const KINDS: [(Measure, &str, Pick); 4] = [
+    (Measure::RssGrowthMibPerHour, "memory, MiB", |replica| Some(replica.resident_mib)),
+    (Measure::SeriesGrowthPerHour, "series", |replica| replica.series),
+    (Measure::TasksGrowthPerHour, "tasks", |replica| replica.tasks),
+    (Measure::OpenFilesGrowthPerHour, "open files", |replica| replica.open_files),
 ];
 
 /// The trend of one thing in one replica.
@@ -37,8 +37,10 @@ const KINDS: [(Measure, Pick); 4] = [
 pub struct Growth {
     /// Its name.
     pub replica: String,
-    /// What.
+    /// The figure that it goes into.
     pub measure: Measure,
+    /// What.
+    pub what: &'static str,
     /// Its mean.
     pub mean: f64,
     /// Its trend.
@@ -70,11 +72,11 @@ pub fn of(seconds: &[Second], load: &Range<u64>) -> Vec<Growth> {
     let lived = |name: &String| last.replicas.iter().any(|replica| replica.name == *name);
     let names = first.replicas.iter().map(|replica| &replica.name).filter(|name| lived(name));
     let trends = names.flat_map(|name| {
-        KINDS.map(|(measure, pick)| {
+        KINDS.map(|(measure, what, pick)| {
             let minutes = minutes(&seconds, name, pick);
             let (mean, per_hour, error) = trend(&minutes)?;
             let replica = name.clone();
-            Some(Growth { replica, measure, mean, per_hour, error, minutes: minutes.len() })
+            Some(Growth { replica, measure, what, mean, per_hour, error, minutes: minutes.len() })
         })
     });
     trends.flatten().collect()

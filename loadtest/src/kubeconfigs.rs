@@ -61,11 +61,14 @@ impl Entry {
 }
 
 impl Kubeconfigs {
-    /// In this folder, which must not exist with other files in it.
+    /// In this folder. What an earlier run has left there goes: its clusters are no more.
     ///
     /// # Errors
-    /// If the folder cannot be created.
+    /// If the folder cannot be removed and created.
     pub fn new(dir: PathBuf) -> anyhow::Result<Self> {
+        if dir.exists() {
+            std::fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
+        }
         std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
         Ok(Self { dir, clusters: Mutex::default() })
     }
@@ -259,6 +262,8 @@ mod tests {
         assert!(read().contains("current-context: cluster-001-1\n"), "{}", read());
         assert!(works(&read()).await);
         assert!(kubeconfigs.remove(2).is_err());
+        Kubeconfigs::new(kubeconfigs.dir.clone()).unwrap();
+        assert!(files().is_empty(), "the next run has other clusters");
         server.shutdown().await;
     }
 }

@@ -1,5 +1,6 @@
 //! How load tests measure processes and limit them, and draw what they measured.
 
+pub mod capacity;
 pub mod cpu_share;
 pub mod plot;
 pub mod scrape;

@@ -168,5 +168,5 @@ fn options(scenario: &Path, common: &Common) -> anyhow::Result<run::Options> {
     let Common { manager, out, seed } = common;
     let scenario = scenario::Scenario::load(scenario)?;
     let (out, manager) = (std::path::absolute(out)?.join(&scenario.name), manager.clone());
-    Ok(run::Options { scenario, manager, out, seed: *seed, core: None, share: None })
+    Ok(run::Options { scenario, manager, out, seed: *seed, cpu: process::Cpu::default() })
 }

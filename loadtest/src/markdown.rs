@@ -142,14 +142,9 @@ impl Report {
 /// What grew under the load, as a table.
 pub fn growth(all: &[Growth]) -> String {
     let mut text = "| replica | what | mean | trend for an hour |\n|---|---|---|---|\n".to_owned();
-    for Growth { replica, measure, mean, per_hour, error, .. } in all {
-        let (_, title, unit) = measure.words();
-        let what = title.split(',').next().unwrap_or(title);
-        let row = format!(
-            "| {replica} | {what} | {mean:.1} {unit} | {per_hour:+.2} ± {error:.2} {unit} |"
-        );
-        text.push_str(&row.replace("  ", " "));
-        text.push('\n');
+    for Growth { replica, what, mean, per_hour, error, .. } in all {
+        writeln!(text, "| {replica} | {what} | {mean:.1} | {per_hour:+.2} ± {error:.2} |")
+            .expect("writing to a String cannot fail");
     }
     text
 }

@@ -103,6 +103,16 @@ pub struct Line {
     pub points: Vec<(f64, Option<f64>)>,
 }
 
+impl<'a> Plot<'a> {
+    /// A plot of lines whose points are at rates, in changes a second.
+    pub fn by_rate(title: &'a str, lines: Vec<Line>) -> Self {
+        let rates = lines.iter().flat_map(|line| &line.points).map(|(rate, _)| *rate);
+        let span = (0.0, rates.fold(1.0, f64::max));
+        let form = Form::Logarithmic;
+        Self { title, lines, form, span, unit: "/s", phases: &[], faults: &[] }
+    }
+}
+
 /// An axis from one value to another, with those that it names.
 struct Axis {
     range: Range<f64>,

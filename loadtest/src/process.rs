@@ -24,9 +24,16 @@ const STOP_GRACE: Duration = Duration::from_secs(20);
 /// The manager's binary.
 pub struct Binary {
     path: PathBuf,
-    /// The core that its processes run on, if not all.
+    /// Where its processes run.
+    pub cpu: Cpu,
+}
+
+/// What managers get of the processors; all of it if nothing is said.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cpu {
+    /// The one core of all of them.
     pub core: Option<usize>,
-    /// The share of a core that each of them gets from its start, if not all of it.
+    /// The share of a core that each has from its start.
     pub share: Option<f64>,
 }
 
@@ -49,7 +56,7 @@ impl Binary {
     pub async fn find(given: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(path) = given {
             ensure!(path.is_file(), "--manager {}: no such file", path.display());
-            return Ok(Self { path, core: None, share: None });
+            return Ok(Self { path, cpu: Cpu::default() });
         }
         let me = std::env::current_exe().context("find the path of this program")?;
         let path = me.with_file_name("leasehold");
@@ -67,7 +74,7 @@ impl Binary {
             "{} was not built: run this program with --release, or give --manager PATH",
             path.display()
         );
-        Ok(Self { path, core: None, share: None })
+        Ok(Self { path, cpu: Cpu::default() })
     }
 
     /// The CRDs that the binary prints.
@@ -89,7 +96,7 @@ impl Binary {
 
     /// The command of a process, which replaces the one that restricts it to a core.
     fn command(&self) -> Command {
-        let Some(core) = self.core else { return Command::new(&self.path) };
+        let Some(core) = self.cpu.core else { return Command::new(&self.path) };
         let mut command = Command::new("taskset");
         command.arg("-c").arg(core.to_string()).arg(&self.path);
         command
@@ -160,7 +167,7 @@ impl Process {
         // What is measured is what is sent.
         admin.disable_compression = true;
         let probe = Probe::process(name, pid, Client::try_from(admin)?);
-        let share = binary.share.map(|share| CpuShare::give(pid, share)).transpose()?;
+        let share = binary.cpu.share.map(|share| CpuShare::give(pid, share)).transpose()?;
         Ok(Self { identity: identity.to_owned(), probe, pid, child, share })
     }
 
@@ -187,16 +194,14 @@ impl Process {
     /// 0.
     pub async fn stop(mut self) -> bool {
         // It stops as fast as it can.
-        if self.share.take().is_some_and(|share| share.lift().is_err()) {
-            return false;
-        }
+        let lifted = self.share.take().is_none_or(|share| share.lift().is_ok());
         let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
             // An error means that it has just ended, which we notice below.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         match tokio::time::timeout(STOP_GRACE, self.child.wait()).await {
-            Ok(status) => status.is_ok_and(|status| status.success()),
+            Ok(status) => lifted && status.is_ok_and(|status| status.success()),
             Err(_) => {
                 let _ = self.child.kill().await;
                 false

@@ -17,7 +17,7 @@ use crate::generate::{Changes, Generator};
 use crate::html;
 use crate::machine::Machine;
 use crate::oversee::Overseer;
-use crate::process::Binary;
+use crate::process::{Binary, Cpu};
 use crate::progress;
 use crate::replicas::{Replicas, Stretch};
 use crate::report::{Loaded, Measurements, Phase, Report, Start};
@@ -36,10 +36,8 @@ pub struct Options {
     pub out: PathBuf,
     /// The generator's seed.
     pub seed: u64,
-    /// The core of all managers, if not every core.
-    pub core: Option<usize>,
-    /// The share of a core that each manager gets, if not all of it.
-    pub share: Option<f64>,
+    /// Where the managers run.
+    pub cpu: Cpu,
 }
 
 /// A run under way.
@@ -71,7 +69,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let Options { scenario, out, .. } = options;
     std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
     let mut binary = Binary::find(options.manager.clone()).await?;
-    (binary.core, binary.share) = (options.core, options.share);
+    binary.cpu = options.cpu;
     let crds = binary.crds().await?;
     let machine = Machine::here(binary.version().await?)?;
     println!("starting {} clusters", scenario.fleet.clusters);

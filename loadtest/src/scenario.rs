@@ -2,16 +2,16 @@
 //!
 //! It is read from TOML and validated; all problems are reported at once.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::climb::{Curve, MAX_STEPS};
 use crate::durations::{duration, seconds};
 use crate::faults::{self, Fault};
 use crate::slo::Slo;
-use crate::vary::Vary;
 
 /// The most clusters of one run, all on one machine.
 const MAX_CLUSTERS: u32 = 10_000;
@@ -89,6 +89,17 @@ pub struct Objects {
     /// runs one and two by turns, which is too many for a real node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<u32>,
+}
+
+/// The numbers of replicas with which a scenario is run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vary {
+    /// Numbers of replicas. The first is what the others are compared with.
+    pub replicas: Vec<u32>,
+    /// The share of a core that each replica gets, if not all of it together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
 }
 
 /// What changes, and for how long.
@@ -178,6 +189,21 @@ pub enum ScenarioError {
         /// One line for each problem.
         problems: Vec<String>,
     },
+}
+
+/// The scenario files of a folder, by their names; a file by itself.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let files = std::fs::read_dir(path).with_context(|| format!("read {}", path.display()))?;
+    let mut files: Vec<PathBuf> =
+        files.map(|file| Ok(file?.path())).collect::<std::io::Result<_>>()?;
+    files.sort();
+    Ok(files)
 }
 
 impl Scenario {

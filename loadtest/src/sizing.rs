@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
+use crate::process::Cpu;
 use crate::report::Report;
 use crate::run::{self, Options};
-use crate::scenario::Scenario;
+use crate::scenario::{self, Scenario};
 
 /// What is asked for beyond what was used, as a factor.
 const HEADROOM: f64 = 1.25;
@@ -26,16 +27,12 @@ pub async fn run(
     out: &Path,
     seed: u64,
 ) -> anyhow::Result<String> {
-    let files = std::fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
-    let mut files: Vec<PathBuf> =
-        files.map(|file| Ok(file?.path())).collect::<std::io::Result<_>>()?;
-    files.sort();
     let mut table = heading();
-    for file in files {
+    for file in scenario::files(folder)? {
         let scenario = Scenario::load(&file)?;
         let out = out.join(&scenario.name);
         let manager = manager.clone();
-        let options = Options { scenario, manager, out, seed, core: None, share: None };
+        let options = Options { scenario, manager, out, seed, cpu: Cpu::default() };
         let report = run::run(&options).await?;
         ensure!(
             report.succeeded(),

@@ -4,23 +4,14 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use serde::{Deserialize, Serialize};
 
+use crate::climb::replicas_of;
 use crate::machine::Machine;
+use crate::process::Cpu;
 use crate::report::{Replica, Report};
 use crate::run::{self, Options};
+use crate::scenario::Vary;
 use crate::slo::Measure;
-
-/// What is varied, as written in a scenario file.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Vary {
-    /// Numbers of replicas. The first is what the others are compared with.
-    pub replicas: Vec<u32>,
-    /// The share of a core that each replica gets, if not all of it together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<f64>,
-}
 
 /// Runs the scenario with each number of replicas, all of them on one core, and returns the table.
 ///
@@ -31,12 +22,12 @@ pub async fn run(options: &Options, core: usize) -> anyhow::Result<String> {
     let vary = scenario.vary.as_ref().context("the scenario has no [vary]")?;
     let mut reports = Vec::new();
     for &replicas in &vary.replicas {
-        println!("{}, {replicas} replicas", scenario.name);
+        println!("{}, {}", scenario.name, replicas_of(replicas));
         let mut scenario = scenario.clone();
         scenario.fleet.replicas = replicas;
         let out = out.join(format!("{replicas}-replicas"));
-        let (manager, share) = (manager.clone(), vary.share);
-        let options = Options { scenario, manager, out, seed: *seed, core: Some(core), share };
+        let (manager, cpu) = (manager.clone(), Cpu { core: Some(core), share: vary.share });
+        let options = Options { scenario, manager, out, seed: *seed, cpu };
         let report = run::run(&options).await?;
         report.verdict().iter().for_each(|line| eprintln!("{line}"));
         ensure!(
@@ -63,9 +54,9 @@ fn markdown(vary: &Vary, machine: &Machine, reports: &[Report]) -> String {
     text
 }
 
-/// Memory of the replica that has most, at the end of the load.
-fn largest_mib(report: &Report) -> f64 {
-    report.replicas.iter().map(|replica| replica.resident_mib).fold(0.0, f64::max)
+/// Of the replica that has most, at the end of the load.
+fn most(report: &Report, pick: fn(&Replica) -> f64) -> f64 {
+    report.replicas.iter().map(pick).fold(0.0, f64::max)
 }
 
 fn write_table(
@@ -96,15 +87,15 @@ fn write_table(
         let figure = |measure| report.figures.get(&measure).copied().unwrap_or_default();
         let (start, peak) = (figure(Measure::StartSeconds), figure(Measure::PeakRssMib));
         let faster = first.figures.get(&Measure::StartSeconds).map_or(0.0, |first| first / start);
-        let shards = |pick: &Replica| pick.shards;
+        let largest = |report| most(report, |replica| replica.resident_mib);
         writeln!(
             out,
             "| {} | {start:.0} s | {faster:.2} | {:.0} ms | {:.0} | {:.2} | {peak:.0} | {} | {:.0} |",
             report.scenario.fleet.replicas,
             figure(Measure::ConvergedP99Ms),
-            largest_mib(report),
-            largest_mib(report) / largest_mib(first),
-            report.replicas.iter().map(shards).fold(0.0, f64::max),
+            largest(report),
+            largest(report) / largest(first),
+            most(report, |replica| replica.shards),
             report.start.iter().fold(0.0, |sum, start| sum + start.cpu_seconds),
         )?;
     }

@@ -9,9 +9,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use futures::stream::FuturesUnordered;
 use futures::{AsyncBufReadExt as _, StreamExt as _};
+use loadtest::capacity::{self, Point};
 use loadtest::cpu_share::CpuShare;
-use loadtest::plot::{Form, Line, Plot};
-use serde::Deserialize;
+use loadtest::plot::{Line, Plot};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Plan;
@@ -19,7 +20,7 @@ use super::figures::{Figure, Target, Unit, quantile};
 use super::peer::Peer;
 use super::running::{Running, Task};
 use super::testbed::{FULL, Testbed};
-use crate::harness::tools;
+use crate::harness::{kubectl, tools};
 
 /// The share of a core that a peer gets. Small, so that it breaks before the API server does, which works on the
 /// rest.
@@ -38,9 +39,6 @@ const LASTS: Duration = Duration::from_secs(10);
 /// How long the last of them may take. What takes longer counts as this long.
 const SETTLE: Duration = Duration::from_secs(15);
 
-/// One rate: changes a second, and p99 in milliseconds.
-type Rung = (f64, f64);
-
 /// Capacity, and a plot of p99 by rate in the folder `bench` of the build's.
 ///
 /// # Errors
@@ -50,20 +48,20 @@ pub async fn rates(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
     let targets = [Target::Lead(3.3, Peer::ControllerRuntime), Target::Lead(1.4, Peer::KubeRs)];
     let name =
         format!("changes a second at p99 of {LIMIT_MS} ms, {:.0} % of a core", SHARE * 100.0);
-    let mut capacity = Figure::new(name, Unit::PerSecond, &targets);
-    let mut curves: BTreeMap<Peer, Vec<Rung>> = BTreeMap::new();
+    let mut figure = Figure::new(name, Unit::PerSecond, &targets);
+    let mut curves: BTreeMap<Peer, Vec<Point>> = BTreeMap::new();
     for peer in plan.turns(&Peer::CONTROLLERS) {
         let rungs = climb(testbed, peer).await?;
-        if let Some(found) = crossing(&rungs) {
-            capacity.add(peer, found);
+        if let Some(found) = capacity::capacity(&rungs, LIMIT_MS) {
+            figure.add(peer, found);
         }
         curves.insert(peer, rungs);
     }
     draw(&curves)?;
-    Ok(vec![capacity])
+    Ok(vec![figure])
 }
 
-async fn climb(testbed: &Testbed<'_>, peer: Peer) -> Result<Vec<Rung>> {
+async fn climb(testbed: &Testbed<'_>, peer: Peer) -> Result<Vec<Point>> {
     let task = Task {
         mode: "rate",
         namespace: FULL,
@@ -73,14 +71,14 @@ async fn climb(testbed: &Testbed<'_>, peer: Peer) -> Result<Vec<Rung>> {
     };
     let mut running = Running::settled(testbed, peer, task).await?;
     let share = CpuShare::give(running.pid(), SHARE)?;
-    let mut rungs: Vec<Rung> = Vec::new();
+    let mut rungs: Vec<Point> = Vec::new();
     let mut rate = FIRST;
     while rungs.len() < MAX_RATES {
         let took = at_rate(testbed, rate).await?;
         let p99 = quantile(&took, 0.99).context("no change was made")?;
         eprintln!("{}: {rate:.0} changes a second: p99 {p99:.0} ms", peer.name());
         rungs.push((rate, p99));
-        if rungs.iter().rev().take_while(|(_, p99)| *p99 > LIMIT_MS).count() >= ABOVE {
+        if capacity::above(&rungs, LIMIT_MS) >= ABOVE {
             break;
         }
         rate *= FACTOR;
@@ -89,16 +87,6 @@ async fn climb(testbed: &Testbed<'_>, peer: Peer) -> Result<Vec<Rung>> {
     running.quiet().await?;
     running.end().await?;
     Ok(rungs)
-}
-
-/// The rate at which p99 crosses the limit for good: between the last one below it and the next, straight in
-/// logarithms.
-fn crossing(rungs: &[Rung]) -> Option<f64> {
-    let above = rungs.iter().rev().take_while(|(_, p99)| *p99 > LIMIT_MS).count();
-    let first = rungs.len() - above;
-    let (below, above) = (rungs.get(first.checked_sub(1)?)?, rungs.get(first)?);
-    let share = (LIMIT_MS / below.1).ln() / (above.1 / below.1).ln();
-    Some(below.0 * (above.0 / below.0).powf(share))
 }
 
 /// What each change at a rate took, in milliseconds, from when it was due.
@@ -125,8 +113,8 @@ async fn at_rate(testbed: &Testbed<'_>, rate: f64) -> Result<Vec<f64>> {
             }
             line = lines.next() => {
                 let Some(line) = line else { bail!("the API server has ended a watch") };
-                let event: Event = serde_json::from_str(&line?).context("read a watch")?;
-                seen.answered(&event.object, Instant::now());
+                let event: Value = serde_json::from_str(&line?).context("read a watch")?;
+                seen.answered(&event["object"], Instant::now());
             }
             () = tokio::time::sleep_until(end) => break,
         }
@@ -134,30 +122,6 @@ async fn at_rate(testbed: &Testbed<'_>, rate: f64) -> Result<Vec<f64>> {
     let late = changes - seen.took.len();
     seen.took.extend(std::iter::repeat_n(SETTLE.as_secs_f64() * 1e3, late));
     Ok(seen.took)
-}
-
-/// What a watch says.
-#[derive(Deserialize)]
-struct Event {
-    object: Object,
-}
-
-#[derive(Deserialize)]
-struct Object {
-    metadata: Metadata,
-    #[serde(default)]
-    status: Status,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    name: String,
-}
-
-#[derive(Default, Deserialize)]
-struct Status {
-    #[serde(default)]
-    trigger: u64,
 }
 
 /// The changes of each object that are not answered yet, and the answers that came before their request's own.
@@ -177,14 +141,15 @@ impl Seen {
         }
     }
 
-    fn answered(&mut self, object: &Object, now: Instant) {
-        let (name, trigger) = (&object.metadata.name, object.status.trigger);
+    fn answered(&mut self, object: &Value, now: Instant) {
+        let name = kubectl::name(object);
+        let trigger = object["status"]["trigger"].as_u64().unwrap_or_default();
         if let Some(waiting) = self.waiting.get_mut(name) {
             let met = waiting.iter().filter(|(number, _)| *number <= trigger);
             self.took.extend(met.map(|(_, due)| millis(now, *due)));
             waiting.retain(|(number, _)| *number > trigger);
         }
-        let known = self.answered.entry(name.clone()).or_insert((0, now));
+        let known = self.answered.entry(name.to_owned()).or_insert((0, now));
         if trigger > known.0 {
             *known = (trigger, now);
         }
@@ -195,25 +160,16 @@ fn millis(at: Instant, due: Instant) -> f64 {
     at.saturating_duration_since(due).as_secs_f64() * 1e3
 }
 
-fn draw(curves: &BTreeMap<Peer, Vec<Rung>>) -> Result<()> {
+fn draw(curves: &BTreeMap<Peer, Vec<Point>>) -> Result<()> {
     let lines = curves.iter().map(|(peer, rungs)| Line {
         name: peer.name().to_owned(),
         points: rungs.iter().map(|(rate, p99)| (*rate, Some(*p99))).collect(),
     });
-    let highest = curves.values().flatten().map(|(rate, _)| *rate).fold(1.0, f64::max);
     let title = format!(
         "p99 from a change to its status, ms, by changes a second; each with {:.0} % of a core",
         SHARE * 100.0
     );
-    let plot = Plot {
-        title: &title,
-        lines: lines.collect(),
-        form: Form::Logarithmic,
-        span: (0.0, highest),
-        unit: "/s",
-        phases: &[],
-        faults: &[],
-    };
+    let plot = Plot::by_rate(&title, lines.collect());
     let folder = tools::target_dir().join("bench");
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
     let file = folder.join("rates.svg");
@@ -224,24 +180,17 @@ fn draw(curves: &BTreeMap<Peer, Vec<Rung>>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
 
-    #[test]
-    fn capacity_is_where_the_limit_is_crossed_for_good() {
-        let found = crossing(&[(10.0, 2000.0), (20.0, 500.0), (80.0, 2000.0), (90.0, 9000.0)]);
-        assert!((found.unwrap() - 40.0).abs() < 1e-9, "{found:?}");
-        assert_eq!(crossing(&[(10.0, 20.0)]), None);
-        assert_eq!(crossing(&[(10.0, 2000.0), (20.0, 3000.0)]), None);
-    }
+    use super::*;
 
     #[test]
     fn a_change_is_answered_by_its_number_or_a_later_one() {
         let now = Instant::now();
         let ms = Duration::from_millis;
-        let object = |trigger| Object {
-            metadata: Metadata { name: super::super::objects::name(7) },
-            status: Status { trigger },
-        };
+        let name = super::super::objects::name(7);
+        let object =
+            |trigger: u64| json!({"metadata": {"name": name}, "status": {"trigger": trigger}});
         let mut seen = Seen::default();
         seen.touched(7, 3, now);
         seen.touched(7, 5, now + ms(10));
