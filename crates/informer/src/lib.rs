@@ -2,7 +2,7 @@
 //! tells its subscribers what changed.
 //!
 //! The protocol is the crate `listwatch`, the objects are in a [`StoreWriter`]. An informer lives as
-//! long as somebody holds its [`Informer`] handle; `informers` shares them.
+//! long as somebody holds its [`Informer`] handle; the engine shares them.
 //!
 //! It holds the objects that some range scope includes, and no others: see
 //! the crate `extent`. One store serves all scopes, whatever the roles, ranges and groups

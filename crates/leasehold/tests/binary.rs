@@ -112,7 +112,7 @@ fn sigterm_ends_a_replica_whose_home_does_not_answer() {
 
 /// The limit of a login or a container is often 1,024, and a thousand clusters need more.
 #[test]
-fn a_replica_may_have_as_many_open_files_as_it_is_allowed_to_allow_itself() {
+fn a_replica_raises_its_limit_of_open_files_as_far_as_it_may() {
     let dir = tempfile::tempdir().unwrap();
     let (started, mut child) = started_with(dir.path(), Some("ulimit -Sn 64; ulimit -Hn 3000"));
     let limits = fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
