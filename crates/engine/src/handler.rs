@@ -47,7 +47,7 @@ pub(crate) struct EventHandler {
 impl EventHandler {
     /// Runs until the informer stops. Calls `synced` whenever everything that the scopes up to a
     /// number cover is queued.
-    pub(crate) async fn run(self, synced: impl AsyncFn(u64)) {
+    pub(crate) async fn run(self: Box<Self>, synced: impl AsyncFn(u64)) {
         let mut events = self.informer.subscribe().await;
         let mut progress = Progress::default();
         while let Some(event) = events.next().await {
@@ -250,4 +250,19 @@ pub(crate) fn all_hold(predicates: &[Predicate], old: Option<&Entry>, new: Optio
         tracing::error!("a predicate panicked; the change counts");
         true
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A replica has one for each source of each controller in each of its clusters.
+    #[test]
+    fn a_handler_at_rest_is_small() {
+        fn state<F>(_: impl FnOnce(Box<EventHandler>) -> F) -> usize {
+            size_of::<F>()
+        }
+        let bytes = size_of::<EventHandler>() + state(|handler| handler.run(async |_| ()));
+        assert!(bytes < 1200, "{bytes} bytes");
+    }
 }

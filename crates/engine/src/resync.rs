@@ -53,7 +53,8 @@ impl Resync {
     /// Runs until the assignment ends.
     pub(crate) fn start(self) {
         let cancel = self.assignment.cancel.clone();
-        tokio::spawn(cancel.run_until_cancelled_owned(self.run()));
+        // In a box: what waits for the end holds it twice.
+        tokio::spawn(cancel.run_until_cancelled_owned(Box::pin(self.run())));
     }
 
     async fn run(mut self) {

@@ -396,7 +396,9 @@ impl Supervisor {
                 drop(reports.send(synced).await);
             };
             let stop = state.context.stop().clone();
-            tokio::spawn(async move { stop.run_until_cancelled_owned(handler.run(report)).await });
+            // In boxes: a replica has thousands of handlers at rest, and what waits for the stop holds it twice.
+            let run = Box::pin(Box::new(handler).run(report));
+            tokio::spawn(stop.run_until_cancelled_owned(run));
         }
     }
 

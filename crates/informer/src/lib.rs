@@ -144,8 +144,9 @@ impl Informer {
             (clock, metrics, rng),
         );
         let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        tokio::spawn(async move { stopped.run_until_cancelled(task.run()).await });
+        // In a box: what waits for the stop holds it twice.
+        let run = Box::pin(Box::new(task).run());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(run));
         let account = Arc::clone(account);
         Arc::new(Self { state, scopes, admissions, account, _stop: stop.drop_guard() })
     }

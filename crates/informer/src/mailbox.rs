@@ -103,7 +103,10 @@ impl Sender {
         tokio::task::consume_budget().await;
         let unmerged = self.0.lock().merge(event);
         let Some(event) = unmerged else { return true };
-        self.0.make_room().await;
+        if !self.0.is_below(SUBSCRIBER_BUFFER) {
+            // In a box, because it is rare and every informer has room for it otherwise.
+            Box::pin(self.0.make_room()).await;
+        }
         self.0.push(event)
     }
 }
@@ -175,11 +178,8 @@ impl Mailbox {
         waiting.is_closed || waiting.order.len() < most
     }
 
-    /// Waits until one more event may wait.
+    /// Waits until one more event may wait than do now.
     async fn make_room(&self) {
-        if self.is_below(SUBSCRIBER_BUFFER) {
-            return;
-        }
         let is_slow = self.lock().is_slow;
         if !is_slow {
             let caught_up = tokio::time::timeout(PATIENCE, self.below(SUBSCRIBER_BUFFER)).await;

@@ -86,8 +86,9 @@ impl Task {
         }
     }
 
-    /// Runs until it is dropped, or until its cluster is overdrawn.
-    pub(crate) async fn run(mut self) {
+    /// Runs until it is dropped, or until its cluster is overdrawn. A replica has thousands of these at rest: their
+    /// size counts.
+    pub(crate) async fn run(mut self: Box<Self>) {
         while self.held.wanted().is_empty() {
             let (wanted, latest) = self.scopes.wanted();
             self.held.want(wanted, latest);

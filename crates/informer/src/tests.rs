@@ -10,6 +10,7 @@ use model::Budget;
 use queue::Priority;
 
 use crate::mailbox::SUBSCRIBER_BUFFER;
+use crate::task::Task;
 use crate::testing::{PATIENCE, Server, config_map, informer, informer_with};
 use crate::{Absence, Change, Informer, Subscription};
 use extent::RangeScope;
@@ -346,4 +347,14 @@ async fn of_metadata_nothing_else_is_asked_for_or_kept() {
         assert!(!String::from_utf8(entry.json().unwrap()).unwrap().contains(r#""data""#));
     }
     assert!(informer.state().status(model::Moment::default()).metadata_only);
+}
+
+/// A replica has one for each kind of each of its clusters.
+#[test]
+fn an_informer_at_rest_is_small() {
+    fn state<F>(_: impl FnOnce(Box<Task>) -> F) -> usize {
+        size_of::<F>()
+    }
+    let bytes = size_of::<Task>() + state(Task::run);
+    assert!(bytes < 3 << 10, "{bytes} bytes");
 }
