@@ -40,8 +40,8 @@
 //!   other member holds any of them.
 //! - The plan does not depend on the order in which shards are given.
 //!
-//! Among members that stay within 1.05 times their share, a shard goes to one that already holds groups
-//! that watch the same kinds in the same cluster and range: that member has the cache already.
+//! Among members that stay within 1.05 times their share, a shard goes to one that already holds shards of the same
+//! cluster and range, best of groups that watch the same kinds: that member has the connections and the cache already.
 
 mod balance;
 mod board;

@@ -8,6 +8,10 @@ use super::board::{Board, BoardMember, UnitState};
 use super::level::Level;
 use super::{Move, Reason, Role};
 
+/// As many units of the same weight are compared before one of them moves. Those of a cluster are neighbours, so that
+/// they move one after another.
+const COMPARED: usize = 256;
+
 /// The result of balancing.
 pub(super) struct Balancing {
     pub(super) moves: Vec<Move>,
@@ -199,7 +203,7 @@ impl Balance<'_, '_> {
             .flatten();
         let &(weight, _) =
             enough.or_else(|| movable.range(..=(most, usize::MAX)).rev().find(fits))?;
-        let alike = movable.range((weight, 0)..=(weight, usize::MAX)).filter(fits);
+        let alike = movable.range((weight, 0)..=(weight, usize::MAX)).filter(fits).take(COMPARED);
         alike.map(|&(_, unit)| unit).max_by_key(|&unit| {
             let gained = i64::from(self.board.shared(unit, to));
             (gained - i64::from(self.board.shared(unit, from)), self.board.score(to, unit))

@@ -413,7 +413,7 @@ impl<'a> Board<'a> {
         mix(self.members[member].hash ^ self.units[unit].hash())
     }
 
-    /// How many of the caches that a unit needs a member has anyway.
+    /// How much of what a unit needs in its cluster a member has anyway.
     pub(super) fn shared(&self, unit: usize, member: usize) -> u32 {
         self.locality.shared(unit, member, |other| self.units[other].at)
     }

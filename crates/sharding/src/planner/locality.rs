@@ -1,18 +1,22 @@
-//! Which members already have a cache that a shard needs.
+//! Which members already have what a shard needs: connections to its cluster, and caches of it.
 //!
 //! A cache holds one kind of one cluster in one range. Only kinds that several groups watch matter.
-//! Groups are built so that there are none, unless a controller names its own group. Without such
-//! kinds, all of this is empty and costs nothing.
+//! Groups are built so that there are none, unless a controller names its own group. What all groups share in a
+//! cluster are its connections and its series of metrics. A fleet with one group has nothing to share, and all of
+//! this is empty and costs nothing.
 
 use std::collections::BTreeMap;
 
 use model::{ClusterName, GroupName, GroupTraits, Range, ShardId};
 
 /// The most kinds that count as shared. The planner ignores that further kinds are cached twice.
-pub(super) const MAX_SHARED_KINDS: usize = 64;
+pub(super) const MAX_SHARED_KINDS: usize = 63;
 
-/// The kinds that a group shares with others, one bit each.
+/// What a group shares with others: kinds, one bit each, and [`CONNECTIONS`].
 pub(super) type Kinds = u64;
+
+/// The connections to the cluster, which count as one more kind.
+const CONNECTIONS: Kinds = 1 << MAX_SHARED_KINDS;
 
 /// Which units need the same caches.
 #[derive(Debug, Default)]
@@ -47,7 +51,7 @@ impl Locality {
         locality
     }
 
-    /// The members that have at least one of the caches that a unit needs.
+    /// The members that have something that a unit needs.
     pub(super) fn members(&self, unit: usize, at: impl Fn(usize) -> Option<usize>) -> Vec<usize> {
         let near = self.near(unit).filter(|&other| self.kinds[other] & self.kinds[unit] != 0);
         let mut members: Vec<usize> = near.filter_map(at).collect();
@@ -56,7 +60,7 @@ impl Locality {
         members
     }
 
-    /// How many of the caches that a unit needs a member already has for other units.
+    /// How much of what a unit needs a member already has for other units.
     pub(super) fn shared(
         &self,
         unit: usize,
@@ -75,17 +79,21 @@ impl Locality {
     }
 }
 
-/// The kinds of each group that some other group watches too.
+/// The kinds of each group that some other group watches too, and the connections, if there is another group.
 pub(super) fn shared_kinds(
     groups: &BTreeMap<GroupName, GroupTraits>,
 ) -> BTreeMap<&GroupName, Kinds> {
+    if groups.len() < 2 {
+        return BTreeMap::new();
+    }
     let mut watchers: BTreeMap<&str, Vec<&GroupName>> = BTreeMap::new();
     for (group, traits) in groups {
         for kind in &traits.kinds {
             watchers.entry(kind).or_default().push(group);
         }
     }
-    let mut shared: BTreeMap<&GroupName, Kinds> = BTreeMap::new();
+    let mut shared: BTreeMap<&GroupName, Kinds> =
+        groups.keys().map(|group| (group, CONNECTIONS)).collect();
     let by_several = watchers.into_values().filter(|groups| groups.len() > 1);
     for (bit, groups) in by_several.take(MAX_SHARED_KINDS).enumerate() {
         for group in groups {

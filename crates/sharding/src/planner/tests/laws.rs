@@ -229,11 +229,13 @@ proptest! {
         prop_assert_eq!(owners.len(), 1);
     }
 
-    /// Two groups that watch the same kind in the same clusters sit together, as far as balance allows.
+    /// Two groups of the same cluster sit together, as far as balance allows, whether they share kinds or only the
+    /// connections; after a member has left, too.
     #[test]
-    fn groups_that_share_kinds_sit_together(members in 1..5usize, clusters in 8..30usize) {
+    fn groups_of_a_cluster_sit_together(members in 1..5usize, clusters in 8..30usize, kinds in 0..2usize) {
         let groups: Vec<GroupName> = ["one", "two"].map(|name| name.parse().unwrap()).into();
-        let traits = GroupTraits { kinds: BTreeSet::from(["/Pod".to_owned()]), ..Default::default() };
+        let kinds = ["/Pod".to_owned()].into_iter().take(kinds).collect();
+        let traits = GroupTraits { kinds, ..Default::default() };
         let traits: BTreeMap<_, _> = groups.iter().map(|g| (g.clone(), traits.clone())).collect();
         let mut fleet = open(members);
         fleet.values_mut().for_each(|member| member.groups.extend(groups.iter().cloned()));
@@ -250,8 +252,16 @@ proptest! {
             })
             .collect();
         settle_groups(&fleet, &traits, &mut shards);
-        let apart = shards.chunks(2).filter(|pair| pair[0].placement != pair[1].placement).count();
-        prop_assert!(apart <= members, "{apart} of {clusters} pairs are apart");
+        let apart = |shards: &[PlanShard]| {
+            shards.chunks(2).filter(|pair| pair[0].placement != pair[1].placement).count()
+        };
+        prop_assert!(apart(&shards) <= members, "{} of {clusters} pairs are apart", apart(&shards));
+        let mut fewer = fleet.clone();
+        fewer.insert(id(members), PlanMember { groups: groups.iter().cloned().collect(), ..member(Role::Open) });
+        fewer.insert(id(0), PlanMember { role: Role::Leaving, ..fewer[&id(0)].clone() });
+        let mut later = shards.clone();
+        settle_groups(&fewer, &traits, &mut later);
+        prop_assert!(apart(&later) <= 2 * members, "{} of {clusters} pairs are apart later", apart(&later));
         let most = loads(&fleet, &shards).into_iter().max().unwrap();
         prop_assert!(f64::from(most) <= (1.1 * mean(&shards, members)).max(mean(&shards, members) + 1.0));
     }
