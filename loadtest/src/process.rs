@@ -60,15 +60,16 @@ impl Binary {
         }
         let me = std::env::current_exe().context("find the path of this program")?;
         let path = me.with_file_name("leasehold");
-        println!("building the manager (cargo build --release -p leasehold)");
+        println!("building the manager (cargo build --release -p leasehold --features jemalloc)");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
         let built = Command::new(cargo)
             .args(["build", "--quiet", "--release", "-p", "leasehold", "--manifest-path", manifest])
+            .args(["--features", "jemalloc"])
             .status()
             .await
             .context("run cargo; give a built manager with --manager PATH instead")?;
-        ensure!(built.success(), "cargo build --release -p leasehold failed: {built}");
+        ensure!(built.success(), "cargo could not build the manager: {built}");
         ensure!(
             path.is_file(),
             "{} was not built: run this program with --release, or give --manager PATH",

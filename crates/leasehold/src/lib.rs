@@ -17,8 +17,9 @@
 //! | `blogpost`, `configmonitor`, `etcd`, `memcached`, `mysql`, `restart-pods`, `sqs`, `tdset`, `tunnel` | a built-in controller each; `controllers` is all of them |
 //! | `cli` | the binary |
 //! | `demo` | the command `demo` |
+//! | `jemalloc` | jemalloc as the program's allocator; takes `make` to build |
 //!
-//! All but `sqs` are on by default. A program with controllers of its own should rather depend on
+//! All but `sqs` and `jemalloc` are on by default. A program with controllers of its own should rather depend on
 //! `leasehold = { default-features = false }`, and add `testing` in its dev-dependencies.
 //!
 //! # Inside

@@ -1,8 +1,8 @@
-//! What glibc's allocator says of itself. Shell: asks it at each scrape.
+//! The program's allocator, and what it says of itself: jemalloc with the feature of that name, else glibc's.
+//! Shell: asks it at each scrape.
 //!
 //! Resident memory alone does not tell objects from what the allocator keeps for later.
 
-use malloc_info::info::{Malloc, SystemType, TotalType};
 use prometheus::IntGauge;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
@@ -37,22 +37,42 @@ impl Collector for Allocator {
 
     fn collect(&self) -> Vec<MetricFamily> {
         // One that does not answer has no series.
-        let Ok(said) = malloc_info::malloc_info() else { return Vec::new() };
-        let (allocated, held) = bytes(&said);
+        let Some((allocated, held)) = said::bytes() else { return Vec::new() };
         self.allocated.set(i64::try_from(allocated).unwrap_or(i64::MAX));
         self.held.set(i64::try_from(held).unwrap_or(i64::MAX));
         [&self.allocated, &self.held].into_iter().flat_map(Collector::collect).collect()
     }
 }
 
+/// Bytes allocated, and bytes held.
+#[cfg(feature = "jemalloc")]
+mod said {
+    use tikv_jemalloc_ctl::{epoch, stats};
+    use tikv_jemallocator::Jemalloc;
+
+    #[global_allocator]
+    static ALLOCATOR: Jemalloc = Jemalloc;
+
+    pub(super) fn bytes() -> Option<(usize, usize)> {
+        epoch::advance().ok()?;
+        Some((stats::allocated::read().ok()?, stats::resident::read().ok()?))
+    }
+}
+
 /// Bytes allocated, and bytes held: of arenas, and of allocations that have a mapping of their own.
-fn bytes(said: &Malloc) -> (usize, usize) {
-    let total = |of: TotalType| -> usize {
-        said.total.iter().filter(|total| total.r#type == of).map(|total| total.size).sum()
-    };
-    let current = said.system.iter().filter(|system| system.r#type == SystemType::Current);
-    let held = current.map(|system| system.size).sum::<usize>() + total(TotalType::Mmap);
-    (held.saturating_sub(total(TotalType::Fast) + total(TotalType::Rest)), held)
+#[cfg(not(feature = "jemalloc"))]
+mod said {
+    use malloc_info::info::{Malloc, SystemType, TotalType};
+
+    pub(super) fn bytes() -> Option<(usize, usize)> {
+        let Malloc { total, system, .. } = malloc_info::malloc_info().ok()?;
+        let total = |of: TotalType| -> usize {
+            total.iter().filter(|total| total.r#type == of).map(|total| total.size).sum()
+        };
+        let current = system.iter().filter(|system| system.r#type == SystemType::Current);
+        let held = current.map(|system| system.size).sum::<usize>() + total(TotalType::Mmap);
+        Some((held.saturating_sub(total(TotalType::Fast) + total(TotalType::Rest)), held))
+    }
 }
 
 #[cfg(test)]
@@ -60,7 +80,7 @@ mod tests {
     use super::*;
 
     fn now() -> (usize, usize) {
-        bytes(&malloc_info::malloc_info().unwrap())
+        said::bytes().unwrap()
     }
 
     #[test]

@@ -17,12 +17,11 @@
 //! - A span with the field `otel.kind` is only for traces: without a collector it costs nothing, and no
 //!   log line shows its fields.
 
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(any(feature = "jemalloc", all(target_os = "linux", target_env = "gnu")))]
 mod allocator;
 mod log;
 mod metrics;
 mod open_metrics;
-#[cfg(target_os = "linux")]
 mod process;
 #[cfg(feature = "otlp")]
 mod trace;

@@ -5,16 +5,17 @@ use prometheus::{Registry, TextEncoder};
 use crate::open_metrics::{self, Exemplars};
 
 /// A registry with the series of this process: CPU, memory, file descriptors, start time (`process_*`), and what
-/// glibc's allocator holds (`leasehold_allocator_*`).
+/// the allocator holds (`leasehold_allocator_*`).
 ///
 /// The process collector reads `/proc`, so the registry starts empty on other systems than Linux.
 pub fn registry() -> Registry {
     let registry = Registry::new();
-    #[cfg(target_os = "linux")]
-    crate::process::Process::of_self()
-        .and_then(|process| registry.register(Box::new(process)))
-        .expect("the names are well formed, and a new registry holds none that could clash");
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    if cfg!(target_os = "linux") {
+        crate::process::Process::of_self()
+            .and_then(|process| registry.register(Box::new(process)))
+            .expect("the names are well formed, and a new registry holds none that could clash");
+    }
+    #[cfg(any(feature = "jemalloc", all(target_os = "linux", target_env = "gnu")))]
     crate::allocator::Allocator::of_self()
         .and_then(|allocator| registry.register(Box::new(allocator)))
         .expect("the names are well formed, and a new registry holds none that could clash");
