@@ -39,6 +39,7 @@ use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt};
+use rustls::client::Resumption;
 use tower::BoxError;
 
 use crate::address::{Dialer, Reach};
@@ -73,6 +74,10 @@ pub(crate) struct Identity {
     pub(crate) key: String,
 }
 
+/// TLS sessions to resume: as many as rustls keeps of one server. By default it has room for 32 servers, 14 KB for each
+/// cluster.
+const SESSIONS: usize = 8;
+
 /// Opens connections to a server.
 type RawConnector = TimeoutConnector<HttpsConnector<Dialer>>;
 
@@ -92,7 +97,7 @@ fn raw_connector(
         let what = "proxies (the cluster's proxy-url, $HTTPS_PROXY) are not supported";
         return Err(kube::Error::Service(what.into()));
     }
-    let tls = match identity {
+    let mut tls = match identity {
         None => config.rustls_client_config()?,
         Some(Identity { certificate, key }) => {
             let mut config = config.clone();
@@ -101,6 +106,7 @@ fn raw_connector(
             config.rustls_client_config()?
         }
     };
+    tls.resumption = Resumption::in_memory_sessions(SESSIONS);
     let http = Dialer::new(reach);
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = &config.tls_server_name {
