@@ -145,7 +145,7 @@ pub(super) fn board() -> Board {
                     panel(
                         Lines,
                         ("Memory", "bytes"),
-                        "What each replica has in memory, and what of it is allocated. The rest is free in the allocator, which keeps it for the next burst, jemalloc for some ten seconds.",
+                        "What each replica has in memory, and what of it is allocated. The rest is free in the allocator, which keeps it for the next burst.",
                         [
                             (format!("process_resident_memory_bytes{JOB}"), "{{instance}}"),
                             (
