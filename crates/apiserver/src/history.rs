@@ -36,13 +36,16 @@ pub struct History {
 }
 
 impl History {
-    /// Adds a write.
-    pub fn record(&self, write: Write) {
+    /// Makes a write and adds it, if it was accepted. Whoever has seen what it did finds it here, because nobody can
+    /// look in between.
+    pub fn record<T>(&self, make: impl FnOnce() -> Option<(T, Write)>) -> Option<T> {
         let mut writes = self.lock();
+        let (made, write) = make()?;
         if writes.len() == MAX_WRITES {
             writes.pop_front();
         }
         writes.push_back(write);
+        Some(made)
     }
 
     /// The kept writes, oldest first.
@@ -52,5 +55,32 @@ impl History {
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Write>> {
         self.writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_looks_between_a_write_and_its_record() {
+        let history = History::default();
+        let write = Write {
+            time: Timestamp::UNIX_EPOCH,
+            verb: "create",
+            resource: "pods".to_owned(),
+            subresource: String::new(),
+            namespace: String::new(),
+            name: "a".to_owned(),
+            user_agent: String::new(),
+            revision: 1,
+        };
+        let made = history.record(|| {
+            assert!(history.writes.try_lock().is_err());
+            Some((7, write.clone()))
+        });
+        assert_eq!((made, history.writes()), (Some(7), vec![write]));
+        assert_eq!(history.record(|| None::<((), Write)>), None);
+        assert_eq!(history.writes().len(), 1);
     }
 }

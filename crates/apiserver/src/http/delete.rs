@@ -124,11 +124,7 @@ pub(super) fn remove(writer: &Writer<'_>, options: &Options) -> Result<Deletion,
             DeletionStep::Remove => Change::Delete(stored.to_value()),
         };
         let removes = matches!(change, Change::Delete(_));
-        let Ok(written) = api.store.commit(&resource.table, &writer.key, Some(&stored), change)
-        else {
-            continue;
-        };
-        writer.committed(&written);
+        let Some(written) = writer.commit(Some(&stored), change) else { continue };
         if !removes {
             return Ok(Deletion::Pending(Written::Stored(written)));
         }

@@ -298,11 +298,7 @@ impl<'a> Writer<'a> {
             return Ok(Some(Outcome { written: Written::Draft(object), created: true, warnings }));
         }
         let change = Change::Put(self.resource.stored(object));
-        let Ok(stored) = self.api.store.commit(&self.resource.table, &self.key, None, change)
-        else {
-            return Ok(None);
-        };
-        self.committed(&stored);
+        let Some(stored) = self.commit(None, change) else { return Ok(None) };
         if self.defines() {
             self.api.definition_changed(&self.key.name);
         }
@@ -335,10 +331,7 @@ impl<'a> Writer<'a> {
         let finished = deletion::finished(info, &next);
         let last = self.resource.stored(next);
         let change = if finished { Change::Delete(last) } else { Change::Put(last) };
-        let committed =
-            self.api.store.commit(&self.resource.table, &self.key, Some(stored), change);
-        let Ok(written) = committed else { return Ok(None) };
-        self.committed(&written);
+        let Some(written) = self.commit(Some(stored), change) else { return Ok(None) };
         match (self.defines(), finished) {
             (true, true) => self.api.definition_removed(&written.to_value()),
             (true, false) => self.api.definition_changed(&self.key.name),
@@ -359,17 +352,27 @@ impl<'a> Writer<'a> {
         self.resource.info.is("apiextensions.k8s.io", DEFINITIONS)
     }
 
-    pub(super) fn committed(&self, written: &Stored) {
-        self.api.history.record(Write {
-            time: self.api.now(),
-            verb: self.verb,
-            resource: self.resource.info.group_resource(),
-            subresource: self.subresource.unwrap_or_default().to_owned(),
-            namespace: self.key.namespace.clone(),
-            name: self.key.name.clone(),
-            user_agent: self.user_agent.to_owned(),
-            revision: written.revision(),
-        });
+    /// Stores a change; `None` if somebody else wrote the object meanwhile.
+    pub(super) fn commit(
+        &self,
+        expected: Option<&Arc<Stored>>,
+        change: Change,
+    ) -> Option<Arc<Stored>> {
+        self.api.history.record(|| {
+            let stored = self.api.store.commit(&self.resource.table, &self.key, expected, change);
+            let stored = stored.ok()?;
+            let write = Write {
+                time: self.api.now(),
+                verb: self.verb,
+                resource: self.resource.info.group_resource(),
+                subresource: self.subresource.unwrap_or_default().to_owned(),
+                namespace: self.key.namespace.clone(),
+                name: self.key.name.clone(),
+                user_agent: self.user_agent.to_owned(),
+                revision: stored.revision(),
+            };
+            Some((stored, write))
+        })
     }
 
     fn apply(&self, current: Option<&Value>, applied: &Value) -> Result<Proposal, ApiError> {
