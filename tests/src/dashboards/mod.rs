@@ -31,6 +31,8 @@ const DASHBOARDS: &str = "dashboards";
 const RULES: &str = "dashboards/rules/leasehold.yaml";
 const RULE_TESTS: &str = "dashboards/rules/leasehold_test.yaml";
 
+/// The demo's replicas. All of them are scraped: the coordinator alone has the series of handovers.
+const REPLICAS: usize = 3;
 /// How long the demo may take to start its replicas.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 /// How much longer than its `--for` the demo may take, to start and to end.
@@ -79,14 +81,14 @@ async fn ask_all(binary: &Path, seconds: u64, dashboard: &[Query], rules: &[Quer
     let fleet = dir.path().join("demo");
     let mut command = Command::new(binary);
     command.args(["demo", "--kill", "--examples", "all", "--port", "0"]);
-    command.args(["--for", &format!("{seconds}s"), "--dir"]);
+    command.args(["--replicas", &REPLICAS.to_string(), "--for", &format!("{seconds}s"), "--dir"]);
     let mut demo = ChildProcess::spawn("demo", command.arg(&fleet), dir.path())?;
     let targets = wait::until(START_DEADLINE, "the demo's replicas", async || {
         demo.check_alive()?;
-        Ok(Some(replicas(&fleet)).filter(|replicas| replicas.len() > 1))
+        Ok(Some(replicas(&fleet)).filter(|replicas| replicas.len() == REPLICAS))
     })
     .await?;
-    println!("demo: {} replicas for {seconds} s; one of them is killed midway", targets.len());
+    println!("demo: {REPLICAS} replicas for {seconds} s; one of them is killed midway");
     let rule_file = [xtask::root().join(RULES)];
     let mut prometheus = Prometheus::start(dir.path(), &targets, &rule_file)?;
 
