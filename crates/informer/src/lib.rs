@@ -57,7 +57,7 @@ use listwatch::Intake;
 use model::{Clock, Moment, Wire};
 use queue::Priority;
 use tokio::sync::mpsc;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::Span;
 
 pub use self::mailbox::Subscription;
@@ -114,7 +114,7 @@ pub struct Informer {
     admissions: mpsc::Sender<mailbox::Sender>,
     /// What is kept of its cluster.
     account: Arc<Account>,
-    _stop: DropGuard,
+    _task: AbortOnDropHandle<()>,
 }
 
 // === impl Informer ===
@@ -143,12 +143,9 @@ impl Informer {
             intake,
             (clock, metrics, rng),
         );
-        let stop = CancellationToken::new();
-        // In a box: what waits for the stop holds it twice.
-        let run = Box::pin(Box::new(task).run());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(run));
+        let task = AbortOnDropHandle::new(tokio::spawn(Box::new(task).run()));
         let account = Arc::clone(account);
-        Arc::new(Self { state, scopes, admissions, account, _stop: stop.drop_guard() })
+        Arc::new(Self { state, scopes, admissions, account, _task: task })
     }
 
     /// Holds the objects of a scope from now until the guard is dropped.

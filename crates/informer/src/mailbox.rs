@@ -178,7 +178,7 @@ impl Mailbox {
         waiting.is_closed || waiting.order.len() < most
     }
 
-    /// Waits until one more event may wait than do now.
+    /// Waits until one more event may wait, where [`SUBSCRIBER_BUFFER`] do already.
     async fn make_room(&self) {
         let is_slow = self.lock().is_slow;
         if !is_slow {
