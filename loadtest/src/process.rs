@@ -69,7 +69,7 @@ impl Binary {
             .status()
             .await
             .context("run cargo; give a built manager with --manager PATH instead")?;
-        ensure!(built.success(), "cargo could not build the manager: {built}");
+        ensure!(built.success(), "cargo could not build the manager: {built}; jemalloc takes make");
         ensure!(
             path.is_file(),
             "{} was not built: run this program with --release, or give --manager PATH",

@@ -230,7 +230,7 @@ proptest! {
     }
 
     /// Two groups of the same cluster sit together, as far as balance allows, whether they share kinds or only the
-    /// connections; after a member has left, too.
+    /// connections; when a member takes the place of another, too.
     #[test]
     fn groups_of_a_cluster_sit_together(members in 1..5usize, clusters in 8..30usize, kinds in 0..2usize) {
         let groups: Vec<GroupName> = ["one", "two"].map(|name| name.parse().unwrap()).into();
