@@ -255,10 +255,8 @@ impl Fleet {
     fn step(&mut self, number: usize) {
         let now = self.now();
         let member = &mut self.members[number];
-        if member.step_at != self.now_us
-            && member.step_at != u64::MAX
-            && member.step_at < self.now_us
-        {
+        // Only the step that is due counts: what is left of those before it would go on for ever.
+        if member.step_at != self.now_us {
             return;
         }
         member.step_at = u64::MAX;
