@@ -14,7 +14,7 @@
 //! - A member that may not act drains by itself, as if the map asked it to, and acknowledges that drain
 //!   (`ownership`). So S1 and S2 hold as for any drain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,9 +36,6 @@ const SAY_EVERY: Duration = Duration::from_secs(5);
 /// The clusters that a member has configured and that told it who they are.
 pub type Identities = BTreeMap<ClusterName, Arc<Identity>>;
 
-/// For which cluster each map stands that says it.
-type Stands = BTreeMap<ClusterName, ClusterUid>;
-
 /// Why a member may not act under a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Refusal {
@@ -48,13 +45,25 @@ pub(crate) enum Refusal {
     Second(ClusterName),
 }
 
+/// The names of one cluster.
+#[derive(Clone, Debug, Default)]
+struct Called {
+    /// Those that the member has configured, in the order that the coordinator will follow.
+    own: BTreeSet<(usize, ClusterName)>,
+    /// Those whose maps stand for it. Only coordinators that overlap can write two.
+    mapped: BTreeSet<ClusterName>,
+}
+
 /// What a member knows of its clusters' identities, and what follows from it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     own: Identities,
-    stands: Stands,
-    /// Whether either changed since the last look.
-    is_new: bool,
+    /// For which cluster each map stands that says it.
+    stands: BTreeMap<ClusterName, ClusterUid>,
+    called: BTreeMap<ClusterUid, Called>,
+    /// The names that may have to be refused, or no longer, since the last look. A fleet has ten thousand: not all
+    /// are looked at for each.
+    unjudged: BTreeSet<ClusterName>,
     /// The names under which the member may not act, and since when.
     refused: BTreeMap<ClusterName, (Refusal, Moment)>,
     /// What the Member says, and when that is looked at again.
@@ -68,11 +77,19 @@ pub(crate) struct Names {
 impl Names {
     /// Takes in the clusters that told this member who they are.
     pub(crate) fn learn(&mut self, own: Identities) {
-        if self.own != own {
-            self.own = own;
-            // What a coordinator may have to learn does not wait.
-            (self.is_new, self.said.1) = (true, Moment::default());
+        if self.own == own {
+            return;
         }
+        let before = std::mem::replace(&mut self.own, own.clone());
+        for (name, was) in before.iter().filter(|(name, was)| own.get(*name) != Some(*was)) {
+            self.call(&was.uid, |called| drop(called.own.remove(&(was.place, name.clone()))));
+            self.unjudged.insert(name.clone());
+        }
+        for (name, is) in own.iter().filter(|(name, is)| before.get(*name) != Some(*is)) {
+            self.call(&is.uid, |called| drop(called.own.insert((is.place, name.clone()))));
+        }
+        // What a coordinator may have to learn does not wait.
+        self.said.1 = Moment::default();
     }
 
     pub(crate) fn own(&self) -> &Identities {
@@ -82,12 +99,29 @@ impl Names {
     /// Takes in the present state of a map, or its absence.
     pub(crate) fn observe(&mut self, name: &ClusterName, map: Option<&MapRecord>) {
         let stands = map.and_then(|map| map.cluster_uid.as_ref());
-        if self.stands.get(name) != stands {
-            self.is_new = true;
-            match stands {
-                Some(uid) => drop(self.stands.insert(name.clone(), uid.clone())),
-                None => drop(self.stands.remove(name)),
-            }
+        if self.stands.get(name) == stands {
+            return;
+        }
+        let before = match stands {
+            Some(uid) => self.stands.insert(name.clone(), uid.clone()),
+            None => self.stands.remove(name),
+        };
+        if let Some(uid) = before {
+            self.call(&uid, |called| drop(called.mapped.remove(name)));
+        }
+        if let Some(uid) = stands {
+            self.call(uid, |called| drop(called.mapped.insert(name.clone())));
+        }
+        self.unjudged.insert(name.clone());
+    }
+
+    /// Changes what a cluster is called, so that all its names have to be judged.
+    fn call(&mut self, uid: &ClusterUid, change: impl FnOnce(&mut Called)) {
+        let called = self.called.entry(uid.clone()).or_default();
+        change(called);
+        self.unjudged.extend(called.own.iter().map(|(_, name)| name.clone()));
+        if called.own.is_empty() && called.mapped.is_empty() {
+            self.called.remove(uid);
         }
     }
 
@@ -95,7 +129,7 @@ impl Names {
     /// no longer are.
     pub(crate) fn follow(&mut self, world: &World, now: Moment) -> Vec<ClusterName> {
         self.now = now;
-        let changed = if std::mem::take(&mut self.is_new) { self.judge(now) } else { Vec::new() };
+        let changed = self.judge(now);
         // A coordinator that does not know why a name is refused would give it back at once.
         if world.is_synced() && (now >= self.said.1 || !changed.is_empty()) {
             self.said = (self.unsaid(), now + SAY_EVERY);
@@ -104,18 +138,34 @@ impl Names {
     }
 
     fn judge(&mut self, now: Moment) -> Vec<ClusterName> {
-        let found = refusals(&self.own, &self.stands);
-        let before = std::mem::take(&mut self.refused);
-        let differs =
-            |name: &&ClusterName| found.get(*name) != before.get(*name).map(|(why, _)| why);
-        let changed = found.keys().chain(before.keys()).filter(differs).cloned().collect();
-        let since = |name: &ClusterName| before.get(name).map_or(now, |(_, since)| *since);
-        let refused = found.into_iter().map(|(name, why)| {
-            let since = since(&name);
-            (name, (why, since))
-        });
-        self.refused = refused.collect();
+        let mut changed = Vec::new();
+        for name in std::mem::take(&mut self.unjudged) {
+            let before = self.refused.get(&name);
+            let why = self.refusal(&name);
+            if why.as_ref() == before.map(|(why, _)| why) {
+                continue;
+            }
+            let since = before.map_or(now, |(_, since)| *since);
+            match why {
+                Some(why) => drop(self.refused.insert(name.clone(), (why, since))),
+                None => drop(self.refused.remove(&name)),
+            }
+            changed.push(name);
+        }
         changed
+    }
+
+    /// Why this member may not act under a name.
+    fn refusal(&self, name: &ClusterName) -> Option<Refusal> {
+        let Identity { uid, .. } = &**self.own.get(name)?;
+        if let Some(other) = self.stands.get(name).filter(|other| *other != uid) {
+            return Some(Refusal::Another(other.clone()));
+        }
+        let called = self.called.get(uid)?;
+        // Where no map says it, the first in the order that the coordinator will follow.
+        let first = || called.own.first().map(|(_, name)| name);
+        let keeper = called.mapped.first().or_else(first)?;
+        (keeper != name).then(|| Refusal::Second(keeper.clone()))
     }
 
     /// Whether this member may not act under a name.
@@ -185,33 +235,6 @@ impl Names {
             }
         }
     }
-}
-
-/// The names under which a member may not act.
-fn refusals(own: &Identities, stands: &Stands) -> BTreeMap<ClusterName, Refusal> {
-    let mut mapped: BTreeMap<&ClusterUid, &ClusterName> = BTreeMap::new();
-    for (name, uid) in stands {
-        // Of two maps for one cluster, which only coordinators that overlap can write, the first.
-        mapped.entry(uid).or_insert(name);
-    }
-    // Where no map says it, the order that the coordinator will follow.
-    let mut first: BTreeMap<&ClusterUid, (usize, &ClusterName)> = BTreeMap::new();
-    for (name, identity) in own {
-        let rank = (identity.place, name);
-        let known = first.entry(&identity.uid).or_insert(rank);
-        *known = rank.min(*known);
-    }
-    let refusal = |name: &ClusterName, uid: &ClusterUid| {
-        if let Some(other) = stands.get(name).filter(|other| *other != uid) {
-            return Some(Refusal::Another(other.clone()));
-        }
-        let keeper = mapped.get(uid).or_else(|| first.get(uid).map(|(_, name)| name))?;
-        (*keeper != name).then(|| Refusal::Second((*keeper).clone()))
-    };
-    let refused = own
-        .iter()
-        .filter_map(|(name, identity)| Some((name.clone(), refusal(name, &identity.uid)?)));
-    refused.collect()
 }
 
 #[cfg(test)]

@@ -1,3 +1,6 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 use crate::record::{Kind, Observation};
 
@@ -20,9 +23,16 @@ fn map(text: &str) -> MapRecord {
     MapRecord { cluster_uid: uid.parse().ok(), ..MapRecord::new(name.parse().unwrap()) }
 }
 
-fn stands(maps: &[&str]) -> Stands {
-    let said = maps.iter().map(|text| map(text));
-    said.filter_map(|map| Some((map.cluster, map.cluster_uid?))).collect()
+fn observe(names: &mut Names, maps: &[&str]) {
+    maps.iter().map(|text| map(text)).for_each(|map| names.observe(&map.cluster, Some(&map)));
+}
+
+fn refused(names: &Names) -> Vec<String> {
+    let text = |(name, (why, _)): (&ClusterName, &(Refusal, Moment))| match why {
+        Refusal::Another(uid) => format!("{name} is not {uid}"),
+        Refusal::Second(first) => format!("{name} is {first}"),
+    };
+    names.refused.iter().map(text).collect()
 }
 
 fn synced() -> World {
@@ -33,13 +43,44 @@ fn synced() -> World {
     world
 }
 
-fn check(names: &[&str], mapped: &[&str], expect: &[&str]) {
-    let text = |(name, why): (ClusterName, Refusal)| match why {
-        Refusal::Another(uid) => format!("{name} is not {uid}"),
-        Refusal::Second(first) => format!("{name} is {first}"),
-    };
-    let found: Vec<_> = refusals(&own(names), &stands(mapped)).into_iter().map(text).collect();
-    assert_eq!(found, expect, "{names:?} {mapped:?}");
+fn check(configured: &[&str], mapped: &[&str], expect: &[&str]) {
+    let mut names = Names::default();
+    names.learn(own(configured));
+    observe(&mut names, mapped);
+    names.follow(&World::default(), Moment::default());
+    assert_eq!(refused(&names), expect, "{configured:?} {mapped:?}");
+}
+
+proptest! {
+    /// What is refused does not depend on how it came to be known.
+    #[test]
+    fn names_are_judged_as_if_all_had_been_known_at_once(
+        steps in vec((any::<bool>(), 0..4usize, 0..4usize, 0..2usize), 1..20),
+    ) {
+        let (mut names, world) = (Names::default(), synced());
+        let (mut configured, mut mapped) = (BTreeMap::new(), BTreeMap::new());
+        for (is_map, name, uid, place) in steps {
+            let name = ["a", "b", "c", "d"][name];
+            // Of cluster 0 there is none.
+            match is_map {
+                true => drop(mapped.insert(name, if uid == 0 { format!("{name}=") } else { format!("{name}=u{uid}") })),
+                false if uid == 0 => drop(configured.remove(name)),
+                false => drop(configured.insert(name, format!("{name}=u{uid}@{place}"))),
+            }
+            let configured: Vec<&str> = configured.values().map(String::as_str).collect();
+            let mapped: Vec<&str> = mapped.values().map(String::as_str).collect();
+            names.learn(own(&configured));
+            observe(&mut names, &mapped);
+            let before = refused(&names);
+            let changed = names.follow(&world, Moment::default());
+            let mut anew = Names::default();
+            observe(&mut anew, &mapped);
+            anew.learn(own(&configured));
+            anew.follow(&world, Moment::default());
+            prop_assert_eq!(refused(&names), refused(&anew));
+            prop_assert_eq!(before != refused(&names), !changed.is_empty());
+        }
+    }
 }
 
 #[test]

@@ -113,10 +113,8 @@ impl World {
             Object::Map(record) => {
                 self.deleted_maps.remove(&record.cluster);
                 self.changed_maps.insert(record.cluster.clone());
-                self.index.add(&record);
-                if let Some(before) = self.maps.insert(record.cluster.clone(), record) {
-                    self.index.remove(&before);
-                }
+                self.index.replace(self.maps.get(&record.cluster), Some(&record));
+                self.maps.insert(record.cluster.clone(), record);
                 self.revision += 1;
             }
         }
@@ -378,7 +376,7 @@ impl World {
     fn forget_map(&mut self, name: &str, last: Option<&Object>) {
         let removed = name.parse().ok().and_then(|cluster| self.maps.remove_entry(&cluster));
         let Some((cluster, held)) = removed else { return };
-        self.index.remove(&held);
+        self.index.replace(Some(&held), None);
         let (mut map, is_exact) = match last {
             Some(Object::Map(last)) if !last.version.older_than(&held.version.resource) => {
                 (last.clone(), true)

@@ -23,7 +23,14 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn add(&mut self, map: &MapRecord) {
+    /// Takes in that a map came, changed or went.
+    pub(super) fn replace(&mut self, before: Option<&MapRecord>, after: Option<&MapRecord>) {
+        // In this order: what is removed is removed by the cluster's name.
+        before.into_iter().for_each(|map| self.remove(map));
+        after.into_iter().for_each(|map| self.add(map));
+    }
+
+    fn add(&mut self, map: &MapRecord) {
         for owner in map.entries.values().filter_map(Entry::owner) {
             *self.owned.entry(owner.clone()).or_default() += 1;
         }
@@ -36,7 +43,7 @@ impl Index {
         *self.protocols.entry(map.protocol).or_default() += 1;
     }
 
-    pub(super) fn remove(&mut self, map: &MapRecord) {
+    fn remove(&mut self, map: &MapRecord) {
         for owner in map.entries.values().filter_map(Entry::owner) {
             count_down(&mut self.owned, owner);
         }
@@ -75,10 +82,13 @@ fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
 
 #[cfg(test)]
 mod tests {
-    use model::Epoch;
+    use model::{Epoch, Moment};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::api::ObjectVersion;
+    use crate::record::Object;
+    use crate::world::World;
 
     fn map(cluster: u8, owners: &[Option<u8>]) -> MapRecord {
         let mut map = MapRecord::new(format!("c{cluster}").parse().unwrap());
@@ -102,20 +112,19 @@ mod tests {
                 0..20,
             )
         ) {
-            let (mut kept, mut maps) = (Index::default(), BTreeMap::new());
-            for (cluster, next) in changes {
-                if let Some(old) = maps.remove(&cluster) {
-                    kept.remove(&old);
+            let mut world = World::default();
+            for (step, (cluster, next)) in changes.into_iter().enumerate() {
+                match next.map(|owners| map(cluster, &owners)) {
+                    Some(mut next) => {
+                        next.version = ObjectVersion { uid: "u".into(), resource: step.to_string() };
+                        world.apply(Object::Map(next), Moment::default());
+                    }
+                    None => world.remove(&Object::Map(map(cluster, &[])).target(), None),
                 }
-                if let Some(owners) = next {
-                    let next = map(cluster, &owners);
-                    kept.add(&next);
-                    maps.insert(cluster, next);
-                }
+                let mut anew = Index::default();
+                world.maps().values().for_each(|map| anew.add(map));
+                prop_assert_eq!(&world.index, &anew);
             }
-            let mut anew = Index::default();
-            maps.values().for_each(|map| anew.add(map));
-            prop_assert_eq!(kept, anew);
         }
     }
 }
