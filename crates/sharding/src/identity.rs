@@ -82,11 +82,11 @@ impl Names {
         }
         let before = std::mem::replace(&mut self.own, own.clone());
         for (name, was) in before.iter().filter(|(name, was)| own.get(*name) != Some(*was)) {
-            self.call(&was.uid, |called| drop(called.own.remove(&(was.place, name.clone()))));
+            self.call(&was.uid, |called| called.own.remove(&(was.place, name.clone())));
             self.unjudged.insert(name.clone());
         }
         for (name, is) in own.iter().filter(|(name, is)| before.get(*name) != Some(*is)) {
-            self.call(&is.uid, |called| drop(called.own.insert((is.place, name.clone()))));
+            self.call(&is.uid, |called| called.own.insert((is.place, name.clone())));
         }
         // What a coordinator may have to learn does not wait.
         self.said.1 = Moment::default();
@@ -107,16 +107,16 @@ impl Names {
             None => self.stands.remove(name),
         };
         if let Some(uid) = before {
-            self.call(&uid, |called| drop(called.mapped.remove(name)));
+            self.call(&uid, |called| called.mapped.remove(name));
         }
         if let Some(uid) = stands {
-            self.call(uid, |called| drop(called.mapped.insert(name.clone())));
+            self.call(uid, |called| called.mapped.insert(name.clone()));
         }
         self.unjudged.insert(name.clone());
     }
 
     /// Changes what a cluster is called, so that all its names have to be judged.
-    fn call(&mut self, uid: &ClusterUid, change: impl FnOnce(&mut Called)) {
+    fn call(&mut self, uid: &ClusterUid, change: impl FnOnce(&mut Called) -> bool) {
         let called = self.called.entry(uid.clone()).or_default();
         change(called);
         self.unjudged.extend(called.own.iter().map(|(_, name)| name.clone()));

@@ -397,7 +397,7 @@ impl Node {
     /// Whether it coordinates.
     pub fn is_coordinator(&self, now: Moment) -> bool {
         self.membership.is_valid(now)
-            && self.unread.is_empty()
+            && !self.defers(now)
             && !self.is_foreign()
             && self.election.leading_since(now).is_some()
     }
@@ -455,8 +455,9 @@ impl Node {
         let refusal = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
         let stranger = problem::of_another_installation(&self.world, installation, namespace);
         let floor = problem::unreadable_floor(&self.world, namespace);
+        let unreadable = problem::unreadable_maps(&self.world, namespace);
         let mut found: Vec<String> =
-            [stranger, refusal, floor, self.unsaid()].into_iter().flatten().collect();
+            [stranger, refusal, floor, unreadable, self.unsaid()].into_iter().flatten().collect();
         found.extend(self.noticed.iter().cloned());
         let (_, known) = std::mem::replace(&mut self.problems, (revision, found.clone()));
         let new = found.iter().filter(|text| !known.contains(text)).cloned();
