@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
-use model::{ClusterName, Epoch, MemberId, Moment, ShardId};
+use model::{ClusterName, ControllerName, Epoch, GroupName, MemberId, Moment, ShardId};
 use serde::Serialize;
 use sharding::api::{DownCluster, Member, MemberState, Moved, Phase, ShardMap};
 use sharding::lease::{self, LeaseRecord};
@@ -42,6 +42,10 @@ pub struct Fleet {
     pub members: Vec<FleetMember>,
     /// All shards, by cluster.
     pub shards: Vec<FleetShard>,
+    /// The controllers of each group, as live members name them. A group that is not here is one controller of the
+    /// same name, or its members are of an earlier release.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<GroupName, BTreeSet<ControllerName>>,
     /// The live members that cannot take part, each with its cause and what to do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
@@ -53,15 +57,20 @@ impl Fleet {
         self.shards.iter().filter(|shard| shard.shard.cluster == *cluster).collect()
     }
 
+    /// The members that live.
+    pub fn alive(&self) -> impl Iterator<Item = &FleetMember> {
+        self.members.iter().filter(|member| member.lease == LeaseStanding::Held)
+    }
+
     /// Who can tell of these shards: their live owners and next owners. If there are none, any live member,
     /// which may say why.
     pub fn witnesses(&self, shards: &[&FleetShard]) -> Vec<&FleetMember> {
         let named: BTreeSet<&MemberId> =
             shards.iter().flat_map(|shard| shard.owner.iter().chain(&shard.target)).collect();
-        let alive = || self.members.iter().filter(|member| member.lease == LeaseStanding::Held);
-        let mut found: Vec<_> = alive().filter(|member| named.contains(&member.member)).collect();
+        let mut found: Vec<_> =
+            self.alive().filter(|member| named.contains(&member.member)).collect();
         if found.is_empty() {
-            found.extend(alive().next());
+            found.extend(self.alive().next());
         }
         found
     }
@@ -107,6 +116,9 @@ pub struct FleetMember {
     pub member: MemberId,
     /// The process.
     pub identity: String,
+    /// The zone in which it runs, if its configuration says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
     /// What it asks for.
     pub state: MemberState,
     /// Whether it was asked to be drained.
@@ -323,6 +335,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
         let lease = leases.get(&lease::member_lease_name(&id)).copied();
         Some(FleetMember {
             identity: member.spec.identity.clone(),
+            zone: member.spec.zone.clone(),
             state: member.spec.state,
             drain: member.spec.drain || policies.cordon(&member.spec),
             lease: standing(&id, lease),
@@ -343,7 +356,26 @@ pub fn assemble(objects: &Objects) -> Fleet {
     let protocol_version =
         coordinator.as_ref().zip(its).map(|(id, its)| protocol::in_use(&world, id, its));
     let refused = refused(&world, &members, objects);
-    Fleet { coordinator, protocol_version, members, shards, refused }
+    let groups = groups(&members, objects);
+    Fleet { coordinator, protocol_version, members, shards, groups, refused }
+}
+
+/// The controllers of each group, as those members say that live.
+fn groups(
+    members: &[FleetMember],
+    objects: &Objects,
+) -> BTreeMap<GroupName, BTreeSet<ControllerName>> {
+    let alive = members.iter().filter(|member| member.lease == LeaseStanding::Held);
+    let alive: BTreeSet<&str> = alive.map(|member| member.member.as_str()).collect();
+    let said = objects.members.iter().filter(|member| alive.contains(&*member.name_any()));
+    let mut groups: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for detail in said.flat_map(|member| &member.spec.group_details) {
+        if !detail.controllers.is_empty() {
+            let controllers = detail.controllers.iter().cloned();
+            groups.entry(detail.group.clone()).or_default().extend(controllers);
+        }
+    }
+    groups
 }
 
 /// The same objects as a member sees them; when that is, does not matter here.
@@ -408,6 +440,7 @@ impl FleetMember {
         Self {
             member: name.parse().unwrap(),
             identity: name.to_owned(),
+            zone: None,
             state: MemberState::Active,
             drain: false,
             lease: LeaseStanding::Held,
@@ -431,6 +464,19 @@ mod tests {
     use sharding::api::MemberSpec;
 
     use super::*;
+
+    fn lease(name: &str, holder: &str) -> Lease {
+        let holder_identity = Some(holder.to_owned());
+        Lease {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            spec: Some(LeaseSpec { holder_identity, ..LeaseSpec::default() }),
+        }
+    }
+
+    /// That of a member that lives.
+    fn of(member: &str) -> Lease {
+        lease(&lease::member_lease_name(&member.parse().unwrap()), member)
+    }
 
     #[test]
     fn shards_say_who_has_them_and_their_members_can_tell() {
@@ -475,14 +521,36 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_speak_the_version_in_use_is_listed_with_cause_and_fix() {
-        let lease = |name: &str, holder: &str| Lease {
-            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-            spec: Some(LeaseSpec {
-                holder_identity: Some(holder.to_owned()),
-                ..LeaseSpec::default()
-            }),
+    fn the_controllers_of_a_group_are_those_that_live_members_name() {
+        let member = |name: &str, details: serde_json::Value| {
+            let groups = vec!["etcd".parse().unwrap(), "tunnel".parse().unwrap()];
+            let group_details = serde_json::from_value(details).unwrap();
+            let zone = Some("eu-1a".to_owned());
+            Member::new(name, MemberSpec { group_details, zone, ..MemberSpec::new(name, groups) })
         };
+        let detail = |controllers: &[&str]| {
+            serde_json::json!([{"group": "etcd", "controllers": controllers},
+                {"group": "tunnel", "scope": "Cluster"}])
+        };
+        let fleet = assemble(&Objects {
+            leases: vec![of("m-0"), of("m-1")],
+            members: vec![
+                member("m-0", detail(&["etcd", "tdset"])),
+                member("m-1", detail(&["etcd", "mysql"])),
+                member("m-2", detail(&["gone"])),
+            ],
+            ..Objects::default()
+        });
+        assert_eq!(
+            serde_json::to_value(&fleet.groups).unwrap(),
+            serde_json::json!({"etcd": ["etcd", "mysql", "tdset"]})
+        );
+        assert_eq!(fleet.members[0].zone.as_deref(), Some("eu-1a"));
+        assert_eq!(fleet.alive().count(), 2);
+    }
+
+    #[test]
+    fn who_does_not_speak_the_version_in_use_is_listed_with_cause_and_fix() {
         let member = |name: &str, version| {
             let spec =
                 MemberSpec { protocol_version: version, ..MemberSpec::new(name, Vec::new()) };
@@ -490,7 +558,6 @@ mod tests {
             member.metadata.namespace = Some("ns".into());
             member
         };
-        let of = |member: &str| lease(&lease::member_lease_name(&member.parse().unwrap()), member);
         let fleet = assemble(&Objects {
             leases: vec![lease(lease::COORDINATOR, "m-0"), of("m-0"), of("m-1"), of("m-2")],
             members: vec![member("m-0", 1), member("m-1", 2), member("m-2", 1)],

@@ -176,8 +176,13 @@ async fn the_owner_of_an_object_says_how_it_stands() {
     fleet
         .said("east/Secret/default/x", &["reconciles the kind Secret; there are: ConfigMap"])
         .await;
-    let west = ["home has no shard of cluster west", "does not have cluster west configured"];
-    fleet.said("west/ConfigMap/default/good", &west).await;
+    for (wrong, why) in [
+        ("west/ConfigMap/default/good", r#"no cluster "west" in the fleet: there is east"#),
+        ("east/ConfigMapp/default/good", "reconciles the kind ConfigMapp; there are: ConfigMap"),
+    ] {
+        fleet.said(wrong, &[why]).await;
+        assert_eq!(fleet.explain(wrong).await.status.code(), Some(1), "{wrong}");
+    }
 
     let json = ["explain", "east/ConfigMap/default/bad", "--plaintext", "--output", "json"];
     let json = fleet.leasehold(&json).await;

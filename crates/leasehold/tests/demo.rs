@@ -92,6 +92,7 @@ fn it_ends_by_itself_when_everything_has_converged() {
     let (success, told) = ended(demo(&dir, &["--for", "10s"]));
     assert!(success, "{told}");
     for expect in [
+        "  work        leasehold top --kubeconfig ",
         "converged        30 of 30 objects",
         "no key was dispatched by two members at once",
         "result           ok",

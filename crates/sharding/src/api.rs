@@ -11,6 +11,7 @@
 
 mod clusters;
 mod container;
+mod group;
 mod loads;
 mod moved;
 mod path;
@@ -18,14 +19,12 @@ mod policy;
 mod shared;
 mod version;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
 use model::{
-    ClusterName, ClusterSet, ClusterState, ClusterUid, Epoch, GroupName, GroupScope, GroupTraits,
-    MemberId, ShardId,
+    ClusterName, ClusterSet, ClusterState, ClusterUid, Epoch, GroupName, MemberId, ShardId,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,6 +36,7 @@ pub use clusters::ConfiguredClusters;
 pub(crate) use clusters::MAX_NAMED_BYTES;
 pub(crate) use clusters::{MAX_NAMED, that_fit};
 pub use container::MemberContainer;
+pub use group::GroupDetail;
 pub use loads::{ClusterLoad, LoadSum};
 pub(crate) use loads::{MAX_CLUSTER_LOADS, MAX_LOADS};
 pub use moved::{MoveCause, Moved, Moves};
@@ -203,8 +203,8 @@ pub struct MemberSpec {
     /// The controller groups it can run. It gets shards of no other group.
     #[schemars(with = "Vec<String>", length(max = MAX_GROUPS), inner(regex(pattern = NAME)))]
     pub groups: Vec<GroupName>,
-    /// Details of some of these groups. The others may be divided by object and share no watched kind
-    /// with another group.
+    /// Details of some of these groups. The others are of one controller of the same name, may be divided by
+    /// object and share no watched kind with another group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_GROUPS))]
     pub group_details: Vec<GroupDetail>,
@@ -310,23 +310,6 @@ pub struct ShardLoad {
     #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]
     pub cached: u64,
-}
-
-/// Details of a controller group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct GroupDetail {
-    /// The group.
-    #[schemars(with = "String", length(min = 1, max = 63))]
-    pub group: GroupName,
-    /// How far the work of the group may be divided.
-    #[serde(default)]
-    #[schemars(with = "String", extend("enum" = ["Object", "Cluster", "Fleet"]))]
-    pub scope: GroupScope,
-    /// The kinds that both this group and another group of this member watch, as `group/Kind`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    pub shared_kinds: Vec<String>,
 }
 
 /// A cluster for which a member has no client, that has not answered it for a while, or that has lacked
@@ -501,23 +484,6 @@ impl DownCluster {
             bytes <= MAX_DOWN_BYTES
         };
         all.take(MAX_DOWN_CLUSTERS).take_while(room).collect()
-    }
-}
-
-// === impl GroupDetail ===
-
-impl GroupDetail {
-    /// What a Member reports about its groups.
-    pub(crate) fn all_of(traits: &BTreeMap<GroupName, GroupTraits>) -> Vec<Self> {
-        let is_shared = |kind: &&String| {
-            traits.values().filter(|traits| traits.kinds.contains(kind.as_str())).count() > 1
-        };
-        let details = traits.iter().map(|(group, traits)| Self {
-            group: group.clone(),
-            scope: traits.scope,
-            shared_kinds: traits.kinds.iter().filter(is_shared).take(64).cloned().collect(),
-        });
-        details.filter(|d| d.scope != GroupScope::Object || !d.shared_kinds.is_empty()).collect()
     }
 }
 

@@ -125,6 +125,10 @@ pub(super) fn welcome(fleet: &Fleet) -> String {
         row("examples", format!("{kubectl} --context {} get {kinds}", names[0]));
     }
     row("shards", format!("{kubectl} --context home get shardmaps,members -A"));
+    let home = format!("--kubeconfig {} --context home", kubeconfig.display());
+    row("fleet", format!("leasehold status {home}"));
+    let addresses: Vec<_> = fleet.ports.replicas.iter().map(ToString::to_string).collect();
+    row("work", format!("leasehold top {home} --address {}", addresses.join(",")));
     for (index, address) in fleet.ports.replicas.iter().enumerate() {
         row(
             &format!("replica-{index}"),

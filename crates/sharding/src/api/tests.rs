@@ -42,25 +42,3 @@ fn the_longest_map_stays_below_its_bound() {
     let bytes = serde_json::to_vec(&ShardMap::new("c", spec)).unwrap().len();
     assert!((96 * 1024..192 * 1024).contains(&bytes), "{bytes}");
 }
-
-#[test]
-fn a_member_reports_only_groups_with_something_particular() {
-    let traits = |scope, kinds: &[&str]| GroupTraits {
-        scope,
-        kinds: kinds.iter().map(|&kind| kind.to_owned()).collect(),
-    };
-    let groups = BTreeMap::from([
-        ("a".parse().unwrap(), traits(GroupScope::Object, &["/Pod", "/Secret"])),
-        ("b".parse().unwrap(), traits(GroupScope::Object, &["/Node", "/Pod"])),
-        ("c".parse().unwrap(), traits(GroupScope::Fleet, &["apps/Deployment"])),
-        ("d".parse().unwrap(), traits(GroupScope::Object, &["/Service"])),
-    ]);
-    assert_eq!(
-        serde_json::to_value(GroupDetail::all_of(&groups)).unwrap(),
-        serde_json::json!([
-            { "group": "a", "scope": "Object", "sharedKinds": ["/Pod"] },
-            { "group": "b", "scope": "Object", "sharedKinds": ["/Pod"] },
-            { "group": "c", "scope": "Fleet" },
-        ])
-    );
-}
