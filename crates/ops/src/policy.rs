@@ -338,7 +338,8 @@ async fn write(
     let policy = FleetPolicy::new(&name, spec);
     let (api, params) = (api(&home), PatchParams::apply(MANAGER).force());
     let patch = Patch::Apply(&policy);
-    let what = format!("write FleetPolicy {name} in namespace {}", home.namespace);
+    let what =
+        format!("write FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
     in_time(api.patch(&name, &params, &patch), &what).await?;
     println!("{name}: {says}; take it back with `leasehold lift {name}`");
     Ok((home, name))
@@ -346,7 +347,8 @@ async fn write(
 
 async fn delete(home: &HomeCluster, name: &str) -> anyhow::Result<()> {
     let (api, params) = (api(home), DeleteParams::default());
-    let what = format!("delete FleetPolicy {name} in namespace {}", home.namespace);
+    let what =
+        format!("delete FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
     in_time(api.delete(name, &params), &what).await?;
     println!("{name}: lifted");
     Ok(())
