@@ -242,6 +242,31 @@ pub enum ReadError {
     },
 }
 
+/// What to do about a cluster that does not serve our kinds. Installed in a wrong one, they would stay there.
+pub const NO_HOME: &str = "is this the home cluster of a fleet? If not, name that with --context or --kubeconfig, or \
+                           a manager's configuration file with --config; if it is to become one, install the \
+                           definitions there: `leasehold crds --for home | kubectl apply -f -`";
+
+impl ReadError {
+    /// What the operator can do.
+    pub fn fix(&self) -> &'static str {
+        let source = match self {
+            Self::List { source, .. } => &**source,
+            Self::Object { .. } => {
+                return "delete or correct the object, or use the program of the fleet's version";
+            }
+        };
+        match source {
+            kube::Error::Api(status) if status.code == 403 => {
+                "let this user read the fleet: `leasehold rbac` prints the rights"
+            }
+            kube::Error::Api(status) if status.code == 404 => NO_HOME,
+            kube::Error::Api(status) => model::error::remedy(Some(status.code)),
+            _ => model::error::remedy(None),
+        }
+    }
+}
+
 /// The objects of one fleet, as the home cluster has them.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {

@@ -377,7 +377,8 @@ async fn write(
     let mut policy = FleetPolicy::new(&name, spec);
     policy.metadata.annotations = user(&home).await.map(|user| [(USER.to_owned(), user)].into());
     let (api, params) = (api(&home), PatchParams::apply(MANAGER).force());
-    let what = format!("write FleetPolicy {name} in namespace {}", home.namespace);
+    let what =
+        format!("write FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
     let before = in_time(api.get_opt(&name), &what).await?;
     in_time(api.patch(&name, &params, &Patch::Apply(&policy)), &what).await?;
     if let Some(before) = before.map(|before| says(&before.spec)).transpose()?
@@ -399,7 +400,8 @@ async fn user(home: &HomeCluster) -> Option<String> {
 
 async fn delete(home: &HomeCluster, name: &str) -> anyhow::Result<()> {
     let (api, params) = (api(home), DeleteParams::default());
-    let what = format!("delete FleetPolicy {name} in namespace {}", home.namespace);
+    let what =
+        format!("delete FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
     in_time(api.delete(name, &params), &what).await?;
     print(&format!("{name}: lifted\n"))
 }
