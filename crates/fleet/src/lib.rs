@@ -49,6 +49,9 @@ pub struct Fleet {
     /// The live members that cannot take part, each with its cause and what to do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
+    /// Which objects of the home cluster cannot be read, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 impl Fleet {
@@ -231,15 +234,6 @@ pub enum ReadError {
         #[source]
         source: Box<kube::Error>,
     },
-    /// An object is not as its definition has it.
-    #[error("read what is in namespace {namespace} of the home cluster")]
-    Object {
-        /// The namespace.
-        namespace: String,
-        /// The cause.
-        #[source]
-        source: Unreadable,
-    },
 }
 
 /// What to do about a cluster that does not serve our kinds. Installed in a wrong one, they would stay there.
@@ -250,13 +244,8 @@ pub const NO_HOME: &str = "is this the home cluster of a fleet? If not, name tha
 impl ReadError {
     /// What the operator can do.
     pub fn fix(&self) -> &'static str {
-        let source = match self {
-            Self::List { source, .. } => &**source,
-            Self::Object { .. } => {
-                return "delete or correct the object, or use the program of the fleet's version";
-            }
-        };
-        match source {
+        let Self::List { source, .. } = self;
+        match &**source {
             kube::Error::Api(status) if status.code == 403 => {
                 "let this user read the fleet: `leasehold rbac` prints the rights"
             }
@@ -278,6 +267,8 @@ pub struct Objects {
     pub maps: Vec<ShardMap>,
     /// The FleetPolicies.
     pub policies: Vec<PolicyRecord>,
+    /// Which objects cannot be read, and why.
+    pub unreadable: Vec<String>,
 }
 
 /// Reads the fleet from the home cluster.
@@ -291,15 +282,16 @@ pub async fn read(client: Client, namespace: &str) -> Result<Fleet, ReadError> {
 /// Reads the objects of a fleet from the home cluster.
 ///
 /// # Errors
-/// A list that the home cluster refused or did not answer, or an object that cannot be read.
+/// A list that the home cluster refused or did not answer.
 pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError> {
-    let (leases, members, maps, policies) = tokio::try_join!(
+    let ((leases, bad_leases), (members, bad_members), (maps, bad_maps), policies) = tokio::try_join!(
         list_kind(&client, namespace, Kind::Lease, sharding::read::lease),
         list_kind(&client, namespace, Kind::Member, sharding::read::member),
         list_kind(&client, namespace, Kind::Map, sharding::read::shard_map),
         list_policies(&client, namespace),
     )?;
-    Ok(Objects { leases, members, maps, policies })
+    let unreadable = [bad_leases, bad_members, bad_maps].concat();
+    Ok(Objects { leases, members, maps, policies, unreadable })
 }
 
 /// The FleetPolicies; none where there is no such kind, or no right to read it, as members have it too.
@@ -320,7 +312,7 @@ async fn list_kind<T>(
     namespace: &str,
     kind: Kind,
     read: fn(DynamicObject) -> Result<T, Unreadable>,
-) -> Result<Vec<T>, ReadError> {
+) -> Result<(Vec<T>, Vec<String>), ReadError> {
     let params = match kind {
         Kind::Lease => ListParams::default().labels(&lease::selector()),
         Kind::Member | Kind::Map => ListParams::default(),
@@ -332,8 +324,10 @@ async fn list_kind<T>(
         namespace: namespace(),
         source: Box::new(source),
     })?;
-    let read = listed.items.into_iter().map(read).collect::<Result<_, _>>();
-    read.map_err(|source| ReadError::Object { namespace: namespace(), source })
+    let mut unreadable = Vec::new();
+    let keep = |error| unreadable.push(model::error::chain(&error));
+    let read = listed.items.into_iter().filter_map(|object| read(object).map_err(keep).ok());
+    Ok((read.collect(), unreadable))
 }
 
 /// Joins the kinds into one picture.
@@ -382,7 +376,8 @@ pub fn assemble(objects: &Objects) -> Fleet {
         coordinator.as_ref().zip(its).map(|(id, its)| protocol::in_use(&world, id, its));
     let refused = refused(&world, &members, objects);
     let groups = groups(&members, objects);
-    Fleet { coordinator, protocol_version, members, shards, groups, refused }
+    let unreadable = objects.unreadable.clone();
+    Fleet { coordinator, protocol_version, members, shards, groups, refused, unreadable }
 }
 
 /// The controllers of each group, as those members say that live.
