@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use listwatch::{Form, Intake};
-use model::Clock;
+use model::{Clock, ClusterName};
 
 use crate::request::ClusterClient;
 use crate::status::Board;
@@ -59,7 +59,7 @@ impl Informers {
         let informer = Informer::start(
             target.clone(),
             client.wire(),
-            self.intake.clone(),
+            self.intake_of(&target.cluster),
             Arc::clone(&self.clock),
             self.metrics.informer(&target.cluster, &target.kind),
             self.rng.fork(),
@@ -69,5 +69,15 @@ impl Informers {
         self.running.insert(target, Arc::downgrade(&informer));
         self.board.watch_informer(&informer);
         informer
+    }
+
+    /// The cluster's part of the intake, which all its informers share.
+    fn intake_of(&self, cluster: &ClusterName) -> Intake {
+        let running = self.running.values().filter_map(Weak::upgrade);
+        let mut of_cluster = running.filter(|informer| informer.state().target.cluster == *cluster);
+        match of_cluster.next() {
+            Some(informer) => informer.intake().clone(),
+            None => self.intake.of_another_cluster(),
+        }
     }
 }
