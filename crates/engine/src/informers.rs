@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use listwatch::{Form, Intake};
-use model::{Clock, ClusterName};
+use model::Clock;
 
 use crate::request::ClusterClient;
 use crate::status::Board;
@@ -59,7 +59,7 @@ impl Informers {
         let informer = Informer::start(
             target.clone(),
             client.wire(),
-            self.intake_of(&target.cluster),
+            self.intake_for(&target),
             Arc::clone(&self.clock),
             self.metrics.informer(&target.cluster, &target.kind),
             self.rng.fork(),
@@ -71,13 +71,13 @@ impl Informers {
         informer
     }
 
-    /// The cluster's part of the intake, which all its informers share.
-    fn intake_of(&self, cluster: &ClusterName) -> Intake {
-        let running = self.running.values().filter_map(Weak::upgrade);
-        let mut of_cluster = running.filter(|informer| informer.state().target.cluster == *cluster);
-        match of_cluster.next() {
-            Some(informer) => informer.intake().clone(),
-            None => self.intake.of_another_cluster(),
-        }
+    /// The part of the intake that all informers of a cluster share.
+    fn intake_for(&self, target: &Target) -> Intake {
+        // In the order of targets they are neighbours.
+        let is_near = |(other, _): &(&Target, &Weak<Informer>)| other.cluster == target.cluster;
+        let before = self.running.range(..target).rev().take_while(is_near);
+        let mut near = before.chain(self.running.range(target..).take_while(is_near));
+        let informer = near.find_map(|(_, informer)| informer.upgrade());
+        informer.map_or_else(|| self.intake.of_another_cluster(), |one| one.intake().clone())
     }
 }
