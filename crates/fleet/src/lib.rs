@@ -325,9 +325,10 @@ async fn list_kind<T>(
         source: Box::new(source),
     })?;
     let mut unreadable = Vec::new();
-    let keep = |error| unreadable.push(model::error::chain(&error));
-    let read = listed.items.into_iter().filter_map(|object| read(object).map_err(keep).ok());
-    Ok((read.collect(), unreadable))
+    let mut keep = |error: Unreadable| unreadable.push(model::error::chain(&error));
+    let read = listed.items.into_iter().filter_map(|object| read(object).map_err(&mut keep).ok());
+    let read = read.collect();
+    Ok((read, unreadable))
 }
 
 /// Joins the kinds into one picture.
