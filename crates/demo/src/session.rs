@@ -337,7 +337,7 @@ impl Session {
         Ok(())
     }
 
-    /// Notes that a replica was killed, and when it is to be started again.
+    /// Notes that a replica was killed, and when it will be started again.
     fn was_killed(&mut self, index: usize, at: Moment, how: String, restart: Duration) {
         let name = self.children.replicas()[index].name().to_owned();
         let held = match self.holdings.of(&name).as_slice() {
