@@ -7,7 +7,6 @@ use std::time::Duration;
 use listwatch::{Form, Scope};
 use model::testing::PausedClock;
 use model::{Budget, Clock};
-use tokio::time::Instant;
 use tracing::{Level, Metadata, span};
 
 use super::state::{FAILING_AFTER, SYNC_PATIENCE};
@@ -210,13 +209,14 @@ async fn a_panic_is_a_failure_after_which_everything_is_listed_again() {
     let objects = ["a", "b"].map(|name| config_map(name, 3));
     server.expect(STREAM).await.list(5, &objects).panic();
     told(&mut events, "!+a@3 !+b@3 synced").await;
-    let asked = Instant::now();
+    let asked = clock.now();
     // And again and again.
     for _ in 0..8 {
         server.expect(STREAM).await.watch().panic();
     }
     let again = server.expect(STREAM).await;
-    assert!(asked.elapsed() >= Duration::from_secs(15), "{:?}", asked.elapsed());
+    let took = clock.now().since(asked);
+    assert!(took >= Duration::from_secs(15), "{took:?}");
     let state = informer.state();
     let error = state.condition().error.unwrap();
     assert_eq!(error, "the informer panicked: as the test wants it");
@@ -260,7 +260,8 @@ async fn a_watch_that_fails_after_each_line_is_asked_for_seldom_and_fills_no_log
     let _guard = tracing::subscriber::set_default(log.clone());
     let (_informer, mut server) = informer();
     let mut watch = server.expect(STREAM).await.list(5, &[]);
-    let began = Instant::now();
+    let clock = PausedClock::new();
+    let began = clock.now();
     for round in 0..40_u64 {
         watch.bookmark(6 + round);
         settle().await;
@@ -269,7 +270,7 @@ async fn a_watch_that_fails_after_each_line_is_asked_for_seldom_and_fills_no_log
         watch = server.asked().await.watch();
         settle().await;
     }
-    let took = began.elapsed();
+    let took = clock.now().since(began);
     assert!(took >= Duration::from_secs(15 * 60), "80 requests within {took:?}");
     let told = log.0.load(Ordering::Relaxed);
     let most = 2 * (1 + took.as_secs() / 60);

@@ -1,6 +1,7 @@
 //! Reads the bodies of answers: a stream, line by line, and a page.
 //!
 //! What a reader waits for by itself, its share, counts against no deadline of the server.
+#![expect(clippy::disallowed_methods, reason = "a shell: deadlines of what it waits for")]
 
 use std::future::poll_fn;
 use std::pin::Pin;

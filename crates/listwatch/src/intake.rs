@@ -11,6 +11,7 @@
 //!
 //! One cluster has at most [`CLUSTER_KIB`] of all shares, and one large line, for it may fill them and never come
 //! to an end.
+#![expect(clippy::disallowed_methods, reason = "a shell: turns, and how long one was waited for")]
 
 use std::sync::Arc;
 use std::time::Duration;

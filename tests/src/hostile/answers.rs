@@ -155,7 +155,7 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
         }
         Mode::ManyLabels => {
             let mut object = map("default", "labels");
-            object["metadata"]["labels"] = (0..300_000)
+            object["metadata"]["labels"] = (0..100_000)
                 .map(|n| (n.to_string(), Value::from("")))
                 .collect::<serde_json::Map<_, _>>()
                 .into();

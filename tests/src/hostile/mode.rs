@@ -38,7 +38,7 @@ pub enum Mode {
     LongNames,
     /// A name that forges a line of a log.
     ForgedName,
-    /// An object with 300,000 labels.
+    /// An object with 100,000 labels.
     ManyLabels,
     /// An object of a million empty finalizers, which pack to nothing and take 24 MB when they are decoded.
     DenseObject,
