@@ -18,6 +18,7 @@ mod hash;
 mod lead;
 mod leave;
 mod names;
+mod office;
 mod own;
 mod plan;
 mod reach;
@@ -190,6 +191,8 @@ pub struct Node {
     /// The epoch floor that the coordinator's Lease should carry, if this is the coordinator.
     floor: Epoch,
     /// The seconds since 1970, as an epoch.
+    /// Who was in office when the coordinator's Lease said last that the namespace is ours.
+    office: Option<office::Office>,
     wall: Epoch,
     planning: Planning,
     /// From when this member watches the coordinator's Lease only.
@@ -238,6 +241,7 @@ impl Node {
             planning: Planning::default(),
             narrow_from: None,
             handovers: HandoverLog::default(),
+            office: None,
             outbox: Outbox::default(),
             member_written: now,
             load: LoadReporter::default(),
@@ -312,6 +316,7 @@ impl Node {
         self.look_at_leases(now);
         self.follow_maps(now);
         self.find_problems();
+        self.follow_office();
         self.keep_lease(now);
         self.keep_member(now);
         let mut sooner = |at: Option<Moment>| wake = at.map_or(wake, |at| wake.min(at));
@@ -411,11 +416,6 @@ impl Node {
         self.world.is_synced() && self.clusters.is_some() && !self.is_foreign()
     }
 
-    /// Whether the namespace belongs to another installation.
-    fn is_foreign(&self) -> bool {
-        self.world.installation().is_some_and(|its| its != self.config.installation)
-    }
-
     fn follow_maps(&mut self, now: Moment) {
         if self.membership.standing() == Standing::Gone {
             return;
@@ -453,7 +453,9 @@ impl Node {
         let revision = self.world.revision();
         let Config { speaks, namespace, installation, .. } = &self.config;
         let refusal = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
-        let stranger = problem::of_another_installation(&self.world, installation, namespace);
+        let its = self.world.installation().filter(|_| self.is_foreign());
+        let stranger =
+            its.map(|its| problem::of_another_installation(its, installation, namespace));
         let floor = problem::unreadable_floor(&self.world, namespace);
         let mut found: Vec<String> =
             [stranger, refusal, floor, self.unsaid()].into_iter().flatten().collect();

@@ -28,6 +28,8 @@ impl Hash for Node {
             tracker,
             election,
             coordinator,
+            // Nobody edits Leases in the model.
+            office: _,
             floor,
             // The model tells no time of day.
             wall: _,
