@@ -200,7 +200,7 @@ impl Coordinator {
         for draft in drafts.values_mut() {
             draft.use_protocol(peers, view.world);
             draft.raise_epochs(view.world);
-            draft.explain(&causes, view.world);
+            draft.explain(&causes, view);
         }
         for draft in drafts.into_values() {
             plan.floor = plan.floor.max(draft.floor());

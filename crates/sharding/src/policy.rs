@@ -219,6 +219,11 @@ impl Policies {
     /// How these members stand with shards.
     pub(crate) fn placing<'a>(
         &'a self,
+    /// Whether a policy says where a shard should be.
+    pub(crate) fn place(&self, shard: &ShardId) -> bool {
+        self.policies_about(shard).any(Policy::places)
+    }
+
         members: impl Iterator<Item = (&'a MemberId, &'a MemberSpec)>,
     ) -> Placing<'a> {
         let any = self.policies.iter().any(Policy::places);
