@@ -103,6 +103,9 @@ pub(crate) fn unclaimed(
     ))
 }
 
+/// What is wrong with a fleet whose controllers have no cluster.
+pub(crate) const NO_CLUSTER: &str = "no live member has a cluster configured, so the controllers of this fleet have nothing to do; add one (`leasehold clusters add`), or see whether a Secret, a folder or a kubeconfig was emptied";
+
 /// What is wrong with a member whose clusters differ too much from the fleet's.
 pub(crate) fn too_different(member: &MemberId) -> String {
     format!(
