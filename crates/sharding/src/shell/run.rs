@@ -66,6 +66,8 @@ pub(crate) struct PolicyState {
     latest: Option<Vec<PolicyRecord>>,
 }
 
+    /// As they were read last, also by the watches before.
+    read: Policies,
 /// The present watches of home. What a watch with another number shows is of the past.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
@@ -266,7 +268,7 @@ impl Loop {
 
     /// Watches home from a list on. The policies are not known before theirs.
     fn watch_home(&mut self, sender: &mpsc::Sender<Message>) -> JoinSet<()> {
-        self.policies = PolicyState::default();
+        (self.policies.known, self.policies.latest) = (None, None);
         self.node.handle(Input::Policies(None), self.clock.now());
         let number = self.reading.rereads;
         self.home(sender).start(number)
@@ -298,7 +300,8 @@ impl Loop {
         if let Some(latest) = self.policies.latest.take()
             && self.policies.known.as_ref() != Some(&latest)
         {
-            self.node.handle(Input::Policies(Some(Policies::read(latest.clone()))), now);
+            self.policies.read = self.policies.read.read_again(latest.clone());
+            self.node.handle(Input::Policies(Some(self.policies.read.clone())), now);
             self.policies.known = Some(latest);
         }
         for (shard, epoch) in self.acknowledged.take() {
