@@ -182,6 +182,7 @@ impl Sharding {
             unowned: snapshot.unowned,
             refused_clusters: snapshot.refused.clone(),
             problems: snapshot.found.iter().chain(snapshot.problems.values()).cloned().collect(),
+            hindrance: snapshot.hindrance.as_ref().or(snapshot.problems.values().next()).cloned(),
         }
     }
 }

@@ -183,6 +183,7 @@ pub struct Node {
     /// What it noticed as coordinator.
     noticed: Vec<String>,
     policies: Option<Policies>,
+    hindrance: Option<String>,
     policy_changes: u64,
     membership: Membership,
     tracker: Tracker,
@@ -233,6 +234,7 @@ impl Node {
             policies: Some(Policies::default()),
             policy_changes: 0,
             tracker: Tracker::new(membership.id().clone(), config.drain_timeout),
+            hindrance: None,
             membership,
             election: Election::default(),
             coordinator: Coordinator::speaking(config.speaks),
@@ -457,8 +459,9 @@ impl Node {
         let stranger =
             its.map(|its| problem::of_another_installation(its, installation, namespace));
         let floor = problem::unreadable_floor(&self.world, namespace);
-        let mut found: Vec<String> =
-            [stranger, refusal, floor, self.unsaid()].into_iter().flatten().collect();
+        let own: Vec<String> = [stranger, refusal, self.unsaid()].into_iter().flatten().collect();
+        self.hindrance = own.first().cloned();
+        let mut found: Vec<String> = own.into_iter().chain(floor).collect();
         found.extend(self.noticed.iter().cloned());
         let (_, known) = std::mem::replace(&mut self.problems, (revision, found.clone()));
         let new = found.iter().filter(|text| !known.contains(text)).cloned();
@@ -467,8 +470,8 @@ impl Node {
         self.notes.extend(old.map(Note::Solved));
     }
 
-    /// What people must repair: a namespace of another installation, a version of the protocol that this
-    /// member does not speak, an epoch floor that cannot be read. Each with object, cause and fix.
+    /// What people must repair: what hinders this member, an epoch floor that cannot be read, and what it noticed
+    /// as coordinator. Each with object, cause and fix.
     pub fn problems(&self) -> &[String] {
         &self.problems.1
     }
@@ -477,6 +480,12 @@ impl Node {
         let jitter = 0.75 + 0.25 * self.rng.f64();
         let Some(ended) = self.outbox.complete(target, &outcome, jitter, now) else { return };
         if !self.is_of_home(&ended.write, &outcome, now) {
+    /// Why this very member cannot do its part, while another may: a namespace of another installation, a version
+    /// of the protocol that it does not speak, clusters that differ by more than it can say.
+    pub fn hindrance(&self) -> Option<&String> {
+        self.hindrance.as_ref()
+    }
+
             return;
         }
         match &outcome {

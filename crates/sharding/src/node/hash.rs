@@ -24,6 +24,7 @@ impl Hash for Node {
             is_behind,
             // For logs and status; decisions depend on the world.
             problems: _,
+            hindrance: _,
             membership,
             tracker,
             election,

@@ -51,6 +51,8 @@ pub(crate) struct Snapshot {
     pub(crate) unowned: u32,
     pub(crate) unserved: Arc<BTreeSet<ShardId>>,
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
+    /// Why the member cannot do its part.
+    pub(crate) hindrance: Option<String>,
     /// What people must repair in the home cluster.
     pub(crate) found: Vec<String>,
     /// What is wrong with names of clusters.
@@ -144,6 +146,7 @@ impl Snapshot {
             unserved,
             problems,
             found: node.problems().to_vec(),
+            hindrance: node.hindrance().cloned(),
             refused: node.refused().to_vec(),
         }
     }

@@ -29,6 +29,11 @@ impl Fleet {
         self.replicas[replica].node.problems().first()
     }
 
+    /// Why a replica cannot do its part.
+    pub fn hindrance(&self, replica: usize) -> Option<&String> {
+        self.replicas[replica].node.hindrance()
+    }
+
     /// Whether a replica believes that it coordinates.
     pub fn coordinates(&self, replica: usize) -> bool {
         let replica = &self.replicas[replica];
@@ -97,12 +102,12 @@ impl Fleet {
             Edit::Duration(seconds) => lease.duration = Duration::from_secs(seconds),
             Edit::Holder(holder) => lease.holder = holder.map(str::to_owned),
             Edit::Restore => lease.holder = Some(member.as_str().to_owned()),
+            Edit::Installation(name) => lease.installation = Some(name.to_owned()),
         }
         let (outcome, _) = self.server.write(Write::Replace(Object::Lease(lease)));
         assert!(matches!(outcome, WriteOutcome::Done(_)), "{outcome:?}");
         self.tell_watches();
     }
-            Edit::Installation(name) => lease.installation = Some(name.to_owned()),
 
     /// The duration in the Lease of a replica.
     pub fn lease_seconds(&self, replica: usize) -> Option<u64> {
