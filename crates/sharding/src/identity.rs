@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{ClusterName, ClusterUid, Identity, Moment};
+use model::{ClusterName, ClusterUid, DisputedNames, Identity, Moment};
 
 use crate::api::{DownCluster, NamedCluster};
 use crate::record::MapRecord;
@@ -82,11 +82,11 @@ impl Names {
         }
         let before = std::mem::replace(&mut self.own, own.clone());
         for (name, was) in before.iter().filter(|(name, was)| own.get(*name) != Some(*was)) {
-            self.call(&was.uid, |called| drop(called.own.remove(&(was.place, name.clone()))));
+            self.call(&was.uid, |called| called.own.remove(&(was.place, name.clone())));
             self.unjudged.insert(name.clone());
         }
         for (name, is) in own.iter().filter(|(name, is)| before.get(*name) != Some(*is)) {
-            self.call(&is.uid, |called| drop(called.own.insert((is.place, name.clone()))));
+            self.call(&is.uid, |called| called.own.insert((is.place, name.clone())));
         }
         // What a coordinator may have to learn does not wait.
         self.said.1 = Moment::default();
@@ -107,16 +107,16 @@ impl Names {
             None => self.stands.remove(name),
         };
         if let Some(uid) = before {
-            self.call(&uid, |called| drop(called.mapped.remove(name)));
+            self.call(&uid, |called| called.mapped.remove(name));
         }
         if let Some(uid) = stands {
-            self.call(uid, |called| drop(called.mapped.insert(name.clone())));
+            self.call(uid, |called| called.mapped.insert(name.clone()));
         }
         self.unjudged.insert(name.clone());
     }
 
     /// Changes what a cluster is called, so that all its names have to be judged.
-    fn call(&mut self, uid: &ClusterUid, change: impl FnOnce(&mut Called)) {
+    fn call(&mut self, uid: &ClusterUid, change: impl FnOnce(&mut Called) -> bool) {
         let called = self.called.entry(uid.clone()).or_default();
         change(called);
         self.unjudged.extend(called.own.iter().map(|(_, name)| name.clone()));
@@ -173,6 +173,15 @@ impl Names {
         self.refused.contains_key(name)
     }
 
+    /// The names that stand for other clusters than this member's, each with the fleet's cluster of that name.
+    pub(crate) fn disputed(&self) -> DisputedNames {
+        let disputed = self.refused.iter().filter_map(|(name, (why, _))| match why {
+            Refusal::Another(mapped) => Some((name.clone(), mapped.clone())),
+            Refusal::Second(_) => None,
+        });
+        disputed.collect()
+    }
+
     /// What is wrong with each refused name, and how to repair it.
     pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
         self.refused
@@ -220,7 +229,8 @@ impl Names {
             Refusal::Another(mapped) => format!(
                 "it is another cluster than the one that the fleet knows by this name: its kube-system has \
                  the uid {uid}, the ShardMap's cluster {mapped}; it comes from {origin}; fix: correct the \
-                 kubeconfig; if the cluster was made anew, this ends when no replica has the old one"
+                 kubeconfig, or give this cluster a name of its own; if the cluster was made anew, this ends \
+                 when no replica has the old one"
             ),
             Refusal::Second(first) => {
                 let of_first = match self.own.get(first) {

@@ -29,7 +29,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{ClusterName, Epoch, GroupName, MemberId, Moment, OwnedShards, ShardId, Work};
+use model::{
+    ClusterName, DisputedNames, Epoch, GroupName, MemberId, Moment, OwnedShards, ShardId, Work,
+};
 
 use crate::api::{DownCluster, MemberSpec, MemberState, ObjectVersion};
 use crate::config::Config;
@@ -167,6 +169,7 @@ pub struct Node {
     names: Names,
     /// What is wrong with names of clusters, as it was logged.
     refused: Vec<String>,
+    disputed: Arc<DisputedNames>,
     reach: Report,
     /// Its own Member as it sent it last, and the version which that gave.
     sent: Option<(ObjectVersion, MemberSpec)>,
@@ -180,20 +183,20 @@ pub struct Node {
     unread: BTreeSet<ClusterName>,
     /// What people must repair, and the revision of the world it was found in.
     problems: (u64, Vec<String>),
+    hindrance: Option<String>,
     /// What it noticed as coordinator.
     noticed: Vec<String>,
     policies: Option<Policies>,
-    hindrance: Option<String>,
     policy_changes: u64,
     membership: Membership,
     tracker: Tracker,
     election: Election,
+    /// Who was in office when the coordinator's Lease said last that the namespace is ours.
+    office: Option<office::Office>,
     coordinator: Coordinator,
     /// The epoch floor that the coordinator's Lease should carry, if this is the coordinator.
     floor: Epoch,
     /// The seconds since 1970, as an epoch.
-    /// Who was in office when the coordinator's Lease said last that the namespace is ours.
-    office: Option<office::Office>,
     wall: Epoch,
     planning: Planning,
     /// From when this member watches the coordinator's Lease only.
@@ -222,6 +225,7 @@ impl Node {
             failing: FailingClusters::default(),
             names: Names::default(),
             refused: Vec::new(),
+            disputed: Arc::default(),
             reach: Report::default(),
             sent: None,
             world: World::of_process_in(config.container.clone()),
@@ -230,20 +234,20 @@ impl Node {
             is_behind: false,
             unread: BTreeSet::new(),
             problems: (0, Vec::new()),
+            hindrance: None,
             noticed: Vec::new(),
             policies: Some(Policies::default()),
             policy_changes: 0,
             tracker: Tracker::new(membership.id().clone(), config.drain_timeout),
-            hindrance: None,
             membership,
             election: Election::default(),
+            office: None,
             coordinator: Coordinator::speaking(config.speaks),
             floor: Epoch::default(),
             wall: Epoch::default(),
             planning: Planning::default(),
             narrow_from: None,
             handovers: HandoverLog::default(),
-            office: None,
             outbox: Outbox::default(),
             member_written: now,
             load: LoadReporter::default(),
@@ -312,13 +316,13 @@ impl Node {
     /// Draws the conclusions from all inputs since the last turn. Its plan is made elsewhere.
     pub fn turn(&mut self, now: Moment) -> Output {
         let mut wake = now + MAX_SLEEP;
+        self.follow_office();
         self.follow_others(now);
         self.follow_cordon();
         self.fence(now);
         self.look_at_leases(now);
         self.follow_maps(now);
         self.find_problems();
-        self.follow_office();
         self.keep_lease(now);
         self.keep_member(now);
         let mut sooner = |at: Option<Moment>| wake = at.map_or(wake, |at| wake.min(at));
@@ -476,16 +480,16 @@ impl Node {
         &self.problems.1
     }
 
-    fn complete(&mut self, target: &Target, outcome: WriteOutcome, now: Moment) {
-        let jitter = 0.75 + 0.25 * self.rng.f64();
-        let Some(ended) = self.outbox.complete(target, &outcome, jitter, now) else { return };
-        if !self.is_of_home(&ended.write, &outcome, now) {
     /// Why this very member cannot do its part, while another may: a namespace of another installation, a version
     /// of the protocol that it does not speak, clusters that differ by more than it can say.
     pub fn hindrance(&self) -> Option<&String> {
         self.hindrance.as_ref()
     }
 
+    fn complete(&mut self, target: &Target, outcome: WriteOutcome, now: Moment) {
+        let jitter = 0.75 + 0.25 * self.rng.f64();
+        let Some(ended) = self.outbox.complete(target, &outcome, jitter, now) else { return };
+        if !self.is_of_home(&ended.write, &outcome, now) {
             return;
         }
         match &outcome {

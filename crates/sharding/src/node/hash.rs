@@ -28,9 +28,9 @@ impl Hash for Node {
             membership,
             tracker,
             election,
-            coordinator,
             // Nobody edits Leases in the model.
             office: _,
+            coordinator,
             floor,
             // The model tells no time of day.
             wall: _,
@@ -44,6 +44,7 @@ impl Hash for Node {
             // No cluster of the model tells its identity.
             names: _,
             refused: _,
+            disputed: _,
             reach,
             // It only saves writes that would change nothing.
             sent: _,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use model::{Clock, ClusterSet, Epoch, Moment, OwnedShards, ShardId, Workload};
+use model::{Clock, ClusterSet, DisputedNames, Epoch, Moment, OwnedShards, ShardId, Workload};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -66,10 +66,10 @@ pub(crate) struct PolicyState {
     known: Option<Vec<PolicyRecord>>,
     /// Those that it does not know yet.
     latest: Option<Vec<PolicyRecord>>,
-}
-
     /// As they were read last, also by the watches before.
     read: Policies,
+}
+
 /// The present watches of home. What a watch with another number shows is of the past.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
@@ -112,6 +112,7 @@ pub(crate) struct Loop {
     pub(crate) owned: watch::Sender<Arc<OwnedShards>>,
     pub(crate) snapshot: watch::Sender<Arc<Snapshot>>,
     pub(crate) departed: watch::Sender<Option<Departure>>,
+    pub(crate) disputed: watch::Sender<Arc<DisputedNames>>,
     /// Notes each turn, for those who watch over the loop.
     pub(crate) turned: watch::Sender<Moment>,
     pub(crate) rng: fastrand::Rng,
@@ -145,8 +146,8 @@ impl Snapshot {
             unowned,
             unserved,
             problems,
-            found: node.problems().to_vec(),
             hindrance: node.hindrance().cloned(),
+            found: node.problems().to_vec(),
             refused: node.refused().to_vec(),
         }
     }
@@ -405,6 +406,11 @@ impl Loop {
         self.metrics.set_coordinator(snapshot.is_coordinator);
         self.metrics.set_lease_age(renewed.map_or(0.0, |at| now.since(at).as_secs_f64()));
         self.snapshot.send_replace(Arc::new(snapshot));
+        self.disputed.send_if_modified(|known| {
+            let changed = !Arc::ptr_eq(known, self.node.disputed());
+            known.clone_from(self.node.disputed());
+            changed
+        });
         self.owned.send_if_modified(|owned| {
             let changed = !Arc::ptr_eq(owned, &published.owned);
             *owned = published.owned;
