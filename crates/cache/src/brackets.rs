@@ -41,6 +41,19 @@ pub(super) fn end(text: &[u8]) -> Option<usize> {
     None
 }
 
+/// How many commas stand between values: all but those in strings.
+pub(super) fn commas(text: &[u8]) -> usize {
+    let (mut escapes, mut strings) = (Escapes::default(), Strings::default());
+    let commas = text.chunks(BLOCK).map(|block| {
+        let block = padded(block);
+        let escaped = escapes.next(where_is(&block, |byte| byte == b'\\'));
+        let within = strings.next(where_is(&block, |byte| byte == b'"') & !escaped);
+        let between = where_is(&block, |byte| byte == b',') & !(within | escaped);
+        between.count_ones() as usize
+    });
+    commas.sum()
+}
+
 /// Which bytes come behind a backslash that is not itself escaped.
 #[derive(Default)]
 struct Escapes {
@@ -159,6 +172,14 @@ mod tests {
                 let text = format!(r#"{{"a":["{}{text}"#, "x".repeat(before));
                 assert_eq!(end(text.as_bytes()), slowly(text.as_bytes()), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn commas_between_values_are_counted() {
+        for before in 0..130 {
+            let text = format!(r#"{{"{}":",","\\":["\",",1]}},"#, ",".repeat(before));
+            assert_eq!(commas(text.as_bytes()), 3, "{text}");
         }
     }
 

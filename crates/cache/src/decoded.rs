@@ -8,13 +8,14 @@
 //!
 //! # Invariants
 //! - At most the cap is held, by an estimate: [`WEIGHT`] bytes a byte of JSON, which is what
-//!   `k8s-openapi`'s Pod takes; most types take less.
+//!   `k8s-openapi`'s Pod takes; most types take less. The cap follows what the stores hold packed, so that
+//!   a replica with a third of a fleet takes a third of the memory.
 //! - A value is found only for the entry it was decoded from. The address of an entry names it: a
 //!   slot holds a weak pointer, so no other entry can get that address.
 
 use std::any::{Any, TypeId};
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,9 +25,11 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use super::entry::{DecodeError, Entry};
 
-/// What a cache of decoded values may hold, by default, in bytes: some thousand objects that
+/// What a cache of decoded values may hold at most, by default, in bytes: some thousand objects that
 /// are worked on at once. Beside the packed objects of a large fleet this is little.
 pub const DECODED_BYTES: usize = 64 << 20;
+/// What it may hold at least, however little is packed: values of 256 KiB of JSON are kept.
+const DECODED_BYTES_LEAST: usize = 8 << 20;
 /// How often values grow older: one that was not read between two calls of [`DecodedCache::age`] is
 /// dropped.
 pub const AGE_EVERY: Duration = Duration::from_secs(30);
@@ -41,7 +44,9 @@ const USUAL_BYTES: usize = 16 << 10;
 
 /// Keeps decoded values while they are used.
 pub struct DecodedCache {
-    cap: usize,
+    most: usize,
+    /// What may be held now.
+    cap: AtomicUsize,
     slots: Cache<Key, Slot, ByBytes>,
     /// Counts the calls of [`Self::age`].
     age: AtomicU32,
@@ -69,17 +74,24 @@ impl Weighter<Key, Slot> for ByBytes {
 }
 
 impl DecodedCache {
-    /// A cache that holds at most `cap` bytes, by its estimate. Zero holds nothing.
-    pub fn new(cap: usize) -> Self {
+    /// A cache that holds at most `most` bytes, by its estimate. Zero holds nothing.
+    pub fn new(most: usize) -> Self {
         let options = OptionsBuilder::new()
             .shards(PARTS)
-            .estimated_items_capacity(cap / USUAL_BYTES)
-            .weight_capacity(cap as u64)
+            .estimated_items_capacity(most / USUAL_BYTES)
+            .weight_capacity(most as u64)
             .build()
             .expect("both capacities are set");
         let (hasher, lifecycle) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
         let slots = Cache::with_options(options, ByBytes, hasher, lifecycle);
-        Self { cap, slots, age: AtomicU32::new(0) }
+        Self { most, cap: AtomicUsize::new(most), slots, age: AtomicU32::new(0) }
+    }
+
+    /// From now on it holds no more than what the stores hold packed, or a few MiB if that is less.
+    pub fn follow(&self, packed: usize) {
+        let cap = packed.max(DECODED_BYTES_LEAST).min(self.most);
+        self.cap.store(cap, Ordering::Relaxed);
+        self.slots.set_capacity(cap as u64);
     }
 
     /// The entry's object, decoded now or before.
@@ -97,7 +109,7 @@ impl DecodedCache {
         }
         let value: Arc<K> = Arc::new(entry.decode()?);
         let bytes = SLOT + WEIGHT * entry.json_len();
-        if bytes <= self.cap / PARTS {
+        if bytes <= self.cap.load(Ordering::Relaxed) / PARTS {
             let (entry, read_at) = (Arc::downgrade(entry), Arc::new(AtomicU32::new(now)));
             self.slots.insert(key, Slot { entry, value: Arc::clone(&value) as _, bytes, read_at });
         }
@@ -195,6 +207,20 @@ mod tests {
         let none = DecodedCache::new(0);
         none.get::<ConfigMap>(&small).unwrap();
         assert_eq!((cache.bytes(), none.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn the_cap_follows_what_is_packed() {
+        let cache = DecodedCache::new(32 << 20);
+        let all: Vec<_> = (0..800).map(|n| entry(&format!("n-{n}"), 10_000)).collect();
+        let held = |packed: usize| {
+            cache.follow(packed);
+            all.iter().for_each(|entry| drop(cache.get::<ConfigMap>(entry).unwrap()));
+            cache.bytes() >> 20
+        };
+        assert!((29..=32).contains(&held(1 << 30)), "the most, of 33 MiB that are read");
+        assert!((13..=16).contains(&held(16 << 20)));
+        assert!((6..=8).contains(&held(1)), "the least");
     }
 
     #[test]

@@ -7,11 +7,29 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
+use super::scan::MAX_VALUES;
 use model::uid_hash;
 use uuid::Uuid;
 
 /// The most bytes of a name, namespace, uid or version, as Kubernetes bounds names.
 pub const MAX_NAME_BYTES: usize = 253;
+
+/// The most labels of an object.
+pub(super) const MAX_LABELS: usize = 4096;
+/// The most bytes of an object's labels, as Kubernetes bounds annotations.
+pub(super) const MAX_LABEL_BYTES: usize = 256 << 10;
+/// The most owners of an object.
+pub(super) const MAX_OWNERS: usize = 1024;
+
+/// Whether a text can be the name of an object: one part of a path, as Kubernetes has it, that also needs no escapes
+/// there and shows in a log as what it is.
+pub fn is_name(text: &str) -> bool {
+    let is_bad = |c: char| c.is_control() || c.is_whitespace() || "/%?#".contains(c);
+    !text.is_empty()
+        && text.len() <= MAX_NAME_BYTES
+        && !matches!(text, "." | "..")
+        && !text.contains(is_bad)
+}
 
 /// Names an object of one kind in one cluster. Ordered by namespace, then name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -257,7 +275,29 @@ pub enum HeaderError {
     /// A label holds the character that Kubernetes allows in none.
     #[error("a label of an object holds the character U+0000")]
     Label,
-    /// The JSON text of the object is longer than 16 MiB.
+    /// A name or namespace that no API server lets an object have: it could not be part of a path.
+    #[error(
+        "an object came with metadata.{field} {value:?}: a name has no spaces, no control characters, none of /%?#, and is not . or .."
+    )]
+    Name {
+        /// The field.
+        field: &'static str,
+        /// What it says.
+        value: String,
+    },
+    /// A uid or version with characters that do not show.
+    #[error("an object came with a metadata.{0} that has control characters")]
+    Control(&'static str),
+    /// It has too many labels.
+    #[error("an object came with more than {MAX_LABELS} labels or {MAX_LABEL_BYTES} bytes of them")]
+    TooManyLabels,
+    /// It has too many owners.
+    #[error("an object came with more than {MAX_OWNERS} ownerReferences")]
+    TooManyOwners,
+    /// Decoded, it would take far more than its text.
+    #[error("an object of more than {MAX_VALUES} values is too large to cache")]
+    TooManyValues,
+    /// The JSON text of the object is longer than 4 MiB.
     #[error("an object of {0} bytes is too large to cache")]
     TooLarge(usize),
 }

@@ -5,13 +5,15 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::ControlFlow;
 
 use memchr::memchr2;
 use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
 
 use super::brackets;
-use super::header::HeaderError;
+use super::header::{HeaderError, MAX_LABEL_BYTES, MAX_LABELS, MAX_OWNERS};
 use super::options::Transform;
 
 /// How far a pass has come.
@@ -51,6 +53,41 @@ pub(super) struct OwnerReference<'a> {
     pub(super) uid: Cow<'a, str>,
     #[serde(default)]
     controller: Option<bool>,
+}
+
+/// Of all owners, how many there are and the first that controls the object.
+#[derive(Default)]
+struct Owners<'a> {
+    number: usize,
+    controller: Option<OwnerReference<'a>>,
+}
+
+impl<'de> Deserialize<'de> for Owners<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Owners<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of owners")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut found = Owners::default();
+                while let Some(owner) = seq.next_element::<OwnerReference<'de>>()? {
+                    found.number += 1;
+                    let controls = owner.controller == Some(true);
+                    if controls && found.controller.is_none() {
+                        found.controller = Some(owner);
+                    }
+                }
+                Ok(found)
+            }
+        }
+
+        from.deserialize_seq(Reader)
+    }
 }
 
 impl<'a> Pass<'a, '_> {
@@ -215,8 +252,11 @@ impl<'a> Scan<'a> {
             "generation" => self.generation = json(value, field)?,
             "labels" => self.labels = labels(value)?,
             "ownerReferences" => {
-                let owners: Vec<OwnerReference<'a>> = json(value, field)?;
-                self.controller = owners.into_iter().find(|owner| owner.controller == Some(true));
+                let owners: Owners<'a> = json(value, field)?;
+                if owners.number > MAX_OWNERS {
+                    return Err(HeaderError::TooManyOwners);
+                }
+                self.controller = owners.controller;
             }
             _ => self.deleting = true,
         }
@@ -226,7 +266,7 @@ impl<'a> Scan<'a> {
 
 /// The members of `metadata.labels`. Of a key that comes twice the last counts, as everywhere.
 fn labels(value: &str) -> Result<BTreeMap<Cow<'_, str>, Cow<'_, str>>, HeaderError> {
-    let mut labels = BTreeMap::new();
+    let (mut labels, mut bytes) = (BTreeMap::new(), 0);
     let mut pass = Pass::new(value);
     pass.take(b'{', "labels")?;
     while pass.peek() != Some(b'}') {
@@ -237,7 +277,11 @@ fn labels(value: &str) -> Result<BTreeMap<Cow<'_, str>, Cow<'_, str>>, HeaderErr
         if key.contains('\0') || value.contains('\0') {
             return Err(HeaderError::Label);
         }
+        bytes += key.len() + value.len();
         labels.insert(key, value);
+        if bytes > MAX_LABEL_BYTES || labels.len() > MAX_LABELS {
+            return Err(HeaderError::TooManyLabels);
+        }
         if pass.peek() == Some(b',') {
             pass.at += 1;
         }

@@ -5,12 +5,19 @@
 //! pass; it is stored as it is and fails when decoded. The pass never panics and never recurses deeper than
 //! [`MAX_TRANSFORM_DEPTH`].
 
-use super::header::{HeaderError, MAX_NAME_BYTES};
+use super::brackets;
+use super::header::{HeaderError, MAX_NAME_BYTES, is_name};
 use super::options::{MAX_TRANSFORM_DEPTH, Transform};
 use super::pass::{Pass, Scan, unquoted};
 
-/// The largest object that is cached, in bytes of JSON. etcd takes a tenth of it by default.
-pub(crate) const MAX_OBJECT_BYTES: usize = 16 << 20;
+/// The largest object that is cached, in bytes of JSON. API servers take requests of at most 3 MiB, and etcd takes
+/// 1.5 MiB by default.
+pub(crate) const MAX_OBJECT_BYTES: usize = 4 << 20;
+/// The most values of an object: each takes up to 64 bytes and more when it is decoded, however short its text. An
+/// object of 1.5 MiB has so many if they take six bytes each.
+pub(crate) const MAX_VALUES: usize = 256 << 10;
+/// The values of objects up to this length, in bytes, are not counted: they are few enough.
+const FEW_VALUES_BYTES: usize = 256 << 10;
 
 /// The fields that decide what an object is. They are never dropped and must not come twice.
 const FIELDS: [&str; 8] = [
@@ -31,6 +38,9 @@ pub(super) fn scan<'a>(
 ) -> Result<Scan<'a>, HeaderError> {
     if text.len() > MAX_OBJECT_BYTES {
         return Err(HeaderError::TooLarge(text.len()));
+    }
+    if text.len() > FEW_VALUES_BYTES && brackets::commas(text.as_bytes()) >= MAX_VALUES {
+        return Err(HeaderError::TooManyValues);
     }
     let mut pass = Pass { transform, ..Pass::new(text) };
     let mut metadata = false;
@@ -55,8 +65,19 @@ pub(super) fn scan<'a>(
             return Err(HeaderError::TooLong(field));
         }
     }
-    if scan.namespace.as_ref().is_some_and(|namespace| namespace.len() > MAX_NAME_BYTES) {
+    let namespace = scan.namespace.as_deref().unwrap_or_default();
+    if namespace.len() > MAX_NAME_BYTES {
         return Err(HeaderError::TooLong("namespace"));
+    }
+    for (field, value) in [("name", &*scan.name), ("namespace", namespace)] {
+        if !value.is_empty() && !is_name(value) {
+            return Err(HeaderError::Name { field, value: model::error::foreign(value) });
+        }
+    }
+    for (field, value) in [("uid", &scan.uid), ("resourceVersion", &scan.resource_version)] {
+        if value.contains(char::is_control) {
+            return Err(HeaderError::Control(field));
+        }
     }
     Ok(scan)
 }

@@ -7,7 +7,8 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::scan::MAX_OBJECT_BYTES;
+use super::header::{MAX_LABELS, MAX_OWNERS};
+use super::scan::{MAX_OBJECT_BYTES, MAX_VALUES};
 use super::*;
 use model::Selector;
 
@@ -249,7 +250,79 @@ fn an_object_must_be_one_and_have_its_identity() {
         assert!(error.starts_with(why), "{raw}: {error}");
     }
     let error = parse(&" ".repeat(MAX_OBJECT_BYTES + 1)).unwrap_err();
-    assert_eq!(error.to_string(), "an object of 16777217 bytes is too large to cache");
+    assert_eq!(error.to_string(), "an object of 4194305 bytes is too large to cache");
+}
+
+#[test]
+fn names_are_parts_of_paths_and_show_as_what_they_are() {
+    let of = |name: &str, namespace: &str, uid: &str| {
+        let metadata =
+            json!({"name": name, "namespace": namespace, "uid": uid, "resourceVersion": "1"});
+        parse(&json!({"metadata": metadata}).to_string()).map_err(|error| error.to_string())
+    };
+    for good in ["a", "a.b-c_d", "system:node:a", "…", "...", ".a"] {
+        of(good, good, "u").unwrap();
+    }
+    for bad in [
+        "a\n2026-01-01T00:00:00Z ERROR forged",
+        "a\u{1b}[31m",
+        "a\u{9b}31m",
+        "a\u{2028}b",
+        "a b",
+        "a/b",
+        "a%2fb",
+        "a?dryRun=All",
+        "a#b",
+        ".",
+        "..",
+    ] {
+        let error = of(bad, "ns", "u").unwrap_err();
+        assert!(error.starts_with("an object came with metadata.name \""), "{error}");
+        assert!(!error.contains(char::is_control), "{error:?}");
+        let error = of("a", bad, "u").unwrap_err();
+        assert!(error.starts_with("an object came with metadata.namespace \""), "{error}");
+    }
+    assert!(of("a", "", "u").is_ok(), "no namespace");
+    assert!(
+        of("a", "ns", "u\n").unwrap_err().ends_with("metadata.uid that has control characters")
+    );
+}
+
+#[test]
+fn what_an_object_may_have_of_labels_owners_and_values_is_bounded() {
+    let of = |metadata: &str, spec: &str| {
+        parse(&format!(
+            r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"1",{metadata}}},"spec":{spec}}}"#
+        ))
+        .map(|_| ())
+        .map_err(|error| error.to_string())
+    };
+    let labels = |number: usize, bytes: usize| {
+        let value = "x".repeat(bytes);
+        let labels: Vec<_> = (0..number).map(|n| format!(r#""{n:06}":"{value}""#)).collect();
+        of(&format!(r#""labels":{{{}}}"#, labels.join(",")), "1")
+    };
+    assert_eq!(labels(MAX_LABELS, 1), Ok(()));
+    let error = "an object came with more than 4096 labels or 262144 bytes of them";
+    assert_eq!(labels(MAX_LABELS + 1, 0).unwrap_err(), error);
+    assert_eq!(labels(MAX_LABELS / 2, 130).unwrap_err(), error);
+    let owners = |number: usize| {
+        let owner = r#"{"apiVersion":"v1","kind":"X","name":"x","uid":"x"}"#;
+        of(&format!(r#""ownerReferences":[{}]"#, vec![owner; number].join(",")), "1")
+    };
+    assert_eq!(owners(MAX_OWNERS), Ok(()));
+    let error = "an object came with more than 1024 ownerReferences";
+    assert_eq!(owners(MAX_OWNERS + 1).unwrap_err(), error);
+    let values = |number: usize| {
+        let finalizers = vec![r#""""#; number].join(",");
+        of(&format!(r#""finalizers":[{finalizers}]"#), "1")
+    };
+    // There are five more: name, uid, version, the metadata and the spec.
+    assert_eq!(values(MAX_VALUES - 5), Ok(()));
+    let error = "an object of more than 262144 values is too large to cache";
+    assert_eq!(values(MAX_VALUES).unwrap_err(), error);
+    let text = format!(r#""{}""#, ",".repeat(2 * MAX_VALUES));
+    assert_eq!(of(r#""labels":{}"#, &text), Ok(()), "commas of texts are no values");
 }
 
 #[test]
@@ -280,13 +353,13 @@ fn odd_objects_come_back_byte_for_byte() {
 
 #[test]
 fn identities_may_be_written_with_escapes() {
-    let raw = r#"{"metadata":{"n\u0061me":"a\/b","uid":"\u0075","resourceVersion":"\u0031","l\u0061bels":{"\u0061":"\u0062"},"man\u0061gedFields":[]}}"#;
+    let raw = r#"{"metadata":{"n\u0061me":"a\u002eb","uid":"\u0075","resourceVersion":"\u0031","l\u0061bels":{"\u0061":"\u0062"},"man\u0061gedFields":[]}}"#;
     let mut writer = StoreWriter::default();
     let entry = writer.parse(raw).unwrap();
     let Header { key, uid, resource_version, .. } = &entry.header;
     assert_eq!(
         (key.to_string(), uid.to_string(), resource_version.to_string()),
-        ("a/b".into(), "u".into(), "1".into())
+        ("a.b".into(), "u".into(), "1".into())
     );
     assert_eq!(entry.header.label("a"), Some("b"));
     assert!(!String::from_utf8(entry.json().unwrap()).unwrap().contains("gedFields"));

@@ -76,7 +76,7 @@ impl StoreWriter {
     /// store has it at the same version, returns the stored entry.
     ///
     /// # Errors
-    /// When the text is no object with name, uid and resourceVersion, or is longer than 16 MiB.
+    /// When the text is no object with name, uid and resourceVersion, or is longer than 4 MiB.
     pub fn parse(&mut self, raw: &str) -> Result<Arc<Entry>, HeaderError> {
         let options = &self.store.0.options;
         let found = scan(raw, options.transform.as_ref())?;

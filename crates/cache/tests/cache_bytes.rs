@@ -9,6 +9,7 @@ use std::alloc::System;
 use std::sync::{Arc, Mutex};
 
 use cap::Cap;
+use kube::core::DynamicObject;
 use leasehold_cache::{DecodedCache, Index, Store, StoreOptions, StoreWriter};
 use model::Selector;
 use serde_json::Value;
@@ -96,4 +97,44 @@ fn churn_does_not_make_a_store_grow() {
     let most = |rounds: &[usize]| rounds.iter().copied().max().unwrap();
     let (early, late) = (most(&takes[4..12]), most(&takes[12..]));
     assert!(late <= early + early / 20, "{takes:?}");
+}
+
+/// What workers hold at once of a cluster that sends such objects is a few times this.
+#[test]
+fn a_dense_object_is_refused_or_decodes_to_little() {
+    const MOST: usize = 24 << 20;
+    let _turn = TURN.lock();
+    let head = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1""#;
+    let mut refused = 0;
+    for (begin, part, end) in [
+        (r#","finalizers":["#, r#""""#, "]}}"),
+        (r#","managedFields":[],"annotations":{"#, r#""N":"""#, "}}}"),
+        (r#"},"spec":["#, "0", "]}"),
+        (r#"},"spec":["#, "[]", "]}"),
+        (r#"},"spec":["#, "{}", "]}"),
+    ] {
+        for bytes in [200 << 10, 600 << 10, 4 << 20] {
+            let mut text = format!("{head}{begin}");
+            for number in 0.. {
+                text += &part.replace('N', &number.to_string());
+                if text.len() + part.len() + 16 > bytes {
+                    break;
+                }
+                text.push(',');
+            }
+            text += end;
+            let mut writer = StoreWriter::default();
+            let Ok(entry) = writer.parse(&text) else {
+                refused += 1;
+                continue;
+            };
+            let before = ALLOCATOR.allocated();
+            let value = entry.decode_dynamic::<Value>().expect("JSON");
+            let map = entry.decode_dynamic::<DynamicObject>().expect("an object");
+            let takes = ALLOCATOR.allocated() - before;
+            assert!(takes <= 2 * MOST, "{begin}: {bytes} bytes of text take {takes}");
+            drop((value, map));
+        }
+    }
+    assert!(refused >= 5, "{refused}");
 }

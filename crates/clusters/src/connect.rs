@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::header::ACCEPT_ENCODING;
 use http_body_util::BodyExt;
 use kube::client::{ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -136,20 +137,27 @@ fn link(
     reach: Reach,
 ) -> Result<Link, kube::Error> {
     let base = config.base_uri_layer();
-    let gzip =
-        DecompressionLayer::new().no_br().no_deflate().no_zstd().gzip(!config.disable_compression);
+    let unfolds = !config.disable_compression;
     let headers = config.extra_headers_layer()?;
     let namespace = config.default_namespace.clone();
-    let service = ServiceBuilder::new()
-        // Above decompression: it counts what reaches memory.
-        .layer(Bounds)
-        .layer(base)
-        .layer(gzip)
-        .layer(headers)
-        .service(Authenticated::new(keeper, Connections::new(config, protocol, reach)?));
+    let connections = Authenticated::new(keeper, Connections::new(config, protocol, reach)?);
+    let service = |gzip: bool| {
+        let gzip = DecompressionLayer::new().no_br().no_deflate().no_zstd().gzip(gzip);
+        ServiceBuilder::new()
+            // Above decompression: it counts what reaches memory.
+            .layer(Bounds)
+            .layer(base.clone())
+            .layer(gzip)
+            .layer(headers.clone())
+            .service(connections.clone())
+    };
+    let (service, plain) = (service(unfolds), service(false));
     let client = ClientBuilder::new(service.clone(), namespace).build();
     let wire = Wire::new(move |request| {
-        let answer = service.clone().oneshot(request);
+        // Whoever asks for an answer as it is refuses another.
+        let is_plain =
+            request.headers().get(ACCEPT_ENCODING).is_some_and(|as_is| as_is == "identity");
+        let answer = if is_plain { plain.clone() } else { service.clone() }.oneshot(request);
         async { Ok(answer.await?.map(BodyExt::boxed_unsync)) }.boxed()
     });
     Ok(Link { client, wire })

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::{FutureExt, TryFutureExt};
-use kube::config::Kubeconfig;
+use kube::config::{Cluster, Kubeconfig};
 use model::Clock;
 
 use crate::connect::Connecting;
@@ -79,6 +79,19 @@ impl OwnKubeconfig {
             (None, Some(missing)) => Err(missing),
             (None, None) => Ok(Kubeconfig::default()),
         }
+    }
+
+    /// One of its contexts, or the current one, and the cluster of it; none if there is no such context.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn cluster(&self, context: Option<&str>) -> Result<Option<(String, Cluster)>, Unusable> {
+        let Kubeconfig { clusters, contexts, current_context, .. } = self.read()?;
+        let Some(name) = context.map(str::to_owned).or(current_context) else { return Ok(None) };
+        let context = contexts.into_iter().find(|found| found.name == name);
+        let named = context.and_then(|found| found.context).map(|context| context.cluster);
+        let cluster = clusters.into_iter().find(|found| Some(&found.name) == named.as_ref());
+        Ok(cluster.and_then(|found| found.cluster).map(|cluster| (name, cluster)))
     }
 
     /// A client for one of its contexts, or for its current one. It follows changes of the files. Needs a tokio
@@ -220,6 +233,10 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(model::ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
         let own = OwnKubeconfig { paths: vec![first.clone(), second] };
         assert!(own.client(Some("east"), Arc::clone(&clock)).await.is_ok());
+        let (context, cluster) = own.cluster(Some("east")).unwrap().unwrap();
+        let server = cluster.server.as_deref();
+        assert_eq!((&*context, server), ("east", Some("http://127.0.0.1:1")));
+        assert!(own.cluster(None).unwrap().is_none(), "no current one");
         let unknown = own.client(Some("north"), Arc::clone(&clock)).await.err().unwrap();
         assert!(unknown.reason().contains("east"), "{}", unknown.reason());
         let alone = OwnKubeconfig::file(first).client(Some("east"), clock).await.err().unwrap();

@@ -33,7 +33,7 @@ pub(crate) fn explained(
             section.told {
                 h2 { (replica) }
                 @match told {
-                    Ok(told) => ul { @for line in words(sought, told) { li { (line) } } },
+                    Ok(told) => ul { @for line in words(sought, told) { (item(&line)) } },
                     Err(why) => p { "It does not say: " (why) },
                 }
             }
@@ -44,5 +44,24 @@ pub(crate) fn explained(
         } @else {
             (shards(&of_cluster[..of_cluster.len().min(ROWS)], now))
         }
+    }
+}
+
+/// A line as an item; what is said of a controller is set off by the list, and not by a hyphen.
+fn item(line: &str) -> Markup {
+    match line.strip_prefix("- ") {
+        Some(of_controller) => html! { li.deep { (of_controller) } },
+        None => html! { li { (line) } },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_controller_is_an_item_without_a_hyphen() {
+        assert_eq!(item("controller a:").into_string(), "<li>controller a:</li>");
+        assert_eq!(item("- it watches").into_string(), r#"<li class="deep">it watches</li>"#);
     }
 }

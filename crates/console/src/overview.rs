@@ -50,7 +50,9 @@ pub(crate) fn overview(fleet: &Fleet, now: Timestamp) -> Markup {
 }
 
 fn members(fleet: &Fleet, now: Timestamp) -> Markup {
-    let most = fleet.members.iter().map(|member| member.busy).max().unwrap_or_default().max(1);
+    let most = fleet.members.iter().map(|member| member.busy).max().unwrap_or_default();
+    // Below one worker, a full bar would look like much.
+    let most = most.max(1000);
     let row = |m: &FleetMember| {
         [
             member_link(&m.member),
@@ -147,4 +149,20 @@ pub(crate) fn member(
         (shards(part.rows, now))
         (part.links(&path, wanted))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::tests::fleet;
+
+    #[test]
+    fn the_bars_of_an_idle_fleet_are_short() {
+        let mut fleet = fleet(Vec::new());
+        let bars = |fleet: &Fleet| members(fleet, Timestamp::UNIX_EPOCH).into_string();
+        fleet.members[0].busy = 40;
+        assert!(bars(&fleet).contains(r#"max="1000" value="40""#), "{}", bars(&fleet));
+        fleet.members[0].busy = 4000;
+        assert!(bars(&fleet).contains(r#"max="4000" value="500""#), "{}", bars(&fleet));
+    }
 }

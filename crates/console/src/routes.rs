@@ -300,6 +300,7 @@ mod tests {
                 warning: true,
                 reason: EVIL.into(),
                 about: EVIL.into(),
+                related: None,
                 note: EVIL.into(),
                 by: EVIL.into(),
             };

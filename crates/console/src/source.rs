@@ -57,6 +57,7 @@ pub(crate) mod tests {
         let member = |name: &str| FleetMember {
             member: name.parse().unwrap(),
             identity: name.to_owned(),
+            zone: None,
             state: MemberState::Active,
             drain: false,
             lease: LeaseStanding::Held,

@@ -110,10 +110,13 @@ pub(crate) fn holds<K: Serialize>(observed: &K, desired: &K) -> bool {
     has(&json(observed), &json(desired), false)
 }
 
+/// The fields of Pods that are quantities, or hold them.
+const QUANTITIES: [&str; 5] = ["limits", "requests", "overhead", "sizeLimit", "divisor"];
+
 fn has(observed: &Value, desired: &Value, quantities: bool) -> bool {
     match (observed, desired) {
         (Value::Object(observed), Value::Object(desired)) => desired.iter().all(|(key, value)| {
-            let quantities = quantities || matches!(key.as_str(), "limits" | "requests");
+            let quantities = quantities || QUANTITIES.contains(&key.as_str());
             // A server leaves an empty list out.
             let is_nothing = value.as_array().is_some_and(Vec::is_empty);
             observed.get(key).map_or(is_nothing, |found| has(found, value, quantities))
@@ -174,6 +177,7 @@ mod tests {
             "args": ["-m", "64"],
             "containers": [{"name": "a", "resources": {"limits": {"cpu": "0.5"}}}],
             "empty": [],
+            "emptyDir": {"sizeLimit": "0.5Gi"},
         });
         let with = |path: &str, value: Value| {
             let mut found = desired.clone();
@@ -189,6 +193,7 @@ mod tests {
             ])
         ));
         assert!(with("/empty", json!([{"by": "others"}])));
+        assert!(with("/emptyDir/sizeLimit", json!("512Mi")));
         assert!(!with("/containers/0/resources/limits/cpu", json!("501m")));
         assert!(!with("/containers", json!([])));
         assert!(holds(&json!({}), &json!({"empty": []})));

@@ -8,7 +8,7 @@ use clap::value_parser;
 use crate::examples::{EXAMPLES, Example};
 
 /// A killed replica's shards are taken over 8.5 s after its last renewal; this leaves time to see it.
-const SHORTEST_GAP: Duration = Duration::from_secs(12);
+pub(crate) const SHORTEST_GAP: Duration = Duration::from_secs(12);
 
 /// With `--kill` and no `--for`: when the replica is killed, and how long it stays away.
 const KILL_AFTER: Duration = Duration::from_secs(20);
@@ -22,7 +22,8 @@ const SHORTEST_RUN: Duration = Duration::from_secs(10);
 /// Start a fleet on this machine and watch replicas share the work of several clusters.
 ///
 /// Everything runs here: an API server for the home cluster and each workload cluster, and the
-/// replicas as child processes. Nothing else is needed, and nothing is left behind.
+/// replicas as child processes. Nothing else is needed, and nothing is left behind. End a replica
+/// yourself if you like: it is started again.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Where kubeconfigs, configuration, logs and journals go.

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -179,13 +180,17 @@ impl Children {
         Ok(killed_at)
     }
 
-    /// Checks that no replica has ended by itself.
+    /// The replicas that somebody else has ended since the last time, and how they ended.
     ///
     /// # Errors
-    /// One has; the error shows the end of its log.
-    pub(crate) fn check(&mut self) -> Result<(), ChildError> {
+    /// One has ended by itself; the error shows the end of its log.
+    pub(crate) fn ended(&mut self) -> Result<Vec<(usize, ExitStatus)>, ChildError> {
         let now = self.clock.now();
-        self.replicas.iter_mut().try_for_each(|replica| replica.check(now))
+        let ended = self.replicas.iter_mut().enumerate().filter_map(|(index, replica)| {
+            let status = replica.look(now).transpose()?;
+            Some(status.map(|status| (index, status)))
+        });
+        ended.collect()
     }
 
     /// Asks every replica to hand over and exit, waits for that, and kills those that do not. Returns
@@ -316,16 +321,20 @@ impl Replica {
         let _ = kill_process(pid, Signal::TERM);
     }
 
-    fn check(&mut self, now: Moment) -> Result<(), ChildError> {
-        let Some(process) = &mut self.process else { return Ok(()) };
+    /// How it has ended, if somebody else has ended it.
+    fn look(&mut self, now: Moment) -> Result<Option<ExitStatus>, ChildError> {
+        let Some(process) = &mut self.process else { return Ok(None) };
         let status = process.child.try_wait().map_err(|source| ChildError::Process {
             what: "watch",
             replica: self.name.clone(),
             source,
         })?;
-        let Some(status) = status else { return Ok(()) };
+        let Some(status) = status else { return Ok(None) };
         self.process = None;
         self.ended(now);
+        if was_told(status) {
+            return Ok(Some(status));
+        }
         let log = self.log();
         let tail = last_lines(&log, LOG_LINES);
         Err(ChildError::Ended { replica: self.name.clone(), status, log, tail })
@@ -336,6 +345,12 @@ impl Replica {
             journal.ended.get_or_insert(now);
         }
     }
+}
+
+/// Whether a replica that ended so was told to: by a signal, which it obeys with success or cannot survive.
+fn was_told(status: ExitStatus) -> bool {
+    let signals = [Signal::KILL, Signal::TERM, Signal::INT].map(|signal| Some(signal.as_raw()));
+    status.success() || signals.contains(&status.signal())
 }
 
 /// Microseconds on the clock that journals are stamped with.
@@ -352,4 +367,20 @@ fn last_lines(path: &Path, count: usize) -> String {
     let lines: Vec<_> = text.lines().collect();
     let tail = &lines[lines.len().saturating_sub(count)..];
     tail.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_that_somebody_ends_has_not_failed() {
+        // As wait(2) has them: a signal below, an exit code above.
+        for (raw, expect) in
+            [(9, true), (15, true), (0, true), (1 << 8, false), (101 << 8, false), (6, false)]
+        {
+            let status = ExitStatus::from_raw(raw);
+            assert_eq!(was_told(status), expect, "{status}");
+        }
+    }
 }

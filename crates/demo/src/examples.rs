@@ -192,6 +192,12 @@ impl Progress {
     }
 }
 
+/// The resources of examples, for `kubectl get`.
+pub(crate) fn resources(examples: &[Example]) -> String {
+    let plurals: Vec<_> = examples.iter().map(|example| example.resource().plural).collect();
+    plurals.join(",")
+}
+
 impl Example {
     /// What the configuration says of its controller.
     pub(crate) fn settings(&self, standins: &StandIns) -> Value {
@@ -282,6 +288,16 @@ mod tests {
             };
             assert!(example.manifests(&standins).iter().any(is_it), "{}", example.controller);
         }
+    }
+
+    /// A program may have been built without some: kubectl stops at a kind that a cluster does not serve.
+    #[test]
+    fn only_what_runs_is_named_for_kubectl() {
+        assert_eq!(resources(EXAMPLES).split(',').count(), EXAMPLES.len());
+        let without = EXAMPLES.iter().filter(|example| example.controller != "sqs").copied();
+        let without = resources(&without.collect::<Vec<_>>());
+        assert!(without.starts_with("blogposts,etcdclusters,memcacheds,"), "{without}");
+        assert!(without.ends_with(",services") && !without.contains("queues"), "{without}");
     }
 
     #[test]

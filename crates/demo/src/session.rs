@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::args::{Args, Timeline};
+use crate::args::{Args, SHORTEST_GAP, Timeline};
 use crate::children::Children;
 use crate::examples::{self, Progress};
 use crate::generate;
@@ -81,7 +81,7 @@ pub(super) struct Session {
     pub(super) examples: Progress,
     pub(super) failed_requests: u64,
     settled_reported: bool,
-    pub(super) kill: Option<Killed>,
+    pub(super) kills: Vec<Killed>,
     requests: JoinSet<()>,
     events: mpsc::Sender<Event>,
     screen: Screen,
@@ -94,10 +94,14 @@ pub(super) struct Scraped {
     pub(super) rate: Option<f64>,
 }
 
-/// The replica that was killed.
+/// A replica that was killed, by the demo or by whoever watches it.
 pub(super) struct Killed {
     pub(super) index: usize,
+    /// How it ended.
+    pub(super) how: String,
     pub(super) at: Moment,
+    /// When it is started again.
+    restart: Duration,
     pub(super) restarted: bool,
     whole_reported: bool,
 }
@@ -160,7 +164,7 @@ pub(crate) async fn run(
         examples: Progress::of(&further),
         failed_requests: 0,
         settled_reported: false,
-        kill: None,
+        kills: Vec::new(),
         requests: JoinSet::new(),
         clock,
         started,
@@ -267,20 +271,26 @@ impl Session {
     }
 
     async fn follow_timeline(&mut self) -> Result<(), String> {
-        self.children.check().map_err(|error| model::error::chain(&error))?;
+        let ended = self.children.ended().map_err(|error| model::error::chain(&error))?;
         self.report_settled();
         let elapsed = self.elapsed();
-        let due = |at: Option<Duration>| at.is_some_and(|at| elapsed >= at);
-        match &mut self.kill {
-            None if due(self.timeline.kill) => self.kill_one().await?,
-            Some(killed) if !killed.restarted && due(self.timeline.restart) => {
-                killed.restarted = true;
-                let index = killed.index;
-                let started = self.children.start(index);
-                started.map_err(|error| model::error::chain(&error))?;
-                self.news(&format!("replica-{index} was started again."));
-            }
-            _ => {}
+        for (index, status) in ended {
+            let restart = elapsed + SHORTEST_GAP;
+            self.was_killed(index, self.clock.now(), status.to_string(), restart);
+        }
+        if self.timeline.kill.is_some_and(|at| elapsed >= at) {
+            self.timeline.kill = None;
+            self.kill_one(self.timeline.restart.unwrap_or(elapsed + SHORTEST_GAP)).await?;
+        }
+        let due = |killed: &&mut Killed| !killed.restarted && elapsed >= killed.restart;
+        let due = self.kills.iter_mut().filter(due).map(|killed| {
+            killed.restarted = true;
+            killed.index
+        });
+        for index in due.collect::<Vec<_>>() {
+            let started = self.children.start(index);
+            started.map_err(|error| model::error::chain(&error))?;
+            self.news(&format!("replica-{index} was started again."));
         }
         self.report_whole_again();
         Ok(())
@@ -299,36 +309,48 @@ impl Session {
     }
 
     fn report_whole_again(&mut self) {
-        let whole = self.holdings.whole_again();
-        let (Some(killed), Some(at)) = (&mut self.kill, whole) else { return };
-        if std::mem::replace(&mut killed.whole_reported, true) {
-            return;
-        }
-        let took = at.since(killed.at).as_secs_f64();
+        let Some(at) = self.holdings.whole_again() else { return };
+        let new = |killed: &&mut Killed| !killed.whole_reported && killed.at <= at;
+        let new = self.kills.iter_mut().filter(new).map(|killed| {
+            killed.whole_reported = true;
+            killed.at
+        });
+        let Some(killed_at) = new.min() else { return };
+        let took = at.since(killed_at).as_secs_f64();
         self.tracker.undisturbed_again(at);
         self.news(&format!("the others have taken its shards over, after {took:.1} s."));
     }
 
-    /// Kills the replica that has worked most, among those with shards.
-    async fn kill_one(&mut self) -> Result<(), String> {
+    /// Kills the replica that has worked most, among those that run and have shards.
+    async fn kill_one(&mut self, restart: Duration) -> Result<(), String> {
         let weight = |index: &usize| {
-            let holds = self.holdings.count(self.children.replicas()[*index].name()) > 0;
+            let replica = &self.children.replicas()[*index];
+            let holds = replica.is_running() && self.holdings.count(replica.name()) > 0;
             let worked = self.figures[*index].last.map_or(0.0, |(_, figures)| figures.reconciles);
             // Counts of reconciles are whole numbers, far below what a float holds exactly.
             (holds, worked as u64)
         };
         let index = (0..self.children.replicas().len()).max_by_key(weight).unwrap_or(0);
-        let name = self.children.replicas()[index].name().to_owned();
-        let held = self.holdings.of(&name).join(", ");
         let killed = self.children.kill(index).await;
         let at = killed.map_err(|error| model::error::chain(&error))?;
+        self.was_killed(index, at, "SIGKILL".to_owned(), restart);
+        Ok(())
+    }
+
+    /// Notes that a replica was killed, and when it will be started again.
+    fn was_killed(&mut self, index: usize, at: Moment, how: String, restart: Duration) {
+        let name = self.children.replicas()[index].name().to_owned();
+        let held = match self.holdings.of(&name).as_slice() {
+            [] => "no shard".to_owned(),
+            held => held.join(", "),
+        };
         let clusters = self.holdings.killed(&name, at);
         self.tracker.disturbed(clusters, at);
-        self.kill = Some(Killed { index, at, restarted: false, whole_reported: false });
         let coordinates = is_of(self.coordinator.as_ref(), &name);
         let role = if coordinates { ", the coordinator," } else { "" };
-        self.news(&format!("{name}{role} was killed (SIGKILL); it held {held}."));
-        Ok(())
+        self.news(&format!("{name}{role} was killed ({how}); it held {held}."));
+        let (restarted, whole_reported) = (false, false);
+        self.kills.push(Killed { index, how, at, restart, restarted, whole_reported });
     }
 
     /// Changes begin when every object is applied and end before the demo does.

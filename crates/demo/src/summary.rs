@@ -44,7 +44,7 @@ pub(crate) struct Summary {
     pub undisturbed: Option<Latency>,
     /// Whether the demo ended by itself, so that every object must have converged.
     pub complete: bool,
-    /// The replica that was killed, if one was.
+    /// The replicas that were killed, if any was.
     pub kill: Option<Kill>,
     /// What the journals say; `Err` if they cannot be read.
     pub journals: Option<Result<Evidence, String>>,
@@ -56,14 +56,14 @@ pub(crate) struct Summary {
     pub failure: Option<String>,
 }
 
-/// A killed replica and its shards.
+/// Killed replicas and their shards.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kill {
-    /// Its name.
-    pub replica: String,
-    /// Each of its shards: the time without an owner and the next owner, if any.
+    /// The name of each, and how it ended.
+    pub replicas: Vec<String>,
+    /// Each of their shards: the time without an owner and the next owner, if any.
     pub gaps: Vec<(String, Option<(Duration, String)>)>,
-    /// Whether it was started again.
+    /// Whether all of them were started again.
     pub restarted: bool,
 }
 
@@ -158,9 +158,11 @@ impl Summary {
     fn takeover(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(kill) = &self.kill else { return Ok(()) };
         let again = if kill.restarted { ", and started again later" } else { "" };
-        writeln!(f, "  killed           {}, SIGKILL{again}", kill.replica)?;
+        for replica in &kill.replicas {
+            writeln!(f, "  killed           {replica}{again}")?;
+        }
         if kill.gaps.is_empty() {
-            writeln!(f, "    it held no shard")?;
+            writeln!(f, "    without a shard")?;
         }
         for (shard, gap) in &kill.gaps {
             match gap {
@@ -230,7 +232,7 @@ mod tests {
             undisturbed: Some(latency(270, 120_000)),
             complete: true,
             kill: Some(Kill {
-                replica: "replica-1".to_owned(),
+                replicas: vec!["replica-1, SIGKILL".to_owned()],
                 gaps: vec![(
                     "west/tdset".to_owned(),
                     Some((Duration::from_millis(8_900), "replica-2-ab".to_owned())),

@@ -23,8 +23,8 @@ const MAX_VERSION_BYTES: usize = 64 << 10;
 pub async fn ask_server(client: &Client, about: &str, now: impl Fn() -> Timestamp) -> Vec<Finding> {
     let (said, date) = match version(client).await {
         Ok(answer) => answer,
-        Err(why) => {
-            let fix = "see whether the server runs and can be reached from here";
+        Err((code, why)) => {
+            let fix = model::error::remedy(code);
             return vec![Finding::failure(about, format!("does not answer: {why}"), fix)];
         }
     };
@@ -35,26 +35,25 @@ pub async fn ask_server(client: &Client, about: &str, now: impl Fn() -> Timestam
         .collect()
 }
 
-/// The version that a server says it has, and its Date.
-async fn version(client: &Client) -> Result<(Info, Option<String>), String> {
-    let request =
-        Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
-    let chain = |error: &kube::Error| model::error::chain(error);
-    let answer = client.send(request).await.map_err(|error| chain(&error))?;
+/// The version that a server says it has, and its Date; or the code of another answer, if there is one, and why.
+async fn version(client: &Client) -> Result<(Info, Option<String>), (Option<u16>, String)> {
+    let request = Request::get("/version").body(Body::empty()).expect("the path is one");
+    let silent = |error: &(dyn std::error::Error + 'static)| (None, model::error::chain(error));
+    let answer = client.send(request).await.map_err(|error| silent(&error))?;
     let date = answer.headers().get(DATE).and_then(|date| Some(date.to_str().ok()?.to_owned()));
     let status = answer.status();
     let body = Limited::new(answer.into_body(), MAX_VERSION_BYTES).collect().await;
-    let bytes = body.map_err(|error| model::error::chain(&*error))?.to_bytes();
+    let bytes = body.map_err(|error| silent(&*error))?.to_bytes();
     if !status.is_success() {
         let said = match serde_json::from_slice::<Status>(&bytes) {
             Ok(status) => status.message.unwrap_or_default(),
             Err(_) => String::from_utf8_lossy(&bytes).into_owned(),
         };
         let said = model::error::foreign(&said);
-        return Err(format!("it answers {status}: {said}"));
+        return Err((Some(status.as_u16()), format!("it answers {status}: {said}")));
     }
-    let info =
-        serde_json::from_slice(&bytes).map_err(|_| "its version cannot be read".to_owned())?;
+    let unreadable = |_| (Some(status.as_u16()), "its version cannot be read".to_owned());
+    let info = serde_json::from_slice(&bytes).map_err(unreadable)?;
     Ok((info, date))
 }
 
@@ -122,6 +121,18 @@ mod tests {
         found.into_iter().map(|finding| (finding.level, finding.what)).collect()
     }
 
+    #[tokio::test]
+    async fn a_credential_that_is_refused_is_no_matter_of_the_network() {
+        let answer = service_fn(|_: Request<Body>| async {
+            let answer = Response::builder().status(401).body(Body::empty()).unwrap();
+            Ok::<_, std::convert::Infallible>(answer)
+        });
+        let client = Client::new(answer, "default");
+        let found = ask_server(&client, "home", || NOW.parse().unwrap()).await;
+        let fix = found[0].fix.as_deref().unwrap();
+        assert!(fix.starts_with("renew the credentials"), "{fix}");
+    }
+
     fn info(major: &str, minor: &str) -> String {
         let git = format!("v{major}.{minor}.1");
         serde_json::json!({"major": major, "minor": minor, "gitVersion": git, "gitCommit": "",
@@ -159,6 +170,8 @@ mod tests {
         let found = ask_server(&client, "cluster east", || NOW.parse().unwrap()).await;
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].level, Level::Failure);
+        let fix = found[0].fix.as_deref().unwrap();
+        assert_eq!(fix, "see whether the server runs and can be reached from here");
         assert!(found[0].what.ends_with("no route to host"), "{}", found[0].what);
     }
 }

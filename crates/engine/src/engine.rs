@@ -200,7 +200,7 @@ impl Engine {
     ///
     /// It is in a box so that the engine is compiled here, and not in the crate that awaits it.
     pub fn run(self, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
-        let Self { runners, supervisor, decoded, .. } = self;
+        let Self { runners, supervisor, decoded, board } = self;
         let triggered: Vec<_> = runners.iter().flat_map(triggered).collect();
         async move {
             // Ends with this future.
@@ -215,6 +215,7 @@ impl Engine {
             let all = future::join(supervisor.run(shutdown.clone()), future::join_all(runs));
             let ages = async {
                 loop {
+                    decoded.follow(board.informers().iter().map(|state| state.store.bytes()).sum());
                     tokio::time::sleep(AGE_EVERY).await;
                     decoded.age();
                 }

@@ -43,7 +43,7 @@ struct Families {
     bytes: IntGaugeVec,
     decoded: IntGauge,
     mode: IntGaugeVec,
-    available: IntGaugeVec,
+    missing: IntGaugeVec,
     breaker: IntGaugeVec,
     quarantined: IntGaugeVec,
     concurrency: IntGaugeVec,
@@ -81,9 +81,8 @@ impl Collector for Gauges {
         for informer in self.board.informers() {
             families.informer(&informer, now, &held);
         }
-        for (labels, is_there) in self.board.presences().availability(&held) {
-            let labels = labels.each_ref().map(String::as_str);
-            families.available.with_label_values(&labels).set(i64::from(is_there));
+        for labels in self.board.presences().missing(&held) {
+            families.missing.with_label_values(&labels.each_ref().map(String::as_str)).set(1);
         }
         for (cluster, gate) in self.board.gates() {
             if let Some(series) = held.get(&cluster) {
@@ -151,9 +150,9 @@ impl Families {
                 "1 for the way a kind is divided into ranges: by the server, the client, or not.",
                 &["cluster", "kind", "mode"],
             )?,
-            available: ints(
-                "leasehold_source_available",
-                "1 if a cluster has a kind that a controller watches and lets it be watched, else 0.",
+            missing: ints(
+                "leasehold_source_missing",
+                "1 for a kind that a controller watches, and that a cluster lacks or does not let us watch.",
                 &["cluster", "controller", "kind", "optional"],
             )?,
             breaker: ints(
@@ -191,7 +190,7 @@ impl Families {
             &self.bytes,
             &self.decoded,
             &self.mode,
-            &self.available,
+            &self.missing,
             &self.breaker,
             &self.quarantined,
             &self.concurrency,
@@ -211,7 +210,7 @@ impl Families {
             &self.objects,
             &self.bytes,
             &self.mode,
-            &self.available,
+            &self.missing,
             &self.breaker,
             &self.quarantined,
             &self.concurrency,

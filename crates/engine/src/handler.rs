@@ -22,7 +22,7 @@ use crate::assignment::AssignmentQueue;
 use crate::meter::Slices;
 use crate::source::{Mapping, Predicate, Role, Source};
 use crate::view::CacheView;
-use cache::{Entry, LocalKey, Owner, Store};
+use cache::{Entry, LocalKey, Owner, Store, is_name};
 use informer::{Absence, Change, Event, Informer};
 use model::Kind;
 use queue::{HashedKey, Priority};
@@ -160,9 +160,10 @@ impl EventHandler {
         (self.key(&entry.header.key), Some(entry.header.hash()))
     }
 
-    /// The key of an owner of an object, if it is of the kind.
+    /// The key of an owner of an object, if it is of the kind. API servers take any text for the name of an
+    /// owner, and nothing has such a name but what can be a name.
     fn owner_key(&self, kind: &Kind, entry: &Entry, owner: &Owner) -> Option<HashedKey> {
-        if !kind.is_owner(&owner.api_version, &owner.kind) {
+        if !kind.is_owner(&owner.api_version, &owner.kind) || !is_name(&owner.name) {
             return None;
         }
         let namespace = entry.header.key.namespace.clone().filter(|_| kind.namespaced);

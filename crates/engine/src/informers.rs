@@ -59,7 +59,7 @@ impl Informers {
         let informer = Informer::start(
             target.clone(),
             client.wire(),
-            self.intake.clone(),
+            self.intake_for(&target),
             Arc::clone(&self.clock),
             self.metrics.informer(&target.cluster, &target.kind),
             self.rng.fork(),
@@ -69,5 +69,15 @@ impl Informers {
         self.running.insert(target, Arc::downgrade(&informer));
         self.board.watch_informer(&informer);
         informer
+    }
+
+    /// The part of the intake that all informers of a cluster share.
+    fn intake_for(&self, target: &Target) -> Intake {
+        // In the order of targets they are neighbours.
+        let is_near = |(other, _): &(&Target, &Weak<Informer>)| other.cluster == target.cluster;
+        let before = self.running.range(..target).rev().take_while(is_near);
+        let mut near = before.chain(self.running.range(target..).take_while(is_near));
+        let informer = near.find_map(|(_, informer)| informer.upgrade());
+        informer.map_or_else(|| self.intake.of_another_cluster(), |one| one.intake().clone())
     }
 }

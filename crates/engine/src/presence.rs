@@ -71,21 +71,19 @@ impl Presences {
         }
     }
 
-    /// Whether each kind is available, as far as is known: by the cluster's label, the controller, the
-    /// kind, and whether it is optional. Clusters that share a label count as one, which lacks what any
-    /// of them lacks.
-    pub(crate) fn availability(
+    /// The kinds that clusters lack: by the cluster's label, the controller, the kind, and whether it is
+    /// optional. Clusters that share a label count as one, which lacks what any of them lacks.
+    pub(crate) fn missing(
         &self,
         held: &BTreeMap<ClusterName, Arc<ClusterSeries>>,
-    ) -> BTreeMap<[String; 4], bool> {
-        let mut all = BTreeMap::new();
+    ) -> BTreeSet<[String; 4]> {
+        let mut all = BTreeSet::new();
         self.for_each(|controller, cluster, source| {
-            let absent = source.absence().is_some();
             let Some(series) = held.get(cluster) else { return };
-            if absent || source.is_available() {
+            if source.absence().is_some() {
                 let (cluster, controller) = (series.label().to_owned(), controller.to_string());
                 let (kind, optional) = (source.kind.to_string(), source.optional.to_string());
-                *all.entry([cluster, controller, kind, optional]).or_insert(true) &= !absent;
+                all.insert([cluster, controller, kind, optional]);
             }
         });
         all

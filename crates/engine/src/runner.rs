@@ -13,14 +13,13 @@
 //!   wait (`expectations`). A drain does not wait for that.
 //! - A panic, a timeout or a lost shard ends only the one reconcile.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::{Clock, GroupScope, Moment, ObjectKey, Ownership, Purpose};
+use model::{Clock, GroupScope, Moment, ObjectKey, Ownership, Purpose, panic_text};
 use prometheus::IntCounter;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -344,10 +343,4 @@ impl Runner {
             }
         }
     }
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a panic without text").to_owned()
 }

@@ -1,6 +1,7 @@
 //! The Events of a fleet in its home cluster.
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, ListParams};
@@ -26,6 +27,9 @@ pub struct FleetEvent {
     pub reason: String,
     /// The object it is about: `ShardMap/east`.
     pub about: String,
+    /// What else it is about: of a cluster that a member cannot use, the ShardMap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub related: Option<String>,
     /// What happened, in a sentence.
     pub note: String,
     /// The replica that tells it.
@@ -58,8 +62,8 @@ pub async fn events(client: Client, namespace: &str) -> Result<Vec<FleetEvent>, 
 /// An Event of ours.
 fn told(event: Event) -> Option<FleetEvent> {
     event.reporting_controller.as_deref().filter(|name| name.starts_with(OURS))?;
-    let regarding = event.regarding.unwrap_or_default();
     let name = |part: Option<String>| model::error::foreign(&part.unwrap_or_default());
+    let object = |of: ObjectReference| format!("{}/{}", name(of.kind), name(of.name));
     let seen = event.series.map(|series| series.last_observed_time.0);
     let at = seen.or(event.event_time.map(|time| time.0));
     let at = at.or(event.metadata.creation_timestamp.map(|time| time.0))?;
@@ -67,7 +71,8 @@ fn told(event: Event) -> Option<FleetEvent> {
         at,
         warning: event.type_.as_deref() == Some("Warning"),
         reason: name(event.reason),
-        about: format!("{}/{}", name(regarding.kind), name(regarding.name)),
+        about: object(event.regarding.unwrap_or_default()),
+        related: event.related.map(object),
         note: name(event.note),
         by: name(event.reporting_instance),
     })
@@ -100,6 +105,10 @@ mod tests {
         assert_eq!((told.about.as_str(), told.note.as_str()), ("Member/m-0", "m-0 fenced itself"));
         assert!(told.warning);
         assert_eq!(told.at.to_string(), "2026-01-01T00:00:01Z");
+        assert_eq!(told.related, None);
+        let related = json!({"related": {"kind": "ShardMap", "name": "east"}});
+        let told = read(event("leasehold.dev/sharding", related)).unwrap();
+        assert_eq!(told.related.as_deref(), Some("ShardMap/east"));
         let series = json!({"series": {"count": 2, "lastObservedTime": "2026-01-01T00:05:00Z"}});
         let told = read(event("leasehold.dev/sharding", series)).unwrap();
         assert_eq!(told.at.to_string(), "2026-01-01T00:05:00Z");

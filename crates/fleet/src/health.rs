@@ -20,6 +20,8 @@ const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
 /// three times before a coordinator forgot the first of them.
 const RESTLESS: usize = 4;
 
+/// What to do about an object that cannot be read.
+const UNREADABLE: &str = "correct it with kubectl edit, or delete it: then it is made anew";
 /// What to do when a reason does not say it.
 const LOG: &str = "see the log of a replica that says so";
 
@@ -70,6 +72,7 @@ impl Fleet {
             Problem::new(format!("member {} cannot take part: {what}", refused.member), fix)
         };
         found.extend(self.refused.iter().map(refused));
+        found.extend(self.unreadable.iter().map(|what| Problem::new(what, UNREADABLE)));
         found.extend(self.restless());
         let lost = self.down();
         found.extend(lost.iter().map(|((cluster, reason), by)| down(cluster, reason, by)));

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
-use model::{ClusterName, Epoch, MemberId, Moment, ShardId, single};
+use model::{ClusterName, ControllerName, Epoch, GroupName, MemberId, Moment, ShardId, single};
 use serde::Serialize;
 use sharding::api::{DownCluster, Member, MemberSpec, MemberState, Moved, Phase, ShardMap};
 use sharding::lease::{self, LeaseRecord};
@@ -42,9 +42,16 @@ pub struct Fleet {
     pub members: Vec<FleetMember>,
     /// All shards, by cluster.
     pub shards: Vec<FleetShard>,
+    /// The controllers of each group, as live members name them. A group that is not here is one controller of the
+    /// same name, or its members are of an earlier release.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<GroupName, BTreeSet<ControllerName>>,
     /// The live members that cannot take part, each with its cause and what to do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
+    /// Which objects of the home cluster cannot be read, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 impl Fleet {
@@ -53,15 +60,20 @@ impl Fleet {
         self.shards.iter().filter(|shard| shard.shard.cluster == *cluster).collect()
     }
 
+    /// The members that live.
+    pub fn alive(&self) -> impl Iterator<Item = &FleetMember> {
+        self.members.iter().filter(|member| member.lease == LeaseStanding::Held)
+    }
+
     /// Who can tell of these shards: their live owners and next owners. If there are none, any live member,
     /// which may say why.
     pub fn witnesses(&self, shards: &[&FleetShard]) -> Vec<&FleetMember> {
         let named: BTreeSet<&MemberId> =
             shards.iter().flat_map(|shard| shard.owner.iter().chain(&shard.target)).collect();
-        let alive = || self.members.iter().filter(|member| member.lease == LeaseStanding::Held);
-        let mut found: Vec<_> = alive().filter(|member| named.contains(&member.member)).collect();
+        let mut found: Vec<_> =
+            self.alive().filter(|member| named.contains(&member.member)).collect();
         if found.is_empty() {
-            found.extend(alive().next());
+            found.extend(self.alive().next());
         }
         found
     }
@@ -107,6 +119,9 @@ pub struct FleetMember {
     pub member: MemberId,
     /// The process.
     pub identity: String,
+    /// The zone in which it runs, if its configuration says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
     /// What it asks for.
     pub state: MemberState,
     /// Whether it was asked to be drained.
@@ -223,15 +238,26 @@ pub enum ReadError {
         #[source]
         source: Box<kube::Error>,
     },
-    /// An object is not as its definition has it.
-    #[error("read what is in namespace {namespace} of the home cluster")]
-    Object {
-        /// The namespace.
-        namespace: String,
-        /// The cause.
-        #[source]
-        source: Unreadable,
-    },
+}
+
+/// What to do about a cluster that does not serve our kinds. Installed in a wrong one, they would stay there.
+pub const NO_HOME: &str = "is this the home cluster of a fleet? If not, name that with --context or --kubeconfig, or \
+                           a manager's configuration file with --config; if it is to become one, install the \
+                           definitions there: `leasehold crds --for home | kubectl apply -f -`";
+
+impl ReadError {
+    /// What the operator can do.
+    pub fn fix(&self) -> &'static str {
+        let Self::List { source, .. } = self;
+        match &**source {
+            kube::Error::Api(status) if status.code == 403 => {
+                "let this user read the fleet: `leasehold rbac` prints the rights"
+            }
+            kube::Error::Api(status) if status.code == 404 => NO_HOME,
+            kube::Error::Api(status) => model::error::remedy(Some(status.code)),
+            _ => model::error::remedy(None),
+        }
+    }
 }
 
 /// The objects of one fleet, as the home cluster has them.
@@ -245,6 +271,8 @@ pub struct Objects {
     pub maps: Vec<ShardMap>,
     /// The FleetPolicies.
     pub policies: Vec<PolicyRecord>,
+    /// Which objects cannot be read, and why.
+    pub unreadable: Vec<String>,
 }
 
 /// Reads the fleet from the home cluster.
@@ -258,15 +286,16 @@ pub async fn read(client: Client, namespace: &str) -> Result<Fleet, ReadError> {
 /// Reads the objects of a fleet from the home cluster.
 ///
 /// # Errors
-/// A list that the home cluster refused or did not answer, or an object that cannot be read.
+/// A list that the home cluster refused or did not answer.
 pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError> {
-    let (leases, members, maps, policies) = tokio::try_join!(
+    let ((leases, bad_leases), (members, bad_members), (maps, bad_maps), policies) = tokio::try_join!(
         list_kind(&client, namespace, Kind::Lease, sharding::read::lease),
         list_kind(&client, namespace, Kind::Member, sharding::read::member),
         list_kind(&client, namespace, Kind::Map, sharding::read::shard_map),
         list_policies(&client, namespace),
     )?;
-    Ok(Objects { leases, members, maps, policies })
+    let unreadable = [bad_leases, bad_members, bad_maps].concat();
+    Ok(Objects { leases, members, maps, policies, unreadable })
 }
 
 /// The FleetPolicies; none where there is no such kind, or no right to read it, as members have it too.
@@ -287,7 +316,7 @@ async fn list_kind<T>(
     namespace: &str,
     kind: Kind,
     read: fn(DynamicObject) -> Result<T, Unreadable>,
-) -> Result<Vec<T>, ReadError> {
+) -> Result<(Vec<T>, Vec<String>), ReadError> {
     let params = match kind {
         Kind::Lease => ListParams::default().labels(&lease::selector()),
         Kind::Member | Kind::Map => ListParams::default(),
@@ -299,8 +328,11 @@ async fn list_kind<T>(
         namespace: namespace(),
         source: Box::new(source),
     })?;
-    let read = listed.items.into_iter().map(read).collect::<Result<_, _>>();
-    read.map_err(|source| ReadError::Object { namespace: namespace(), source })
+    let mut unreadable = Vec::new();
+    let mut keep = |error: Unreadable| unreadable.push(model::error::chain(&error));
+    let read = listed.items.into_iter().filter_map(|object| read(object).map_err(&mut keep).ok());
+    let read = read.collect();
+    Ok((read, unreadable))
 }
 
 /// Joins the kinds into one picture.
@@ -327,6 +359,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
         let lease = leases.get(&lease::member_lease_name(&id)).copied();
         Some(FleetMember {
             identity: member.spec.identity.clone(),
+            zone: member.spec.zone.clone(),
             state: member.spec.state,
             drain: member.spec.drain || policies.cordon(&member.spec),
             lease: standing(&id, lease),
@@ -348,7 +381,27 @@ pub fn assemble(objects: &Objects) -> Fleet {
     let protocol_version =
         coordinator.as_ref().zip(its).map(|(id, its)| protocol::in_use(&world, id, its));
     let refused = refused(&world, &members, objects);
-    Fleet { coordinator, protocol_version, members, shards, refused }
+    let groups = groups(&members, objects);
+    let unreadable = objects.unreadable.clone();
+    Fleet { coordinator, protocol_version, members, shards, groups, refused, unreadable }
+}
+
+/// The controllers of each group, as those members say that live.
+fn groups(
+    members: &[FleetMember],
+    objects: &Objects,
+) -> BTreeMap<GroupName, BTreeSet<ControllerName>> {
+    let alive = members.iter().filter(|member| member.lease == LeaseStanding::Held);
+    let alive: BTreeSet<&str> = alive.map(|member| member.member.as_str()).collect();
+    let said = objects.members.iter().filter(|member| alive.contains(&*member.name_any()));
+    let mut groups: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for detail in said.flat_map(|member| &member.spec.group_details) {
+        if !detail.controllers.is_empty() {
+            let controllers = detail.controllers.iter().cloned();
+            groups.entry(detail.group.clone()).or_default().extend(controllers);
+        }
+    }
+    groups
 }
 
 /// How many clusters a member has configured for its controllers, if it has some.
@@ -420,6 +473,7 @@ impl FleetMember {
         Self {
             member: name.parse().unwrap(),
             identity: name.to_owned(),
+            zone: None,
             state: MemberState::Active,
             drain: false,
             lease: LeaseStanding::Held,
@@ -443,6 +497,19 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     use super::*;
+
+    fn lease(name: &str, holder: &str) -> Lease {
+        let holder_identity = Some(holder.to_owned());
+        Lease {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            spec: Some(LeaseSpec { holder_identity, ..LeaseSpec::default() }),
+        }
+    }
+
+    /// That of a member that lives.
+    fn of(member: &str) -> Lease {
+        lease(&lease::member_lease_name(&member.parse().unwrap()), member)
+    }
 
     #[test]
     fn shards_say_who_has_them_and_their_members_can_tell() {
@@ -487,14 +554,36 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_speak_the_version_in_use_is_listed_with_cause_and_fix() {
-        let lease = |name: &str, holder: &str| Lease {
-            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-            spec: Some(LeaseSpec {
-                holder_identity: Some(holder.to_owned()),
-                ..LeaseSpec::default()
-            }),
+    fn the_controllers_of_a_group_are_those_that_live_members_name() {
+        let member = |name: &str, details: serde_json::Value| {
+            let groups = vec!["etcd".parse().unwrap(), "tunnel".parse().unwrap()];
+            let group_details = serde_json::from_value(details).unwrap();
+            let zone = Some("eu-1a".to_owned());
+            Member::new(name, MemberSpec { group_details, zone, ..MemberSpec::new(name, groups) })
         };
+        let detail = |controllers: &[&str]| {
+            serde_json::json!([{"group": "etcd", "controllers": controllers},
+                {"group": "tunnel", "scope": "Cluster"}])
+        };
+        let fleet = assemble(&Objects {
+            leases: vec![of("m-0"), of("m-1")],
+            members: vec![
+                member("m-0", detail(&["etcd", "tdset"])),
+                member("m-1", detail(&["etcd", "mysql"])),
+                member("m-2", detail(&["gone"])),
+            ],
+            ..Objects::default()
+        });
+        assert_eq!(
+            serde_json::to_value(&fleet.groups).unwrap(),
+            serde_json::json!({"etcd": ["etcd", "mysql", "tdset"]})
+        );
+        assert_eq!(fleet.members[0].zone.as_deref(), Some("eu-1a"));
+        assert_eq!(fleet.alive().count(), 2);
+    }
+
+    #[test]
+    fn who_does_not_speak_the_version_in_use_is_listed_with_cause_and_fix() {
         let member = |name: &str, version| {
             let spec =
                 MemberSpec { protocol_version: version, ..MemberSpec::new(name, Vec::new()) };
@@ -502,7 +591,6 @@ mod tests {
             member.metadata.namespace = Some("ns".into());
             member
         };
-        let of = |member: &str| lease(&lease::member_lease_name(&member.parse().unwrap()), member);
         let fleet = assemble(&Objects {
             leases: vec![lease(lease::COORDINATOR, "m-0"), of("m-0"), of("m-1"), of("m-2")],
             members: vec![member("m-0", 1), member("m-1", 2), member("m-2", 1)],

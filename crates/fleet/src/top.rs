@@ -70,7 +70,8 @@ pub struct Key {
 }
 
 impl Top {
-    /// Sums up what members say of their queues, with at most `count` lines of each kind.
+    /// Sums up what members say of their queues, with at most `count` lines of each kind; of
+    /// controllers there are few, and none is left out.
     pub fn of(queues: &[(String, Vec<QueueStatus>)], count: usize) -> Self {
         let mut controllers: BTreeMap<&str, ControllerLoad> = BTreeMap::new();
         let mut clusters: BTreeMap<&str, usize> = BTreeMap::new();
@@ -116,7 +117,6 @@ impl Top {
         clusters.sort_by_key(|load| Reverse(load.ready));
         longest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         failing.sort_by_key(|key| Reverse(key.times));
-        controllers.truncate(count);
         clusters.truncate(count);
         longest.truncate(count);
         failing.truncate(count);
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(all, ["west", "east"], "no row for a cluster without ready keys");
         let loads: Vec<_> =
             top.controllers.iter().map(|l| (l.controller.as_str(), l.ready)).collect();
-        assert_eq!(loads, [("b", 5), ("a", 4)]);
+        assert_eq!(loads, [("b", 5), ("a", 4), ("c", 0)], "no controller is left out");
         assert_eq!((top.controllers[1].delayed, top.controllers[1].oldest_seconds), (2, 7.0));
         let clusters: Vec<_> = top.clusters.iter().map(|l| (l.cluster.as_str(), l.ready)).collect();
         assert_eq!(clusters, [("west", 8), ("east", 1)]);

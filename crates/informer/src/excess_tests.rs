@@ -1,11 +1,14 @@
 //! Informers of clusters that send too much, contradict themselves, or come to no end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use listwatch::{Form, Scope};
 use model::testing::PausedClock;
 use model::{Budget, Clock};
+use tokio::time::Instant;
+use tracing::{Level, Metadata, span};
 
 use super::state::{FAILING_AFTER, SYNC_PATIENCE};
 use super::tests::{PAGED, STREAM, settle, told};
@@ -170,4 +173,105 @@ async fn a_list_that_takes_long_is_overdue_and_one_that_fails_for_long_is_a_fail
     settle().await;
     assert_eq!(state.failure(failed + FAILING_AFTER), None);
     assert!(!state.is_overdue(began + SYNC_PATIENCE * 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_that_no_request_can_carry_are_not_watched_from() {
+    let (informer, mut server) = informer();
+    let list = server.expect(STREAM).await.list(5, &[]);
+    let long = "7".repeat(70_000);
+    let bookmark = serde_json::json!({"metadata": {"resourceVersion": long}});
+    list.event("BOOKMARK", &bookmark);
+    let again = server.asked().await;
+    assert!(again.line.ends_with("resourceVersion=5"), "{again:?}");
+    let error = || informer.state().condition().error.unwrap_or_default();
+    assert!(error().contains("more than 64 KiB") || error().contains("65536"), "{}", error());
+    // A version that can be asked for, and that the server does not take.
+    let watch = again.watch();
+    watch.event("BOOKMARK", &serde_json::json!({"metadata": {"resourceVersion": "abc"}}));
+    settle().await;
+    watch.broken();
+    let again = server.asked().await;
+    assert!(again.line.ends_with("resourceVersion=abc"), "{again:?}");
+    again.refuse(400, "BadRequest");
+    // One that is too long for a version, and not for a line.
+    let list = server.expect(STREAM).await.list(8, &[]);
+    list.event("BOOKMARK", &serde_json::json!({"metadata": {"resourceVersion": &long[..300]}}));
+    let again = server.asked().await;
+    assert!(again.line.ends_with("resourceVersion=8"), "{again:?}");
+    assert!(error().contains("more than 253 bytes"), "{}", error());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_a_failure_after_which_everything_is_listed_again() {
+    let (informer, mut server) = informer();
+    let clock = PausedClock::new();
+    let mut events = informer.subscribe().await;
+    let objects = ["a", "b"].map(|name| config_map(name, 3));
+    server.expect(STREAM).await.list(5, &objects).panic();
+    told(&mut events, "!+a@3 !+b@3 synced").await;
+    let asked = Instant::now();
+    // And again and again.
+    for _ in 0..8 {
+        server.expect(STREAM).await.watch().panic();
+    }
+    let again = server.expect(STREAM).await;
+    assert!(asked.elapsed() >= Duration::from_secs(15), "{:?}", asked.elapsed());
+    let state = informer.state();
+    let error = state.condition().error.unwrap();
+    assert_eq!(error, "the informer panicked: as the test wants it");
+    assert_eq!(state.failure(clock.now() + FAILING_AFTER), Some(error));
+    let list = again.list(9, &[config_map("a", 8)]);
+    told(&mut events, "~a@8 -b@3").await;
+    list.event("ADDED", &config_map("c", 10));
+    told(&mut events, "+c@10").await;
+    assert_eq!(state.condition().error, None);
+}
+
+/// Counts what a log is told.
+#[derive(Clone, Default)]
+struct Told(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Told {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= Level::INFO
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_fails_after_each_line_is_asked_for_seldom_and_fills_no_log() {
+    let log = Told::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let (_informer, mut server) = informer();
+    let mut watch = server.expect(STREAM).await.list(5, &[]);
+    let began = Instant::now();
+    for round in 0..40_u64 {
+        watch.bookmark(6 + round);
+        settle().await;
+        watch.broken();
+        server.asked().await.refuse(500, "InternalError");
+        watch = server.asked().await.watch();
+        settle().await;
+    }
+    let took = began.elapsed();
+    assert!(took >= Duration::from_secs(15 * 60), "80 requests within {took:?}");
+    let told = log.0.load(Ordering::Relaxed);
+    let most = 2 * (1 + took.as_secs() / 60);
+    assert!(told as u64 <= most, "{told} in {took:?}");
 }

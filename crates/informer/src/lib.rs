@@ -35,6 +35,7 @@
 //! - Everything that is kept counts against the budget of its cluster, what waits for subscribers too, and so does
 //!   how much a list mentions.
 //!   An informer of a cluster that is overdrawn ends; what it has kept goes with its readers.
+//! - A panic ends no informer: it is told as a failure, and everything is listed again, after a wait.
 //! - Only the partial metadata is read of an object in no scope: it is neither stored nor decoded.
 
 #[cfg(test)]
@@ -114,6 +115,7 @@ pub struct Informer {
     admissions: mpsc::Sender<mailbox::Sender>,
     /// What is kept of its cluster.
     account: Arc<Account>,
+    intake: Intake,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -140,12 +142,12 @@ impl Informer {
             scopes.follow(),
             wire,
             waiting,
-            intake,
+            intake.clone(),
             (clock, metrics, rng),
         );
         let task = AbortOnDropHandle::new(tokio::spawn(Box::new(task).run()));
         let account = Arc::clone(account);
-        Arc::new(Self { state, scopes, admissions, account, _task: task })
+        Arc::new(Self { state, scopes, admissions, account, intake, _task: task })
     }
 
     /// Holds the objects of a scope from now until the guard is dropped.
@@ -159,6 +161,12 @@ impl Informer {
         // Fails only if the task has ended; the subscription then ends as well.
         let _ = self.admissions.send(sender).await;
         subscription
+    }
+
+    /// How much of its cluster is taken in at once.
+    #[must_use]
+    pub fn intake(&self) -> &Intake {
+        &self.intake
     }
 
     /// What others may see of it.

@@ -3,13 +3,15 @@
 mod objects;
 mod tell;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use listwatch::wire::{self, Line};
 use listwatch::{Arrival, Connection, End, Intake, Machine, Progress, Request, Signal};
-use model::{Clock, Moment, Wire, uid_hash};
+use model::{Clock, Moment, Wire, panic_text, uid_hash};
 use tokio::sync::mpsc;
 
 use crate::mailbox::Sender;
@@ -25,9 +27,18 @@ const RECODED_AT_ONCE: usize = 32;
 /// Entries looked at, to be dropped if nobody scopes them, before the informer looks up.
 const SWEPT_AT_ONCE: usize = 256;
 
+/// How often a change between failing and working is told to a log, at most.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+
 /// Why a list of pages is given up that brings nothing new.
 const ENDLESS: &str = "the server's list does not end: it repeats a continue token, or sends page after page \
                        without objects";
+/// Why a line or page is refused whose protocol is wrong.
+const UNUSABLE: &str = "the server names no resourceVersion, or one of more than 253 bytes, or a continue token of \
+                        more than 8 KiB";
+
+/// How a request ended, with a text for people where it failed.
+type Ended = (End, Option<String>);
 
 /// The state of one informer, owned by its task.
 pub(crate) struct Task {
@@ -44,6 +55,10 @@ pub(crate) struct Task {
     sharded_list: ShardedList,
     /// The number of the last [`Change::Synced`].
     told: u64,
+    /// When the log was last told that it fails.
+    warned: Option<Moment>,
+    /// Whether the log was told so since it worked.
+    is_warned: bool,
     /// The last [`Change::Absent`]; none while the kind is there.
     told_absent: Option<(Absence, u64)>,
     machine: Machine,
@@ -76,6 +91,8 @@ impl Task {
             census: Census::default(),
             sharded_list: ShardedList::default(),
             told: 0,
+            warned: None,
+            is_warned: false,
             told_absent: None,
             machine: Machine::new(rng),
             connection: Connection::new(wire, kind, scope, form, intake),
@@ -86,8 +103,8 @@ impl Task {
         }
     }
 
-    /// Runs until it is dropped, or until its cluster is overdrawn. A replica has thousands of these at rest: their
-    /// size counts.
+    /// Runs until it is dropped, or until its cluster is overdrawn. A panic is a failure like others: what it left
+    /// half done is listed again. A replica has thousands of these at rest: their size counts.
     pub(crate) async fn run(mut self: Box<Self>) {
         while self.held.wanted().is_empty() {
             let (wanted, latest) = self.scopes.wanted();
@@ -97,6 +114,14 @@ impl Task {
             }
         }
         self.request(Duration::ZERO);
+        while let Err(panic) = AssertUnwindSafe(self.follow()).catch_unwind().await {
+            let why =
+                format!("the informer panicked: {}", model::error::foreign(&panic_text(&*panic)));
+            self.ended(End::Panicked, Some(why));
+        }
+    }
+
+    async fn follow(&mut self) {
         loop {
             tokio::select! {
                 biased;
@@ -214,12 +239,12 @@ impl Task {
         }
     }
 
-    fn recovered(&self) {
+    fn recovered(&mut self) {
         let recovered = self.state.update(|condition| {
             condition.failing_since = None;
             condition.error.take()
         });
-        if recovered.is_some() {
+        if recovered.is_some() && std::mem::take(&mut self.is_warned) {
             let Target { cluster, kind, .. } = &self.state.target;
             tracing::info!(%cluster, %kind, "watch works again");
         }
@@ -235,13 +260,15 @@ impl Task {
             let Target { cluster, kind, .. } = &self.state.target;
             let retry_ms = after.as_millis();
             let (absent, now) = (Absence::of(end), self.clock.now());
-            let first = self.state.update(|condition| {
+            self.state.update(|condition| {
                 condition.absent = absent.or(condition.absent);
                 condition.failing_since.get_or_insert(now);
-                condition.error.replace(error.clone()).is_none()
+                condition.error = Some(error.clone());
             });
-            // Say it once, not with each attempt.
-            if first {
+            // Say it once, not with each attempt, nor each time that the server has something to say before.
+            let lately = self.warned.is_some_and(|warned| now.since(warned) < TOLD_EVERY);
+            if !self.is_warned && !lately {
+                (self.warned, self.is_warned) = (Some(now), true);
                 tracing::warn!(%cluster, %kind, error, retry_ms, "watch failed, retrying");
             } else {
                 tracing::debug!(%cluster, %kind, error, retry_ms, "watch failed again");
@@ -251,7 +278,7 @@ impl Task {
     }
 
     /// Takes in one line; an error ends the connection.
-    async fn line(&mut self, bytes: &Bytes, now: Moment) -> Result<(), (End, Option<String>)> {
+    async fn line(&mut self, bytes: &Bytes, now: Moment) -> Result<(), Ended> {
         let line = wire::line(bytes).map_err(|error| garbage(&error))?;
         if let Line::Upsert(raw) | Line::Delete(raw) = line
             && let Some(found) = self.foreign(raw)
@@ -259,7 +286,7 @@ impl Task {
             self.mention(found.namespace.as_deref(), uid_hash(&found.uid), || {
                 found.uid.to_string()
             })?;
-            self.change(&found.resource_version);
+            self.change(&found.resource_version)?;
             self.leave(&found, now).await;
             self.show();
             return Ok(());
@@ -268,13 +295,13 @@ impl Task {
             Line::Upsert(raw) => {
                 let entry = self.object(raw, bytes)?;
                 self.mention_entry(&entry)?;
-                let progress = self.change(&entry.header.resource_version.to_string());
+                let progress = self.change(&entry.header.resource_version.to_string())?;
                 self.upsert(entry, now).await;
                 progress
             }
             Line::Delete(raw) => {
                 let entry = self.object(raw, bytes)?;
-                let progress = self.change(&entry.header.resource_version.to_string());
+                let progress = self.change(&entry.header.resource_version.to_string())?;
                 if self.writer.remove(&entry.header.key).is_some() {
                     self.count();
                     self.show();
@@ -283,10 +310,9 @@ impl Task {
                 progress
             }
             Line::Bookmark { resource_version, initial_end } => {
-                self.state.update(|c| c.resource_version.clone_from(&resource_version));
-                let resource_version = &resource_version;
-                let progress =
-                    self.machine.line(Signal::Bookmark { resource_version, initial_end });
+                let signal = Signal::Bookmark { resource_version: &resource_version, initial_end };
+                let progress = usable(self.machine.line(signal))?;
+                self.state.update(|c| c.resource_version = resource_version);
                 if progress == Progress::Continue {
                     self.show();
                 }
@@ -308,15 +334,15 @@ impl Task {
     }
 
     /// Takes in the version of an object that came.
-    fn change(&mut self, version: &str) -> Progress {
-        let progress = self.machine.line(Signal::Change(version));
+    fn change(&mut self, version: &str) -> Result<Progress, Ended> {
+        let progress = usable(self.machine.line(Signal::Change(version)))?;
         self.state.update(|condition| {
             // The versions of a list come in no order.
             if condition.synced {
                 version.clone_into(&mut condition.resource_version);
             }
         });
-        progress
+        Ok(progress)
     }
 
     /// An object lies outside. If one of its name was held, that one is gone or left.
@@ -334,7 +360,7 @@ impl Task {
     }
 
     /// Takes in one page. Returns how its request ended.
-    async fn page(&mut self, bytes: &Bytes, now: Moment) -> (End, Option<String>) {
+    async fn page(&mut self, bytes: &Bytes, now: Moment) -> Ended {
         let page = match wire::page(bytes) {
             Ok(page) => page,
             Err(error) => return garbage(&error),
@@ -350,19 +376,19 @@ impl Task {
                 return (End::Page, None);
             }
         }
-        match self.machine.page(&page.resource_version, page.continue_token, objects) {
-            Progress::Restart(end) => return (end, Some(ENDLESS.to_owned())),
-            Progress::Continue => {}
-            Progress::Synced => {
-                self.state.update(|c| c.resource_version.clone_from(&page.resource_version));
+        match usable(self.machine.page(&page.resource_version, page.continue_token, objects)) {
+            Err(end) => return end,
+            Ok(Progress::Synced) => {
+                self.state.update(|c| c.resource_version = page.resource_version);
                 self.listed(now).await;
             }
+            Ok(_) => {}
         }
         (End::Page, None)
     }
 
     /// Takes in one object of a page.
-    async fn item(&mut self, raw: &str, now: Moment) -> Result<(), (End, Option<String>)> {
+    async fn item(&mut self, raw: &str, now: Moment) -> Result<(), Ended> {
         if let Some(found) = self.foreign(raw) {
             self.mention(found.namespace.as_deref(), uid_hash(&found.uid), || {
                 found.uid.to_string()
@@ -412,6 +438,15 @@ impl Task {
     }
 }
 
-fn garbage(error: &(dyn std::error::Error + 'static)) -> (End, Option<String>) {
+/// What follows from a line or a page, unless the request ends with it.
+fn usable(progress: Progress) -> Result<Progress, Ended> {
+    match progress {
+        Progress::Restart(end @ End::Endless) => Err((end, Some(ENDLESS.to_owned()))),
+        Progress::Restart(end) => Err((end, Some(UNUSABLE.to_owned()))),
+        progress => Ok(progress),
+    }
+}
+
+fn garbage(error: &(dyn std::error::Error + 'static)) -> Ended {
     (End::Garbage, Some(model::error::chain(error)))
 }

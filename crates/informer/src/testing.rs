@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use cache::{DecodedCache, StoreOptions, StoreWriter};
 use extent::{Account, Ledger, RangeScope};
-use futures::FutureExt;
 use futures::channel::mpsc as stream;
+use futures::{FutureExt, StreamExt};
 use http::header::RETRY_AFTER;
 use http::{Request, Response};
 use http_body::Frame;
@@ -29,6 +29,9 @@ use crate::{Informer, Target};
 
 /// How long a test waits for something before it fails. Time is paused, so this costs nothing.
 pub const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// What [`Watch::panic`] says.
+const PANIC: &str = "as the test wants it";
 
 type Answer = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
@@ -195,6 +198,11 @@ impl Asked {
     /// Answers with a stream that stays open.
     pub fn watch(self) -> Watch {
         let (sender, frames) = stream::unbounded();
+        let frames = frames.inspect(|frame: &Result<_, BoxError>| {
+            if frame.as_ref().is_err_and(|error| error.to_string() == PANIC) {
+                panic!("{PANIC}");
+            }
+        });
         let _ = self.answer.send(Ok(Response::new(StreamBody::new(frames).boxed_unsync())));
         Watch(sender)
     }
@@ -248,6 +256,11 @@ impl Watch {
     /// Breaks the stream.
     pub fn broken(self) {
         let _ = self.0.unbounded_send(Err("connection reset".into()));
+    }
+
+    /// Panics when it is read next, as a library does that reads it.
+    pub fn panic(&self) {
+        let _ = self.0.unbounded_send(Err(PANIC.into()));
     }
 
     /// Waits until the client has hung up.

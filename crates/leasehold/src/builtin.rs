@@ -3,6 +3,19 @@
 use sdk::ControllerSpec;
 use serde_json::Value;
 
+/// The names of all of them, of those too whose features are off. Each has a feature of its name.
+pub(crate) const ALL: [&str; 9] = [
+    "blogpost",
+    "configmonitor",
+    "etcd",
+    "memcached",
+    "mysql",
+    "restart-pods",
+    "sqs",
+    "tdset",
+    "tunnel",
+];
+
 /// Their names, as a configuration may list them.
 #[cfg(all(feature = "cli", feature = "builtin"))]
 pub(crate) fn names() -> Vec<&'static str> {
@@ -55,4 +68,16 @@ pub(crate) fn keys(_: &str) -> &'static [&'static str] {
 #[cfg(not(feature = "builtin"))]
 pub(crate) fn check(_: &str, _: &Value) -> Result<(), String> {
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_controller_has_a_feature_of_its_name() {
+        let manifest = include_str!("../Cargo.toml");
+        assert!(manifest.contains(&format!("controllers = {ALL:?}")));
+        assert!(ALL.iter().all(|name| manifest.contains(&format!("{name} = [\"builtin\""))));
+    }
 }

@@ -31,6 +31,8 @@
 //! - Only [`clock`] reads clocks and draws randomness.
 
 #![deny(unreachable_pub)]
+// It panics when the reader of a pipe has seen enough.
+#![deny(clippy::print_stdout)]
 
 mod assemble;
 mod builtin;

@@ -202,12 +202,15 @@ impl Clusters {
         let all: Vec<_> = servers.iter().collect();
         write_kubeconfig(path, &apiserver::merge_kubeconfigs(&all))
             .with_context(|| format!("write {}", path.display()))?;
+        use std::io::Write as _;
+        let mut out = std::io::stdout();
+        // That nobody reads it is no reason to end.
         for server in &servers {
-            println!("An embedded cluster is at {}:", server.url());
-            let (path, name) = (path.display(), server.name());
-            println!("  kubectl --kubeconfig {path} --context {name} get all -A");
+            let (url, path, name) = (server.url(), path.display(), server.name());
+            let _ = writeln!(out, "An embedded cluster is at {url}:");
+            let _ = writeln!(out, "  kubectl --kubeconfig {path} --context {name} get all -A");
         }
-        println!("Ctrl-C ends what was started here, and everything in it is gone.");
+        let _ = writeln!(out, "Ctrl-C ends what was started here, and everything in it is gone.");
         let (kubeconfig, contexts) = (path.to_owned(), names.to_vec());
         Ok(Self { kubeconfig, contexts, servers })
     }

@@ -176,8 +176,13 @@ async fn the_owner_of_an_object_says_how_it_stands() {
     fleet
         .said("east/Secret/default/x", &["reconciles the kind Secret; there are: ConfigMap"])
         .await;
-    let west = ["home has no shard of cluster west", "does not have cluster west configured"];
-    fleet.said("west/ConfigMap/default/good", &west).await;
+    for (wrong, why) in [
+        ("west/ConfigMap/default/good", r#"no cluster "west" in the fleet: there is east"#),
+        ("east/ConfigMapp/default/good", "reconciles the kind ConfigMapp; there are: ConfigMap"),
+    ] {
+        fleet.said(wrong, &[why]).await;
+        assert_eq!(fleet.explain(wrong).await.status.code(), Some(1), "{wrong}");
+    }
 
     let json = ["explain", "east/ConfigMap/default/bad", "--plaintext", "--output", "json"];
     let json = fleet.leasehold(&json).await;
@@ -428,4 +433,45 @@ async fn the_doctor_finds_each_thing_that_is_wrong_with_a_cluster() {
     assert!(!text.contains("cluster strict"), "{text}");
     let about_east: Vec<_> = text.lines().filter(|line| line.contains("cluster east")).collect();
     assert!(about_east.iter().all(|line| line.starts_with("ok ")), "{text}");
+}
+
+/// What people get wrong most: the context of another cluster, and a token that has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_no_home_and_one_that_lets_nobody_in_are_named_with_what_to_do() {
+    let east = Server::builder().name("east").start().await.expect("it starts");
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("k");
+    let status = async |text: &str, command: &str| {
+        fs::write(&path, text).expect("written");
+        let mut run = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        run.args([command, "--context", "east", "--kubeconfig"]).arg(&path);
+        let output = timeout(PATIENCE, run.output()).await.expect("in time").expect("it runs");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+    let (code, text) = status(&east.kubeconfig(), "status").await;
+    assert_eq!(code, Some(1), "{text}");
+    let shown = format!("read the fleet from {} (context \"east\" of ", east.url());
+    assert!(text.contains(&shown), "{text}");
+    assert!(
+        text.contains("; fix: is this the home cluster of a fleet? If not, name that"),
+        "{text}"
+    );
+
+    let (code, text) = status(&east.kubeconfig(), "doctor").await;
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("fix: is this the home cluster of a fleet?"), "{text}");
+
+    let kubeconfig: Value = serde_saphyr::from_str(&east.kubeconfig()).expect("YAML");
+    let token = kubeconfig["users"][0]["user"]["token"].as_str().expect("a token");
+    let stale = east.kubeconfig().replace(token, "stale");
+    let (code, text) = status(&stale, "status").await;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(&shown) && text.contains(": the API server answers 401: "), "{text}");
+    assert!(text.contains("; fix: renew the credentials in the kubeconfig"), "{text}");
+    assert!(!text.contains("Status {"), "{text}");
+    let (code, text) = status(&stale, "doctor").await;
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("fix: renew the credentials in the kubeconfig"), "{text}");
+    east.shutdown().await;
 }

@@ -132,7 +132,59 @@ fn status_says_what_is_missing() {
     fs::write(dir.path().join("home"), HOME).unwrap();
     let silent = leasehold(dir.path(), &["status", "--kubeconfig", "home"]);
     assert_eq!(silent.status.code(), Some(1));
-    assert!(stderr(&silent).contains("read the fleet"), "{}", stderr(&silent));
+    let silent = stderr(&silent);
+    let begin =
+        "leasehold: read the fleet from https://127.0.0.1:1 (context \"home\" of home): list ";
+    assert!(silent.starts_with(begin), "{silent}");
+    assert!(silent.contains(" of the home cluster: client error (Connect): "), "{silent}");
+    let fix = "; fix: see whether the server runs and can be reached from here\n";
+    assert!(silent.ends_with(fix), "{silent}");
+}
+
+/// As `head` does, which has seen enough: no answer at all is read.
+#[test]
+fn a_reader_that_goes_away_is_no_failure_and_a_full_disk_is_one_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let right = "home: {kubeconfig: nowhere}\nidentity: r\nclusters: {directory: c}\n";
+    fs::write(dir.path().join("l.yaml"), right).unwrap();
+    for args in [
+        &["crds"][..],
+        &["simulate", "--members", "3"],
+        &["simulate", "--members", "3", "--output", "json"],
+        &["run", "--check", "--config", "l.yaml"],
+        &["version"],
+    ] {
+        let run = |stdout: Stdio| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+            let command = command.current_dir(dir.path()).args(args).stdout(stdout);
+            command.stderr(Stdio::piped()).output().expect("it works here")
+        };
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let gone = run(writer.into());
+        assert_eq!((gone.status.code(), stderr(&gone).as_str()), (Some(0), ""), "{args:?}");
+        let full = run(fs::File::options().write(true).open("/dev/full").unwrap().into());
+        assert_eq!(full.status.code(), Some(1), "{args:?}: {}", stderr(&full));
+        assert!(stderr(&full).contains("No space left on device"), "{}", stderr(&full));
+    }
+}
+
+#[test]
+fn a_wrong_file_is_told_in_the_same_way_to_whoever_only_looks_for_home() {
+    let dir = tempfile::tempdir().unwrap();
+    let problems: String = (0..14).map(|n| format!("unknown{n}: true\n")).collect();
+    let right = "home: {kubeconfig: nowhere}\nidentity: r\nclusters: {directory: c}\n";
+    fs::write(dir.path().join("l.yaml"), format!("{right}{problems}")).unwrap();
+    let run = leasehold(dir.path(), &["run", "--check", "--config", "l.yaml"]);
+    for args in [
+        &["status", "--config", "l.yaml"][..],
+        &["clusters", "list", "-c", "l.yaml"],
+        &["simulate", "-c", "l.yaml", "--next"],
+    ] {
+        let found = leasehold(dir.path(), args);
+        assert_eq!((found.status.code(), stderr(&found)), (Some(2), stderr(&run)), "{args:?}");
+    }
+    assert!(stderr(&run).contains("\n  unknown13: unknown key"), "{}", stderr(&run));
 }
 
 #[test]

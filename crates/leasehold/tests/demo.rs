@@ -50,12 +50,20 @@ fn ended(mut demo: Demo) -> (bool, String) {
 }
 
 /// Processes that have `dir` in their arguments: the demo in it and its replicas.
-fn processes(dir: &Path) -> usize {
+fn ids(dir: &Path) -> Vec<i32> {
     let dir = dir.to_str().expect("a temporary path is text");
     let all = std::fs::read_dir("/proc").expect("Linux has /proc");
-    all.filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok())
-        .filter(|arguments| String::from_utf8_lossy(arguments).contains(dir))
-        .count()
+    let found = all.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let arguments = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let id = entry.file_name().to_str()?.parse().ok()?;
+        String::from_utf8_lossy(&arguments).contains(dir).then_some(id)
+    });
+    found.collect()
+}
+
+fn processes(dir: &Path) -> usize {
+    ids(dir).len()
 }
 
 fn until_processes(dir: &Path, expect: impl Fn(usize) -> bool, what: &str) {
@@ -92,6 +100,7 @@ fn it_ends_by_itself_when_everything_has_converged() {
     let (success, told) = ended(demo(&dir, &["--for", "10s"]));
     assert!(success, "{told}");
     for expect in [
+        "  work        leasehold top --kubeconfig ",
         "converged        30 of 30 objects",
         "no key was dispatched by two members at once",
         "result           ok",
@@ -130,4 +139,28 @@ fn replicas_do_not_outlive_a_demo_that_is_killed() {
     signal(&demo.0, Signal::KILL);
     demo.0.wait().unwrap();
     until_processes(&dir, |count| count == 0, "the replicas end with the demo");
+}
+
+/// What everybody tries who watches it.
+#[test]
+fn a_replica_that_its_spectator_kills_is_taken_over_and_started_again() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("demo");
+    let mut demo = demo(&dir, &[]);
+    let mut lines = read_until(&mut demo.0, "objects has converged");
+    let replica = ids(&dir.join("replicas/replica-1"));
+    let replica = Pid::from_raw(replica[0]).expect("it is not 0");
+    kill_process(replica, Signal::KILL).expect("it runs");
+    let mut told = String::new();
+    while !told.contains("replica-1 was started again") {
+        let count = lines.read_line(&mut told).expect("the output is text");
+        assert!(count > 0, "the demo ended:\n{told}");
+    }
+    assert!(told.contains("replica-1"), "{told}");
+    assert!(told.contains(" was killed (signal: 9 (SIGKILL)); it held "), "{told}");
+    signal(&demo.0, Signal::INT);
+    lines.read_to_string(&mut told).unwrap();
+    assert!(demo.0.wait().unwrap().success(), "{told}");
+    let expect = "killed           replica-1, signal: 9 (SIGKILL), and started again later";
+    assert!(told.contains(expect) && told.contains("result           ok"), "{told}");
 }

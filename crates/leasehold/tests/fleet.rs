@@ -17,6 +17,8 @@ use model::ownership::acknowledge_drains;
 use model::{ClusterSet, ClusterState, Hold, Holding, Ownership, Unmeasured};
 use serde_json::{Value, json};
 use sharding::{Config, Sharding};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -167,6 +169,7 @@ async fn people_pause_pin_and_limit_what_a_fleet_does() {
     }
     let listed = stdout(&run(&["policies"]).await);
     assert!(listed.contains("2 of 4") && listed.contains("an upgrade"), "{listed}");
+    assert!(listed.contains("system:"), "the user who wrote it: {listed}");
     let settled = stdout(&run(&["status", "--wait", "30s"]).await);
     assert!(settled.contains("paused by pause-c0-") && settled.contains("2 shards are paused"));
     // To say it again changes nothing; to resume less than was paused is refused.
@@ -194,6 +197,13 @@ async fn people_pause_pin_and_limit_what_a_fleet_does() {
 
     let pin = ["pin", "--shard", "c3/g/0/1", "--member", "replica-1", "--required"];
     let pinned = stdout(&run(&pin).await);
+    assert!(pinned.contains(", for 1 of 4 shards, 1 of 2 members; take it back"), "{pinned}");
+    // By the id that `status` shows, the same is said again.
+    let id = fleet.members[1].status().member.to_string();
+    let again = ["pin", "--shard", "c3/g/0/1", "--member", &id];
+    let again = stdout(&run(&again).await);
+    assert!(again.contains(r#"before, it said pin {"names":["replica-1"],"required":true}"#));
+    assert!(stdout(&run(&pin).await).contains("before, it said"), "{again}");
     let name = pinned.split(':').next().unwrap();
     let has_it = async {
         let owned = async || owner(&status().await, "c3/g/0/1");
@@ -221,13 +231,101 @@ async fn people_pause_pin_and_limit_what_a_fleet_does() {
     let unknown = run(&["lift", "nothing"]).await;
     let text = String::from_utf8_lossy(&unknown.stderr).into_owned();
     assert!(!unknown.status.success() && text.contains("delete FleetPolicy nothing"), "{text}");
-    let typo = run(&["pause", "--cluster", "c9", "--wait"]).await;
-    let text = String::from_utf8_lossy(&typo.stderr).into_owned();
-    assert!(!typo.status.success() && text.contains("selects no shard that there is"), "{text}");
-    // What says nothing is refused by the home cluster's definition, or by the command line.
+    // What selects nothing is not written, unless somebody insists.
+    let policies = async || stdout(&run(&["policies"]).await).lines().count();
+    let before = policies().await;
+    for (wrong, why) in [
+        (
+            &["pause", "--cluster", "c9", "--wait"][..],
+            r#"no cluster with shards "c9" in the fleet: there are c0, c1, c2, c3"#,
+        ),
+        (&["weigh", "--group", "gg", "--busy", "5"], r#"no controller group "gg""#),
+        (&["pin", "--cluster", "c0", "--member", "replica-9", "--required"], "there are replica-0"),
+        (&["limit", "--cordon"], "say whom to cordon"),
+    ] {
+        let refused = run(wrong).await;
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(1) && text.contains(why), "{wrong:?}: {text}");
+    }
+    assert_eq!(policies().await, before);
+    let forced = run(&["pause", "--cluster", "c9", "--wait", "--force"]).await;
+    let text = String::from_utf8_lossy(&forced.stderr).into_owned();
+    assert!(text.contains("is written, and stays until `leasehold lift pause-c9-"), "{text}");
+    assert_eq!(policies().await, before + 1);
+    // What says nothing is refused by the home cluster's definition.
     assert!(!run(&["limit", "--member", "replica-1"]).await.status.success());
-    assert!(!run(&["pause"]).await.status.success());
-    assert!(!run(&["weigh", "--all", "--busy", "5"]).await.status.success());
+}
+
+/// Who looks for what is not there does not see a fleet that is well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_name_is_refused_with_those_that_there_are() {
+    let fleet = Fleet::start(2, 2).await;
+    fleet.balanced(1).await;
+    let clusters = r#"no cluster "c9" in the fleet: there are c0, c1"#;
+    for (line, why) in [
+        (&["status", "--cluster", "c9", "--kubeconfig"][..], clusters),
+        (&["status", "--cluster", "c9", "--wait", "1s", "--kubeconfig"], clusters),
+        (&["status", "--member", "replica-9", "--kubeconfig"], r#"no member "replica-9""#),
+        (&["events", "--cluster", "c9", "--kubeconfig"], clusters),
+        (&["explain", "c9/ConfigMap/a/b", "--kubeconfig"], clusters),
+    ] {
+        let refused = fleet.leasehold(line).await;
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(1) && text.contains(why), "{line:?}: {text}");
+    }
+    let one = ["status", "-o", "json", "--member", "replica-1", "--kubeconfig"];
+    let one = fleet.json(&one).await;
+    assert_eq!(one["members"].as_array().map(Vec::len), Some(1), "{one:#}");
+    assert_eq!(one["members"][0]["identity"], "replica-1");
+    // That a cluster is down is among what is told of it.
+    let of_one = ["events", "--cluster", "c1", "-o", "json", "--kubeconfig"];
+    let told = async {
+        let is =
+            |event: &Value| event["reason"] == "ClusterDown" && event["related"] == "ShardMap/c1";
+        while !fleet.json(&of_one).await.as_array().unwrap().iter().any(is) {}
+    };
+    timeout(PATIENCE, told).await.expect("in time");
+}
+
+/// Answers as the admin server of a member does, without queues.
+async fn stand_in(member: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 1024];
+            let length = stream.read(&mut request).await.unwrap_or_default();
+            let is_who = request[..length].starts_with(b"GET /debug/shards ");
+            let body = if is_who { json!({"member": member}) } else { json!([]) }.to_string();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            let _ = stream.write_all((head + &body).as_bytes()).await;
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_that_are_no_pods_are_asked_at_their_addresses() {
+    let fleet = Fleet::start(2, 2).await;
+    fleet.balanced(1).await;
+    let silent = fleet.leasehold(&["top", "--kubeconfig"]).await;
+    let text = String::from_utf8_lossy(&silent.stdout).into_owned();
+    assert_eq!(silent.status.code(), Some(1), "{text}");
+    assert!(text.contains("no Pods, give --address IP:PORT for each"), "{text}");
+    let out = fleet.dir.path().join("bundle").display().to_string();
+    let bundle = fleet.leasehold(&["support-bundle", "--out", &out, "--kubeconfig"]).await;
+    let text = String::from_utf8_lossy(&bundle.stderr).into_owned();
+    assert_eq!(text.matches("left out: members/replica-").count(), 2, "a line for each: {text}");
+
+    let mut at = Vec::new();
+    for member in fleet.members.iter().rev() {
+        at.push(stand_in(member.status().member.to_string()).await);
+    }
+    let one = ["top", "--address", &at[0], "--kubeconfig"];
+    let one = stdout(&fleet.leasehold(&one).await);
+    assert!(one.contains("queues of replica-1 only, and 2 members live"), "{one}");
+    let both = ["top", "-o", "json", "--address", &at[0], "--address", &at[1], "--kubeconfig"];
+    assert_eq!(fleet.json(&both).await["queuesOf"], json!(["replica-1", "replica-0"]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,34 +1,28 @@
 //! The shell of list and watch: sends a request, reads the answer, waits. `machine` decides what an
 //! answer means.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderValue};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue};
+use http::uri::InvalidUri;
 use http::{Response, StatusCode};
-use http_body::Body as _;
-use http_body_util::BodyExt;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request as UrlBuilder;
+use model::error::{chain, foreign};
 use model::wire::Answer as Body;
 use model::{Kind, Wire};
 use tokio::time::Sleep;
 
-use crate::intake::{Intake, LargeLine, PAGE_KIB, STREAM_KIB, Share, WHOLE_KIB};
-use crate::lines::{LARGE_LINE_BYTES, LineTooLong, Lines};
+use crate::body::{Page, Stream, beginning, hold, lent_during};
+use crate::intake::{Intake, PAGE_KIB, STREAM_KIB, Share, WHOLE_KIB};
 use crate::machine::{End, Request};
 use crate::scope::{Form, Scope};
 use crate::wire;
 
-/// A watch on which nothing is heard for this long, not even a bookmark, is given up: servers send
-/// one about each minute.
-pub const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
-/// How long reading one page may take.
-pub const PAGE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The largest refusal read.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
@@ -72,13 +66,8 @@ enum State {
     Asking(BoxFuture<'static, Answer>),
     /// An answer waits to be taken in.
     Answered(Answer),
-    Reading {
-        body: Body,
-        lines: Lines,
-        idle: Pin<Box<Sleep>>,
-        /// While a large line is read.
-        large: Option<LargeLine>,
-    },
+    Listing(Page),
+    Watching(Stream),
     /// Over; nothing comes until the next [`Connection::request`].
     Over,
 }
@@ -88,8 +77,10 @@ enum State {
 struct Asked(Request, Option<String>);
 
 enum Answer {
-    Stream(Body),
-    Page(Bytes),
+    /// A stream that the server should end after this time.
+    Stream(Body, Duration),
+    /// A page of at most so many bytes.
+    Page(Body, usize),
     Failed(End, String),
 }
 
@@ -137,20 +128,32 @@ impl Connection {
             match &mut self.state {
                 State::Waiting(sleep, request) => {
                     sleep.await;
-                    hold(&mut self.share).await;
+                    hold(self.share.as_mut()).await;
                     let request = request.clone();
                     self.state = State::Asking(self.ask(&request));
                 }
                 State::Asking(answer) => {
-                    self.state = State::Answered(lent_during(&mut self.share, answer).await);
+                    let answer = lent_during(self.share.as_mut(), answer).await;
+                    self.state = State::Answered(answer);
                 }
                 State::Answered(_) => {
-                    hold(&mut self.share).await;
-                    return self.answered();
+                    hold(self.share.as_mut()).await;
+                    match self.answered() {
+                        Some(arrival) => return arrival,
+                        None => continue,
+                    }
                 }
-                State::Reading { body, lines, idle, large } => {
-                    let read = read(body, lines, idle, &mut self.share, (&self.intake, large));
-                    return match read.await {
+                State::Listing(page) => {
+                    return match page.read(&mut self.share).await {
+                        Ok(page) => {
+                            self.state = State::Over;
+                            Arrival::Page(page)
+                        }
+                        Err((end, why)) => self.over(end, why),
+                    };
+                }
+                State::Watching(stream) => {
+                    return match stream.line(&mut self.share, &self.intake).await {
                         Ok(line) => Arrival::Line(line),
                         Err((end, why)) => self.over(end, why),
                     };
@@ -160,15 +163,18 @@ impl Connection {
         }
     }
 
-    fn answered(&mut self) -> Arrival {
+    /// Takes in an answer. What it says at once; of a page nothing.
+    fn answered(&mut self) -> Option<Arrival> {
         match std::mem::replace(&mut self.state, State::Over) {
-            State::Answered(Answer::Stream(body)) => {
-                let idle = Box::pin(tokio::time::sleep(IDLE_TIMEOUT));
-                self.state = State::Reading { body, lines: Lines::default(), idle, large: None };
-                Arrival::Opened
+            State::Answered(Answer::Stream(body, timeout)) => {
+                self.state = State::Watching(Stream::new(body, timeout));
+                Some(Arrival::Opened)
             }
-            State::Answered(Answer::Page(bytes)) => Arrival::Page(bytes),
-            State::Answered(Answer::Failed(end, why)) => Arrival::End(end, Some(why)),
+            State::Answered(Answer::Page(body, max_bytes)) => {
+                self.state = State::Listing(Page::new(body, max_bytes));
+                None
+            }
+            State::Answered(Answer::Failed(end, why)) => Some(Arrival::End(end, Some(why))),
             _ => unreachable!("it is called for an answer"),
         }
     }
@@ -179,36 +185,51 @@ impl Connection {
     }
 
     fn ask(&self, Asked(request, selector): &Asked) -> BoxFuture<'static, Answer> {
-        let max_bytes = match request {
-            Request::List { limit, .. } => Some((page_kib(*limit) as usize) << 10),
-            Request::Stream { .. } | Request::Watch { .. } => None,
-        };
-        let stream = max_bytes.is_none();
-        let request = self.http_request(request);
-        let request = match request.map(|request| selected(request, selector.as_deref())) {
-            Ok(mut request) => {
-                if self.form == Form::Metadata {
-                    let accepted = if stream { METADATA } else { METADATA_LIST };
-                    request.headers_mut().insert(ACCEPT, accepted);
-                }
-                request
-            }
-            Err(error) => {
-                let why = model::error::chain(&error);
+        let asked = request.clone();
+        let request = self.http_request(request).map_err(|error| chain(&error));
+        let request = request.and_then(|request| {
+            selected(request, selector.as_deref()).map_err(|error| chain(&error))
+        });
+        let mut request = match request {
+            Ok(request) => request,
+            // It says what the server would: it cannot answer such a request.
+            Err(why) => {
+                let why = format!("the request cannot be made: {why}");
                 return futures::future::ready(Answer::Failed(End::Refused(400), why)).boxed();
             }
         };
+        if self.form == Form::Metadata {
+            let is_list = matches!(asked, Request::List { .. });
+            let accepted = if is_list { METADATA_LIST } else { METADATA };
+            request.headers_mut().insert(ACCEPT, accepted);
+        }
         let wire = self.wire.clone();
         let request = request.map(kube::client::Body::from);
         let answer = async move {
             let response = match wire.send(request).await {
                 Ok(response) => response,
-                Err(error) => return Answer::Failed(End::Lost, model::error::chain(&*error)),
+                Err(error) => return Answer::Failed(End::Lost, chain(&*error)),
             };
-            match (response.status(), max_bytes) {
-                (status, _) if !status.is_success() => refused(status, response).await,
-                (_, None) => Answer::Stream(response.into_body()),
-                (_, Some(max_bytes)) => page(response, max_bytes).await,
+            let status = response.status();
+            if !status.is_success() {
+                return refused(status, response).await;
+            }
+            let encoding = response.headers().get(CONTENT_ENCODING);
+            if let Some(encoding) = encoding.filter(|encoding| *encoding != "identity") {
+                let encoding = foreign(&String::from_utf8_lossy(encoding.as_bytes()));
+                let why = format!(
+                    "the server answers in the encoding {encoding:?}, which nobody asked for"
+                );
+                return Answer::Failed(End::Garbage, why);
+            }
+            match asked {
+                Request::List { limit, .. } => {
+                    Answer::Page(response.into_body(), (page_kib(limit) as usize) << 10)
+                }
+                Request::Stream { timeout_seconds } | Request::Watch { timeout_seconds, .. } => {
+                    let timeout = Duration::from_secs(timeout_seconds.into());
+                    Answer::Stream(response.into_body(), timeout)
+                }
             }
         };
         answer.boxed()
@@ -247,17 +268,18 @@ impl Connection {
 }
 
 /// Adds a `shardSelector`.
-fn selected(mut request: http::Request<Vec<u8>>, selector: Option<&str>) -> http::Request<Vec<u8>> {
+fn selected(
+    mut request: http::Request<Vec<u8>>,
+    selector: Option<&str>,
+) -> Result<http::Request<Vec<u8>>, InvalidUri> {
     if let Some(selector) = selector {
-        let uri = request.uri().to_string();
         let parameter = form_urlencoded::Serializer::new(String::new())
             .append_pair("shardSelector", selector)
             .finish();
         // Every such request has a query already, if only of an empty pair.
-        let uri = format!("{uri}&{parameter}").parse();
-        *request.uri_mut() = uri.expect("a valid query with one more pair is valid");
+        *request.uri_mut() = format!("{}&{parameter}", request.uri()).parse()?;
     }
-    request
+    Ok(request)
 }
 
 /// Servers from 1.37 on compress each watch event as a gzip member of its own, of which common
@@ -268,11 +290,7 @@ fn uncompressed(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
 }
 
 async fn refused(status: StatusCode, response: Response<Body>) -> Answer {
-    let body = whole(response.into_body(), MAX_REFUSAL_BYTES);
-    let body = match tokio::time::timeout(PAGE_TIMEOUT, body).await {
-        Ok(Ok(body)) => body,
-        _ => Bytes::new(),
-    };
+    let body = beginning(response.into_body(), MAX_REFUSAL_BYTES).await;
     let refusal = wire::refusal(status.as_u16(), &body);
     Answer::Failed(refusal.end(), refusal.to_string())
 }
@@ -286,87 +304,6 @@ fn page_kib(limit: Option<u32>) -> u32 {
     }
 }
 
-async fn page(response: Response<Body>, max_bytes: usize) -> Answer {
-    let body = whole(response.into_body(), max_bytes);
-    match tokio::time::timeout(PAGE_TIMEOUT, body).await {
-        Ok(Ok(body)) => Answer::Page(body),
-        Ok(Err((end, why))) => Answer::Failed(end, why),
-        Err(_) => {
-            let why = format!("a page has not come to its end within {}s", PAGE_TIMEOUT.as_secs());
-            Answer::Failed(End::Idle, why)
-        }
-    }
-}
-
-/// The whole of a body, if it has at most this many bytes; otherwise why not, for people.
-async fn whole(mut body: Body, max_bytes: usize) -> Result<Bytes, (End, String)> {
-    let mut bytes = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| (End::Lost, model::error::chain(&*error)))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if bytes.len() + data.len() > max_bytes {
-            return Err((End::TooLarge, format!("a page is longer than {max_bytes} bytes")));
-        }
-        bytes.extend_from_slice(&data);
-    }
-    Ok(bytes.freeze())
-}
-
-async fn hold(share: &mut Option<Share>) {
-    if let Some(share) = share {
-        share.hold().await;
-    }
-}
-
-async fn lent_during<T>(share: &mut Option<Share>, wait: impl Future<Output = T>) -> T {
-    match share {
-        Some(share) => share.lent_during(wait).await,
-        None => wait.await,
-    }
-}
-
-/// The next line of a stream, or how it ended.
-async fn read(
-    body: &mut Body,
-    lines: &mut Lines,
-    idle: &mut Pin<Box<Sleep>>,
-    share: &mut Option<Share>,
-    (intake, large): (&Intake, &mut Option<LargeLine>),
-) -> Result<Bytes, (End, Option<String>)> {
-    loop {
-        if !lines.are_taken() {
-            hold(share).await;
-        }
-        match lines.next_line() {
-            Ok(Some(line)) => return Ok(line),
-            Ok(None) => {}
-            Err(error @ LineTooLong) => return Err((End::Garbage, Some(error.to_string()))),
-        }
-        // The line before has been taken in when the next is asked for.
-        let is_large = lines.partial_len() > LARGE_LINE_BYTES;
-        if !is_large {
-            *large = None;
-        } else if large.is_none() {
-            *large = Some(intake.large_line().await);
-        }
-        let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
-        let frame = tokio::select! {
-            biased;
-            frame = lent_during(share, frame) => frame,
-            () = &mut *idle => {
-                let why = format!("nothing heard for {}s", IDLE_TIMEOUT.as_secs());
-                return Err((End::Idle, Some(why)));
-            }
-        };
-        match frame {
-            None => return Err((End::Closed, None)),
-            Some(Err(error)) => return Err((End::Lost, Some(model::error::chain(&*error)))),
-            Some(Ok(frame)) => {
-                idle.set(tokio::time::sleep(IDLE_TIMEOUT));
-                if let Ok(chunk) = frame.into_data() {
-                    lines.push(chunk);
-                }
-            }
-        }
-    }
-}
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

@@ -3,11 +3,14 @@
 //!
 //! A list has a share of [`LISTED_KIB`] from its request until all of it is stored. A page is at most as long
 //! as its share. A list whose cluster is slow or dead lends its share to others meanwhile and queues for it
-//! again when data arrives: only a cluster's own shards wait for it. Watches have no share. Shares are handed
-//! out first come, first served.
+//! again when data arrives: only a cluster's own shards wait for it. What has begun to fill its share keeps it.
+//! Watches have no share. Shares are handed out first come, first served.
 //!
 //! Large lines, of lists and watches, are read a few at a time: others wait with what their connections have
-//! read ahead.
+//! read ahead. A line that does not come to its end within [`LENT_AFTER`] lets the others go first.
+//!
+//! One cluster has at most [`CLUSTER_KIB`] of all shares, and one large line, for it may fill them and never come
+//! to an end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +18,12 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 /// KiB of lists under way at once.
 pub const LISTED_KIB: usize = 128 << 10;
+/// KiB of lists of one cluster under way at once: the largest share.
+pub const CLUSTER_KIB: usize = WHOLE_KIB as usize;
 /// KiB of a streamed list: what its connection reads ahead, and the object being stored.
 pub const STREAM_KIB: u32 = 512;
 /// KiB of a page: 500 objects of 16 KB.
@@ -26,83 +32,157 @@ pub const PAGE_KIB: u32 = 8 << 10;
 pub const WHOLE_KIB: u32 = 32 << 10;
 /// Large lines read at once.
 pub const LARGE_LINES: usize = 4;
-/// How long a list may bring nothing before it lends its share.
+/// Large lines of one cluster read at once.
+const CLUSTER_LARGE_LINES: usize = 1;
+/// How long a list may bring nothing before it lends its share, and how long a large line is read before it
+/// is another's turn.
 pub const LENT_AFTER: Duration = Duration::from_secs(1);
 
-/// The budget that all lists share. Clones are the same budget.
+/// The budget that all lists share, and one cluster's part of it. Clones are the same budget and the same part.
 #[derive(Clone, Debug)]
 pub struct Intake {
-    kibibytes: Arc<Semaphore>,
-    large_lines: Arc<Semaphore>,
+    lists: Pool,
+    large_lines: Pool,
 }
 
-/// Leave to read a large line, until it is dropped.
-pub(crate) struct LargeLine(
-    #[expect(dead_code, reason = "it is there to be dropped")] OwnedSemaphorePermit,
-);
+/// What all have together, and the most that one cluster may have of it.
+#[derive(Clone, Debug)]
+struct Pool {
+    all: Arc<Semaphore>,
+    part: Arc<Semaphore>,
+}
 
-/// One list's part.
+/// One reader's share of a pool.
 pub(crate) struct Share {
-    intake: Intake,
-    kibibytes: u32,
+    pool: Pool,
+    permits: u32,
+    /// Whether it stays in its cluster's part when it is lent.
+    keeps_part: bool,
+    part: Option<OwnedSemaphorePermit>,
     state: State,
 }
 
 enum State {
     Lent,
-    Queued(BoxFuture<'static, OwnedSemaphorePermit>),
-    Held(#[expect(dead_code, reason = "it is there to be dropped")] OwnedSemaphorePermit),
+    Queued(BoxFuture<'static, [OwnedSemaphorePermit; 2]>, Instant),
+    Held(#[expect(dead_code, reason = "it is there to be dropped")] OwnedSemaphorePermit, Instant),
+}
+
+impl Pool {
+    fn new(all: usize, part: usize) -> Self {
+        let [all, part] = [all, part].map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { all, part }
+    }
+
+    /// The same, with a part for another cluster.
+    fn with_part(&self, part: usize) -> Self {
+        Self { all: Arc::clone(&self.all), part: Arc::new(Semaphore::new(part)) }
+    }
+
+    fn share(&self, permits: u32, keeps_part: bool) -> Share {
+        Share { pool: self.clone(), permits, keeps_part, part: None, state: State::Lent }
+    }
 }
 
 impl Default for Intake {
     fn default() -> Self {
-        let [kibibytes, large_lines] =
-            [LISTED_KIB, LARGE_LINES].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { kibibytes, large_lines }
+        Self {
+            lists: Pool::new(LISTED_KIB, CLUSTER_KIB),
+            large_lines: Pool::new(LARGE_LINES, CLUSTER_LARGE_LINES),
+        }
     }
 }
 
 impl Intake {
-    /// A part of it, not yet held.
-    pub(crate) fn share(&self, kibibytes: u32) -> Share {
-        Share { intake: self.clone(), kibibytes, state: State::Lent }
+    /// The same budget, with a part for another cluster.
+    #[must_use]
+    pub fn of_another_cluster(&self) -> Self {
+        Self {
+            lists: self.lists.with_part(CLUSTER_KIB),
+            large_lines: self.large_lines.with_part(CLUSTER_LARGE_LINES),
+        }
     }
 
-    /// Waits until few others read a large line.
-    pub(crate) async fn large_line(&self) -> LargeLine {
-        let permit = Arc::clone(&self.large_lines).acquire_owned().await;
-        LargeLine(permit.expect("nobody closes it"))
+    /// KiB that nobody holds.
+    #[cfg(test)]
+    pub(crate) fn free_kib(&self) -> usize {
+        self.lists.all.available_permits()
+    }
+
+    /// A list's share, not yet held.
+    pub(crate) fn share(&self, kibibytes: u32) -> Share {
+        self.lists.share(kibibytes, false)
+    }
+
+    /// Leave to read a large line, not yet given. What has been read of it stays in memory while it is lent.
+    pub(crate) fn large_line(&self) -> Share {
+        self.large_lines.share(1, true)
     }
 }
 
 impl Share {
-    /// Waits until it is held. Cancel-safe: its place in the queue is kept.
-    pub(crate) async fn hold(&mut self) {
+    /// Waits until it is held; says how long that took. Cancel-safe: its place in the queue is kept.
+    pub(crate) async fn hold(&mut self) -> Duration {
+        let mut waited = Duration::ZERO;
         loop {
             match &mut self.state {
-                State::Held(_) => return,
-                State::Queued(permit) => self.state = State::Held(permit.await),
+                State::Held(..) => return waited,
+                State::Queued(permits, since) => {
+                    let [part, all] = permits.await;
+                    waited = since.elapsed();
+                    self.part = Some(part);
+                    self.state = State::Held(all, Instant::now());
+                }
                 State::Lent => {
-                    let semaphore = Arc::clone(&self.intake.kibibytes);
-                    let permit = semaphore.acquire_many_owned(self.kibibytes);
-                    let permit = async { permit.await.expect("nobody closes it") };
-                    self.state = State::Queued(permit.boxed());
+                    let permits = acquired(self.pool.clone(), self.permits, self.part.take());
+                    self.state = State::Queued(permits.boxed(), Instant::now());
                 }
             }
+        }
+    }
+
+    /// Lets others go first, if it has had its turn.
+    pub(crate) fn pass_on(&mut self) {
+        if matches!(self.state, State::Held(_, since) if since.elapsed() >= LENT_AFTER) {
+            self.lend();
         }
     }
 
     /// Waits, and lends it out if that takes long. Cancel-safe if the wait is.
     pub(crate) async fn lent_during<T>(&mut self, wait: impl Future<Output = T>) -> T {
         let mut wait = std::pin::pin!(wait);
-        if matches!(self.state, State::Held(_)) {
+        if matches!(self.state, State::Held(..)) {
             if let Ok(done) = tokio::time::timeout(LENT_AFTER, &mut wait).await {
                 return done;
             }
-            self.state = State::Lent;
+            self.lend();
         }
         wait.await
     }
+
+    fn lend(&mut self) {
+        self.state = State::Lent;
+        if !self.keeps_part {
+            self.part = None;
+        }
+    }
+}
+
+/// The permits of a cluster's part and of all. First those of the part, so that nobody else waits for a cluster
+/// that has its part.
+async fn acquired(
+    pool: Pool,
+    permits: u32,
+    part: Option<OwnedSemaphorePermit>,
+) -> [OwnedSemaphorePermit; 2] {
+    let acquire = async |semaphore: Arc<Semaphore>| {
+        semaphore.acquire_many_owned(permits).await.expect("nobody closes it")
+    };
+    let part = match part {
+        Some(part) => part,
+        None => acquire(pool.part).await,
+    };
+    [part, acquire(pool.all).await]
 }
 
 #[cfg(test)]
@@ -113,40 +193,76 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn what_is_not_there_is_waited_for_in_turn() {
+    const PART: u32 = WHOLE_KIB;
+
+    /// Shares of so many clusters, which take all there is, and one more.
+    fn shares() -> (Vec<Share>, Share) {
         let intake = Intake::default();
-        let whole = u32::try_from(LISTED_KIB).unwrap();
-        let [mut first, mut second, mut third] = [whole, 1, 1].map(|kib| intake.share(kib));
-        first.hold().await;
-        assert!(second.hold().now_or_never().is_none());
-        assert!(third.hold().now_or_never().is_none());
-        drop(first);
-        let mut all = intake.share(whole);
-        assert!(all.hold().now_or_never().is_none(), "two came before");
-        second.hold().await;
-        third.hold().await;
-        drop((second, third));
-        all.hold().await;
+        let share = || intake.of_another_cluster().share(PART);
+        ((0..LISTED_KIB / CLUSTER_KIB).map(|_| share()).collect(), share())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn few_large_lines_are_read_at_once() {
-        let intake = Intake::default();
-        let mut read = Vec::new();
-        for _ in 0..LARGE_LINES {
-            read.push(intake.large_line().await);
+    async fn what_is_not_there_is_waited_for_in_turn() {
+        let (mut all, mut next) = shares();
+        for share in &mut all {
+            assert_eq!(share.hold().await, Duration::ZERO);
         }
-        assert!(intake.large_line().now_or_never().is_none());
-        read.pop();
-        intake.large_line().await;
+        let mut last =
+            Intake { lists: next.pool.with_part(CLUSTER_KIB), ..Intake::default() }.share(1);
+        assert!(next.hold().now_or_never().is_none());
+        assert!(last.hold().now_or_never().is_none());
+        tokio::time::advance(LENT_AFTER).await;
+        all.pop();
+        assert_eq!(next.hold().await, LENT_AFTER);
+        assert!(last.hold().now_or_never().is_none(), "one came before");
+        drop(next);
+        last.hold().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_cluster_has_a_part_and_others_do_not_wait_for_it() {
+        let (cluster, mut read) = (Intake::default(), Vec::new());
+        for _ in 0..3 {
+            let mut share = cluster.share(PART);
+            let is_first = read.is_empty();
+            assert_eq!(share.hold().now_or_never().is_some(), is_first);
+            let mut line = cluster.large_line();
+            assert_eq!(line.hold().now_or_never().is_some(), is_first);
+            read.push((share, line));
+        }
+        let other = cluster.of_another_cluster();
+        assert!(other.share(PART).hold().now_or_never().is_some());
+        assert!(other.large_line().hold().now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_large_lines_are_read_at_once_and_each_has_its_turn() {
+        let intake = Intake::default();
+        let mut lines: Vec<_> =
+            (0..LARGE_LINES).map(|_| intake.of_another_cluster().large_line()).collect();
+        for line in &mut lines {
+            line.hold().await;
+            line.pass_on();
+        }
+        let own = intake.of_another_cluster();
+        let mut next = own.large_line();
+        assert!(next.hold().now_or_never().is_none(), "the others have just begun");
+        tokio::time::advance(LENT_AFTER).await;
+        lines[0].pass_on();
+        next.hold().await;
+        assert!(lines[0].hold().now_or_never().is_none());
+        // What was read of it is still there.
+        let waited = timeout(LENT_AFTER * 2, next.lent_during(pending::<()>())).await;
+        assert!(waited.is_err());
+        lines[0].hold().await;
+        assert!(own.large_line().hold().now_or_never().is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_waits_long_lends_and_gets_it_back() {
         let intake = Intake::default();
-        let [mut slow, mut other] =
-            [0; 2].map(|_| intake.share(u32::try_from(LISTED_KIB).unwrap()));
+        let [mut slow, mut other] = [0; 2].map(|_| intake.share(PART));
         slow.hold().await;
         slow.lent_during(ready(())).await;
         assert!(other.hold().now_or_never().is_none(), "not for a wait that is none");

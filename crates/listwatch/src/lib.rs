@@ -12,7 +12,7 @@
 //!   over, how long to wait.
 //! - [`wire`]: what the bytes say: watch lines and list pages.
 //! - `lines`: bytes to lines.
-//! - `connection`: the shell that sends, reads and waits.
+//! - `connection`: the shell that sends and waits; `body` reads the answers.
 //! - `intake`: how much of all lists may be under way at once.
 //! - `scope`: which objects of a kind are watched, and how much of each.
 //!
@@ -25,6 +25,7 @@
 //! The objects: the caller keeps them, and tells the [`Machine`] what arrived. The connection to the
 //! cluster: requests go through a [`model::Wire`], whose owner decides when each is sent and counts it.
 
+mod body;
 mod connection;
 #[cfg(test)]
 mod fuzz;
@@ -34,7 +35,8 @@ mod machine;
 mod scope;
 pub mod wire;
 
-pub use connection::{Arrival, Connection, IDLE_TIMEOUT};
+pub use body::IDLE_TIMEOUT;
+pub use connection::{Arrival, Connection};
 pub use intake::{Intake, LENT_AFTER, LISTED_KIB, STREAM_KIB};
 pub use machine::{End, Machine, Progress, Request, Signal};
 pub use scope::{Form, Scope};

@@ -2,17 +2,26 @@
 
 use bytes::{Bytes, BytesMut};
 
-/// The longest line accepted. etcd stores at most 1.5 MiB an object by default; escaping and
-/// `managedFields` stay well below ten times that.
-pub const MAX_LINE_BYTES: usize = 16 << 20;
+/// The longest line accepted: an object of 4 MiB, the largest that is cached, and what stands around it. API
+/// servers take requests of at most 3 MiB, and etcd stores at most 1.5 MiB an object by default.
+pub const MAX_LINE_BYTES: usize = (4 << 20) + (64 << 10);
 
 /// A line longer than this is read only while few others are.
 pub(crate) const LARGE_LINE_BYTES: usize = 1 << 20;
 
-/// A line longer than [`MAX_LINE_BYTES`].
+/// The most bytes of blank lines in a row. API servers send none.
+const MAX_BLANK_BYTES: usize = 64 << 10;
+
+/// Bytes that are no lines of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server sent a line longer than {MAX_LINE_BYTES} bytes")]
-pub struct LineTooLong;
+pub enum LineError {
+    /// A line longer than [`MAX_LINE_BYTES`].
+    #[error("the server sent a line longer than {MAX_LINE_BYTES} bytes")]
+    TooLong,
+    /// Blank lines longer than [`MAX_BLANK_BYTES`].
+    #[error("the server sent more than {MAX_BLANK_BYTES} bytes of blank lines")]
+    Blank,
+}
 
 /// Cuts chunks into lines.
 #[derive(Debug, Default)]
@@ -20,6 +29,8 @@ pub(crate) struct Lines {
     /// The beginning of a line whose end has not come.
     partial: BytesMut,
     chunk: Bytes,
+    /// Bytes of blank lines since the last that was not.
+    blank: usize,
 }
 
 impl Lines {
@@ -40,13 +51,13 @@ impl Lines {
     }
 
     /// The next whole line, without its end.
-    pub(crate) fn next_line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
+    pub(crate) fn next_line(&mut self) -> Result<Option<Bytes>, LineError> {
         loop {
             let Some(end) = memchr::memchr(b'\n', &self.chunk) else {
                 self.partial.extend_from_slice(&self.chunk);
                 self.chunk.clear();
                 return if self.partial.len() > MAX_LINE_BYTES {
-                    Err(LineTooLong)
+                    Err(LineError::TooLong)
                 } else {
                     Ok(None)
                 };
@@ -59,10 +70,15 @@ impl Lines {
                 line = self.partial.split().freeze();
             }
             if line.len() > MAX_LINE_BYTES {
-                return Err(LineTooLong);
+                return Err(LineError::TooLong);
             }
             if !line.trim_ascii().is_empty() {
+                self.blank = 0;
                 return Ok(Some(line));
+            }
+            self.blank += line.len() + 1;
+            if self.blank > MAX_BLANK_BYTES {
+                return Err(LineError::Blank);
             }
         }
     }
@@ -95,10 +111,26 @@ mod tests {
     fn an_endless_line_is_refused() {
         let mut lines = Lines::default();
         let chunk = Bytes::from(vec![b'x'; MAX_LINE_BYTES / 2]);
-        for expect in [Ok(None), Ok(None), Err(LineTooLong)] {
+        for expect in [Ok(None), Ok(None), Err(LineError::TooLong)] {
             lines.push(chunk.clone());
             assert_eq!(lines.next_line(), expect);
         }
+    }
+
+    #[test]
+    fn blank_lines_are_refused_if_nothing_else_comes() {
+        let mut lines = Lines::default();
+        for blank in ["\n".repeat(MAX_BLANK_BYTES), " ".repeat(MAX_BLANK_BYTES - 1) + "\n"] {
+            lines.push(Bytes::from(blank + "line\n\n"));
+            assert_eq!(lines.next_line(), Ok(Some(Bytes::from("line"))));
+            assert_eq!(lines.next_line(), Ok(None));
+            lines.push(Bytes::from("line\n"));
+            assert_eq!(lines.next_line(), Ok(Some(Bytes::from("line"))));
+        }
+        lines.push(Bytes::from("\n".repeat(MAX_BLANK_BYTES)));
+        assert_eq!(lines.next_line(), Ok(None));
+        lines.push(Bytes::from(" \n"));
+        assert_eq!(lines.next_line(), Err(LineError::Blank));
     }
 
     proptest! {

@@ -19,13 +19,16 @@
 //! | 410, or a version that the server does not have yet | list again |
 //! | a page that is too large | the same page with a quarter of the limit, which doubles again with each page |
 //! | a continue token that repeats, or pages without objects | the list starts over |
+//! | 400 or 422 to a watch | its version is the server's own and no good: list again |
+//! | a version or continue token that no server means | garbage |
 //!
 //! # Invariants
 //! - [`Machine::begin`] says when a list starts over. An object that was known before and has not come
 //!   again by [`Progress::Synced`] is gone. So a delete in a gap is found (L2).
 //! - The resourceVersion to resume from is always one that the server sent.
 //! - Attempts without progress are spaced by a jittered, doubling wait; those after progress are not.
-//!   Progress is a complete list, or a line of a watch after it: a list that never ends is none.
+//!   Progress is a complete list, or a watch that had its time or lived for [`MAX_WAIT`]: a list that never ends
+//!   is none, nor is a line before a failure.
 //! - Lists that start over are spaced in the same way, whatever they brought: at most one in [`CALM`] follows
 //!   at once.
 
@@ -52,6 +55,10 @@ pub const MAX_STREAM_BREAKS: u32 = 3;
 /// How long pages are asked for from a server that cannot stream lists, or breaks them. It may be replaced
 /// or configured anew meanwhile.
 pub const STREAM_AGAIN: Duration = Duration::from_secs(3600);
+/// The most bytes of a version, as the cache bounds those of objects.
+const MAX_VERSION_BYTES: usize = 253;
+/// The most bytes of a continue token: it holds a key.
+const MAX_TOKEN_BYTES: usize = 8 << 10;
 /// The server ends each watch after this long, and up to half a minute more, so that not all end
 /// at once.
 const WATCH_SECONDS: u32 = 260;
@@ -127,6 +134,8 @@ pub enum End {
     TooLarge,
     /// A list goes on and brings nothing new.
     Endless,
+    /// Whoever reads the answers panicked.
+    Panicked,
 }
 
 impl End {
@@ -142,6 +151,7 @@ impl End {
             End::Garbage => "garbage",
             End::TooLarge => "too_large",
             End::Endless => "endless",
+            End::Panicked => "panic",
         }
     }
 }
@@ -263,6 +273,10 @@ impl Machine {
 
     /// Takes in one line of a watch.
     pub fn line(&mut self, signal: Signal<'_>) -> Progress {
+        let (Signal::Change(version) | Signal::Bookmark { resource_version: version, .. }) = signal;
+        if !is_version(version) {
+            return Progress::Restart(End::Garbage);
+        }
         let State::Watching { resource_version } = &mut self.state else {
             self.heard = true;
             return match signal {
@@ -273,15 +287,17 @@ impl Machine {
                 Signal::Bookmark { .. } | Signal::Change(_) => Progress::Continue,
             };
         };
-        let (Signal::Change(version) | Signal::Bookmark { resource_version: version, .. }) = signal;
         version.clone_into(resource_version);
-        self.progress();
+        self.garbage = false;
         Progress::Continue
     }
 
     /// Takes in one page of a list, with so many objects. The connection ends with it: report
     /// [`End::Page`], or what [`Progress::Restart`] says.
     pub fn page(&mut self, version: &str, next: Option<String>, objects: usize) -> Progress {
+        if !is_version(version) || next.as_ref().is_some_and(|next| next.len() > MAX_TOKEN_BYTES) {
+            return Progress::Restart(End::Garbage);
+        }
         let (State::Paging { continue_token, .. }, Some(next)) = (&mut self.state, next) else {
             return self.complete(version);
         };
@@ -316,6 +332,9 @@ impl Machine {
             (State::Watching { .. }, End::Garbage) if garbage_again => {}
             // With the definition of the kind, all its objects are gone: a list shows it.
             (State::Watching { .. }, End::Expired | End::Refused(404)) => {}
+            // What the server named is not what it takes, or no request can carry it.
+            (State::Watching { .. }, End::Refused(400 | 422)) => {}
+            (State::Watching { .. }, End::Panicked) => {}
             (State::Watching { .. }, _) => return self.wait(self.failures),
             (State::Paging { continue_token: token @ Some(_), limited }, End::Expired) => {
                 // The token expired between pages: take everything in one piece.
@@ -356,15 +375,10 @@ impl Machine {
 
     /// The list is complete: from this version on there is a watch.
     fn complete(&mut self, version: &str) -> Progress {
-        self.progress();
-        self.state = State::Watching { resource_version: version.to_owned() };
-        Progress::Synced
-    }
-
-    /// Something came that had not come before.
-    fn progress(&mut self) {
         self.failures = 0;
         self.garbage = false;
+        self.state = State::Watching { resource_version: version.to_owned() };
+        Progress::Synced
     }
 
     /// How long to wait before a list starts over. The first that a version's end causes follows at once.
@@ -384,6 +398,11 @@ impl Machine {
         let full = FIRST_WAIT.saturating_mul(1 << doublings.min(16)).min(limit);
         full.mul_f64(0.5 + self.rng.f64() / 2.0)
     }
+}
+
+/// Whether it can be one: no server names none, or one that no request can carry.
+fn is_version(text: &str) -> bool {
+    (1..=MAX_VERSION_BYTES).contains(&text.len())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ fn at(millis: u64) -> Moment {
 ///
 /// `change N`, `bookmark N`, `end N` (initial events end) and `garbage` are lines; `page N` and
 /// `page N next` are pages with an object, `empty N next` one without; `closed`, `lost`, `idle`,
-/// `expired`, `large`, `status N` end a request; `pass MS` lets time go by; `restart` and `paged` ask for
+/// `expired`, `large`, `panic`, `status N` end a request; `pass MS` lets time go by; `restart` and `paged` ask for
 /// a list.
 fn play(script: &str) -> String {
     let mut machine = Machine::new(fastrand::Rng::with_seed(1));
@@ -72,6 +72,7 @@ fn play(script: &str) -> String {
             }
             "expired" => Progress::Restart(End::Expired),
             "large" => Progress::Restart(End::TooLarge),
+            "panic" => Progress::Restart(End::Panicked),
             "closed" => Progress::Restart(End::Closed),
             "lost" => Progress::Restart(End::Lost),
             "idle" => Progress::Restart(End::Idle),
@@ -179,6 +180,11 @@ fn the_protocol() {
             "stream anew synced list[] anew list[tok] stream anew synced list[] anew synced watch@8",
         ),
         ("status 422, page 4 tok, restart", "stream anew list[] anew list[tok] list[] anew"),
+        // A version that the server does not take: another list, not the same request again.
+        (
+            "end 5, change abc, status 400, end 9, status 422, end 11, panic",
+            "stream anew synced wait stream anew synced wait stream anew synced wait stream anew",
+        ),
         // Garbage: resume; garbage at the same place: list again.
         ("end 5, garbage, garbage", "stream anew synced wait watch@5 wait stream anew"),
         ("end 5, garbage, change 6, garbage", "stream anew synced wait watch@5 wait watch@6"),
@@ -217,6 +223,8 @@ fn watches_that_always_end_at_once_are_asked_for_more_and_more_seldom() {
         (true, &[End::Expired]),
         (false, &[End::Refused(410), End::Refused(404)]),
         (true, &[End::Garbage, End::Garbage]),
+        (true, &[End::Refused(400)]),
+        (false, &[End::Panicked]),
         (false, &[End::Closed]),
     ] {
         let mut machine = Machine::new(fastrand::Rng::with_seed(3));
@@ -244,6 +252,50 @@ fn watches_that_always_end_at_once_are_asked_for_more_and_more_seldom() {
         }
         assert!(requests <= 130, "{ends:?}: {requests} requests in ten minutes");
     }
+}
+
+#[test]
+fn versions_and_tokens_that_no_request_can_carry_are_garbage() {
+    let (garbage, go_on) = (Progress::Restart(End::Garbage), Progress::Continue);
+    let long = |bytes: usize| "7".repeat(bytes);
+    fn bookmark(resource_version: &str) -> Signal<'_> {
+        Signal::Bookmark { resource_version, initial_end: false }
+    }
+    let mut machine = Machine::new(fastrand::Rng::with_seed(1));
+    machine.begin(at(0));
+    let initial_end = |resource_version| Signal::Bookmark { resource_version, initial_end: true };
+    assert_eq!(machine.line(initial_end("")), garbage);
+    assert_eq!(machine.line(initial_end("5")), Progress::Synced);
+    for version in ["", &long(MAX_VERSION_BYTES + 1), &long(70_000)] {
+        assert_eq!(machine.line(bookmark(version)), garbage);
+        assert_eq!(machine.line(Signal::Change(version)), garbage);
+        assert_eq!(machine.position(), Some("5"));
+    }
+    assert_eq!(machine.line(bookmark(&long(MAX_VERSION_BYTES))), go_on);
+    machine.restart();
+    machine.page_next();
+    machine.begin(at(0));
+    assert_eq!(machine.page("", None, 1), garbage);
+    assert_eq!(machine.page("7", Some(long(MAX_TOKEN_BYTES + 1)), 1), garbage);
+    assert_eq!(machine.page("7", Some(long(MAX_TOKEN_BYTES)), 1), go_on);
+}
+
+/// Nor is a cluster that always has something to say before it fails.
+#[test]
+fn a_line_before_each_failure_does_not_take_the_wait_away() {
+    let mut machine = Machine::new(fastrand::Rng::with_seed(5));
+    machine.begin(at(0));
+    machine.line(Signal::Bookmark { resource_version: "1", initial_end: true });
+    let mut wait = Duration::ZERO;
+    for _ in 0..20 {
+        machine.line(Signal::Bookmark { resource_version: "2", initial_end: false });
+        wait = machine.end(End::Refused(500), at(0));
+        machine.begin(at(0));
+    }
+    assert!(wait >= MAX_WAIT / 2, "{wait:?}");
+    // One that was followed for a while begins anew.
+    machine.line(Signal::Change("3"));
+    assert!(machine.end(End::Lost, Moment::from_origin(MAX_WAIT)) <= FIRST_WAIT);
 }
 
 #[test]

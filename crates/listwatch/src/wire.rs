@@ -1,16 +1,18 @@
 //! Parses the server's answers: watch lines and list pages, with the objects left as text.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use model::error::foreign;
-use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 use serde_json::value::RawValue;
 
 use crate::machine::End;
 
+/// The most bytes of a bookmark's or an error's object. Neither says much.
+const MAX_SIGNAL_BYTES: usize = 64 << 10;
 /// The most objects of a page. The shortest object of which anything can be kept has name, uid and version
 /// and takes 60 bytes, so that a page of real ones is too long first.
 const MAX_PAGE_OBJECTS: usize = 150_000;
@@ -63,27 +65,44 @@ pub struct Refusal {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Details {
-    #[serde(deserialize_with = "nullable")]
-    causes: Vec<Cause>,
+    #[serde(rename = "causes")]
+    too_new: TooNew,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-struct Cause {
-    reason: String,
+struct Cause<'a> {
+    #[serde(borrow)]
+    reason: Cow<'a, str>,
+}
+
+/// Whether [`TOO_NEW`] is among the causes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct TooNew(bool);
+
+impl<'de> Deserialize<'de> for TooNew {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut found = false;
+        each(from, "a list of causes, or null", |cause: Cause<'de>| {
+            found |= cause.reason == TOO_NEW;
+            Ok(())
+        })?;
+        Ok(Self(found))
+    }
 }
 
 /// Of a 504, that the server does not have the version yet, as after a restore; other 504s come from a server
 /// or proxy that is too slow.
 const TOO_NEW: &str = "ResourceVersionTooLarge";
+/// The annotation of the bookmark that ends the initial events.
+const INITIAL_END: &str = "k8s.io/initial-events-end";
 
 impl Refusal {
     /// How it ends a request.
     pub fn end(&self) -> End {
-        let is_too_new = || self.details.causes.iter().any(|cause| cause.reason == TOO_NEW);
         match self.code {
             410 => End::Expired,
-            504 if is_too_new() => End::Expired,
+            504 if self.details.too_new.0 => End::Expired,
             code => End::Refused(code),
         }
     }
@@ -127,9 +146,48 @@ struct RawBookmark<'a> {
 struct BookmarkMeta<'a> {
     #[serde(borrow)]
     resource_version: Cow<'a, str>,
-    #[serde(borrow, default)]
-    annotations: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+    #[serde(default)]
+    annotations: InitialEnd,
 }
+
+/// Whether the annotations say that the initial events of a streaming list end here. The others are not kept.
+#[derive(Default)]
+struct InitialEnd(bool);
+
+impl<'de> Deserialize<'de> for InitialEnd {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = InitialEnd;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("annotations, or null")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(InitialEnd::default())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut found = InitialEnd::default();
+                while let Some((key, value)) = map.next_entry::<Text<'de>, Text<'de>>()? {
+                    if key.0 == INITIAL_END {
+                        found.0 = value.0 == "true";
+                    }
+                }
+                Ok(found)
+            }
+        }
+
+        from.deserialize_any(Reader)
+    }
+}
+
+/// A text, borrowed where it has no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
 struct RawPage<'a> {
@@ -144,34 +202,46 @@ struct Items<'a>(Vec<&'a str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Reader;
-
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Vec<&'de str>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of objects, or null")
+        let mut found = Vec::new();
+        each(from, "a list of objects, or null", |item: &'de RawValue| {
+            if found.len() == MAX_PAGE_OBJECTS {
+                return Err(format!("a page of more than {MAX_PAGE_OBJECTS} objects"));
             }
+            found.push(item.get());
+            Ok(())
+        })?;
+        Ok(Self(found))
+    }
+}
 
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Vec::new())
-            }
+/// Takes in the elements of a list one by one, until one is refused. Go writes `null` for an empty list.
+fn each<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+    expected: &'static str,
+    take: impl FnMut(T) -> Result<(), String>,
+) -> Result<(), D::Error> {
+    struct Reader<F, T>(F, &'static str, PhantomData<T>);
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut found = Vec::new();
-                while let Some(item) = items.next_element::<&RawValue>()? {
-                    if found.len() == MAX_PAGE_OBJECTS {
-                        let why = format!("a page of more than {MAX_PAGE_OBJECTS} objects");
-                        return Err(de::Error::custom(why));
-                    }
-                    found.push(item.get());
-                }
-                Ok(found)
-            }
+    impl<'de, T: Deserialize<'de>, F: FnMut(T) -> Result<(), String>> Visitor<'de> for Reader<F, T> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.1)
         }
 
-        from.deserialize_any(Reader).map(Items)
+        fn visit_unit<E>(self) -> Result<(), E> {
+            Ok(())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<(), A::Error> {
+            while let Some(element) = elements.next_element()? {
+                (self.0)(element).map_err(de::Error::custom)?;
+            }
+            Ok(())
+        }
     }
+
+    from.deserialize_any(Reader(take, expected, PhantomData))
 }
 
 #[derive(Deserialize)]
@@ -224,6 +294,7 @@ pub fn strict_line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
         Ok(raw) => raw,
         // Some proxies put a bare Status into the stream.
         Err(error) => {
+            let bytes = signal(bytes)?;
             let refusal: Refusal = serde_json::from_slice(bytes)?;
             return match refusal.code {
                 0 => Err(error),
@@ -235,23 +306,32 @@ pub fn strict_line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
         "ADDED" | "MODIFIED" => Ok(Line::Upsert(raw.object.get())),
         "DELETED" => Ok(Line::Delete(raw.object.get())),
         "BOOKMARK" => {
-            let RawBookmark { metadata } = serde_json::from_str(raw.object.get())?;
-            let annotations = metadata.annotations.unwrap_or_default();
+            let object = signal(raw.object.get().as_bytes())?;
+            let RawBookmark { metadata } = serde_json::from_slice(object)?;
             Ok(Line::Bookmark {
                 resource_version: metadata.resource_version.into_owned(),
-                initial_end: annotations
-                    .get("k8s.io/initial-events-end")
-                    .is_some_and(|v| v == "true"),
+                initial_end: metadata.annotations.0,
             })
         }
         "ERROR" => {
-            let refusal: Refusal = serde_json::from_str(raw.object.get())?;
+            let object = signal(raw.object.get().as_bytes())?;
+            let refusal: Refusal = serde_json::from_slice(object)?;
             Ok(Line::Error(refusal.shortened()))
         }
         other => {
             Err(serde::de::Error::custom(format!("an event of unknown type {:?}", foreign(other))))
         }
     }
+}
+
+/// The text of a bookmark or an error, unless it is longer than any is.
+fn signal(text: &[u8]) -> Result<&[u8], serde_json::Error> {
+    if text.len() > MAX_SIGNAL_BYTES {
+        let why =
+            format!("a bookmark, error or unknown line of more than {MAX_SIGNAL_BYTES} bytes");
+        return Err(de::Error::custom(why));
+    }
+    Ok(text)
 }
 
 /// Reads one page of a list.
@@ -315,9 +395,27 @@ mod tests {
         ] {
             assert_eq!(line(text.as_bytes()).unwrap(), expect, "{text}");
         }
-        for garbage in
-            ["", "{", r#"{"type":"NEW","object":{}}"#, "{}", r#"{"type":"BOOKMARK","object":{}}"#]
-        {
+        let bookmark = |annotations: &str| {
+            format!(
+                r#"{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"7","annotations":{annotations}}}}}}}"#
+            )
+        };
+        for (annotations, initial_end) in [
+            ("null", false),
+            (r#"{"a":"true","k8s.io\/initial-events-end":"true","b":"\n"}"#, true),
+            (r#"{"k8s.io/initial-events-end":"false"}"#, false),
+        ] {
+            let expect = Line::Bookmark { resource_version: "7".into(), initial_end };
+            assert_eq!(line(bookmark(annotations).as_bytes()).unwrap(), expect, "{annotations}");
+        }
+        for garbage in [
+            "",
+            "{",
+            r#"{"type":"NEW","object":{}}"#,
+            "{}",
+            r#"{"type":"BOOKMARK","object":{}}"#,
+            &bookmark(r#"{"a":7}"#),
+        ] {
             assert!(line(garbage.as_bytes()).is_err(), "{garbage}");
         }
     }

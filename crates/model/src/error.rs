@@ -52,9 +52,25 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
+/// What to do about an API server that answers with this code, or not at all.
+pub fn remedy(code: Option<u16>) -> &'static str {
+    match code {
+        None => "see whether the server runs and can be reached from here",
+        Some(401) => "renew the credentials in the kubeconfig: log in again, or get a new token",
+        Some(403) => "let this user do that, or use another user's kubeconfig or context",
+        Some(_) => "see what answers at this address, and its log",
+    }
+}
+
+/// The error of the client library, by itself or in a box: most errors keep it in one, because it is large.
+fn of_client<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e kube::Error> {
+    let boxed = || error.downcast_ref::<Box<kube::Error>>().map(|boxed| &**boxed);
+    error.downcast_ref().or_else(boxed)
+}
+
 /// The error, or the one inside the client library's wrapper, whose own text is only "ServiceError".
 fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
-    match error.downcast_ref::<kube::Error>() {
+    match of_client(error) {
         Some(kube::Error::Service(inner)) => unwrapped(&**inner),
         _ => error,
     }
@@ -77,7 +93,7 @@ fn below<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
 }
 
 fn answer<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e kube::core::Status> {
-    match error.downcast_ref::<kube::Error>() {
+    match of_client(error) {
         Some(kube::Error::Api(status)) => Some(status),
         _ => None,
     }
@@ -97,6 +113,24 @@ mod tests {
             kube::core::Status::failure("members is forbidden", "Forbidden").with_code(403);
         let error = Refused(kube::Error::Api(Box::new(status)));
         assert_eq!(chain(&error), "list members: the API server answers 403: members is forbidden");
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("list members")]
+    struct InABox(#[source] Box<kube::Error>);
+
+    #[test]
+    fn an_error_in_a_box_reads_as_one_without() {
+        let refused = || {
+            let status = kube::core::Status::failure("Unauthorized", "Unauthorized");
+            kube::Error::Api(Box::new(status.with_code(401)))
+        };
+        let boxed = chain(&InABox(Box::new(refused())));
+        assert_eq!(boxed, "list members: the API server answers 401: Unauthorized");
+        assert_eq!(boxed, chain(&Refused(refused())));
+        let silent = kube::Error::Service(Outer(std::io::Error::other("refused")).into());
+        let text = chain(&InABox(Box::new(silent)));
+        assert_eq!(text, "list members: list pods in east: refused");
     }
 
     #[test]

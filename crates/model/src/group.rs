@@ -24,6 +24,8 @@ pub enum GroupScope {
 /// The details of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupTraits {
+    /// The controllers in it, as far as they are known.
+    pub controllers: BTreeSet<ControllerName>,
     /// How far its work may be divided.
     pub scope: GroupScope,
     /// The kinds it watches, as `group/Kind`.
@@ -102,14 +104,15 @@ pub fn joined(inputs: &[GroupInput]) -> BTreeMap<GroupName, BTreeMap<String, Vec
     result
 }
 
-/// The details of every group: it watches the kinds of all its controllers, and has the strictest of
-/// their scopes.
+/// The details of every group: it has its controllers, watches the kinds of all of them, and has
+/// the strictest of their scopes.
 pub fn traits(inputs: &[GroupInput]) -> BTreeMap<GroupName, GroupTraits> {
     let groups = groups(inputs);
     let mut result: BTreeMap<GroupName, GroupTraits> = BTreeMap::new();
     for input in inputs {
         let Some(group) = groups.get(&input.controller) else { continue };
         let traits = result.entry(group.clone()).or_default();
+        traits.controllers.insert(input.controller.clone());
         traits.scope = traits.scope.max(input.scope);
         traits.kinds.extend(input.kinds.iter().cloned());
     }
@@ -174,6 +177,8 @@ mod tests {
         let group = |name: &str| &traits[&name.parse::<GroupName>().unwrap()];
         assert_eq!(group("a").scope, GroupScope::Cluster);
         assert_eq!(group("a").kinds.iter().collect::<Vec<_>>(), ["Node", "Pod"]);
+        let controllers = group("a").controllers.iter().map(ControllerName::as_str);
+        assert_eq!(controllers.collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(group("c").scope, GroupScope::Object);
     }
 

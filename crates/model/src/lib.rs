@@ -52,6 +52,6 @@ pub use ownership::{FenceError, Hold, Holding, OwnedShards, Ownership, Permit, P
 pub use range::{Range, uid_hash};
 pub use selector::{Selector, SelectorError};
 pub use shard::{Epoch, ShardId};
-pub use task::{TaskEnd, VitalTask};
+pub use task::{TaskEnd, VitalTask, panic_text};
 pub use validity::Validity;
 pub use wire::Wire;

@@ -35,10 +35,14 @@ pub struct Epoch(pub u64);
 pub struct InvalidShard(String);
 
 impl Epoch {
+    /// The highest epoch that is believed. Owners do not follow each other so often: a higher one was written by
+    /// hand.
+    pub const MAX: Epoch = Epoch(1 << 62);
+
     /// The epoch of the next owner.
     #[must_use]
     pub fn next(self) -> Epoch {
-        Epoch(self.0 + 1)
+        Epoch(self.0.saturating_add(1))
     }
 }
 

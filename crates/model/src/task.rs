@@ -35,7 +35,7 @@ impl VitalTask {
                 // After a panic the task is not polled again, so nobody sees what it left half done.
                 match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
                     Ok(poll) => poll.map(|()| TaskEnd::Returned),
-                    Err(panic) => Poll::Ready(TaskEnd::Panicked(text(&*panic))),
+                    Err(panic) => Poll::Ready(TaskEnd::Panicked(panic_text(&*panic))),
                 }
             });
             sender.send_replace(Some(end.await));
@@ -69,7 +69,7 @@ impl fmt::Display for TaskEnd {
 }
 
 /// The message of a panic.
-fn text(panic: &(dyn Any + Send)) -> String {
+pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("without a message")

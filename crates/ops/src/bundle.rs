@@ -3,6 +3,7 @@
 //! Secrets are never read. What is read goes through `redact`, because people put secrets where none should be. A
 //! part that cannot be read is named in `problems.txt`, and the rest is written.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use fleet::{FleetMember, LeaseStanding};
+use fleet::FleetMember;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 use sharding::record::Kind;
 
 use crate::home::{HomeArgs, HomeCluster, TIMEOUT};
+use crate::output::print;
 use crate::program::Program;
 use crate::redact;
 use crate::replicas::{AskArgs, Replicas};
@@ -39,13 +41,15 @@ const LOG_LINES: i64 = 5_000;
 const LOG_BYTES: i64 = 4 << 20;
 /// How long one request may take: logs are longer than what else is read.
 const READ_WITHIN: Duration = TIMEOUT.saturating_mul(3);
+/// Where a replica serves its metrics.
+const METRICS: &str = "/metrics";
 /// What is asked of each replica.
 const VIEWS: [(&str, &str); 5] = [
     ("/readyz?verbose", "readyz.txt"),
     ("/debug/shards", "shards.json"),
     ("/debug/queues", "queues.json"),
     ("/debug/clusters", "clusters.json"),
-    ("/metrics", "metrics.txt"),
+    (METRICS, "metrics.txt"),
 ];
 
 /// Arguments of `leasehold support-bundle`.
@@ -78,10 +82,10 @@ pub(crate) async fn run(args: &BundleArgs, program: &Program) -> anyhow::Result<
     bundle.json("version.json", program.version.clone())?;
     gather(&home, args, &mut bundle).await?;
     let problems = bundle.finish()?;
-    println!(
-        "{}: written, without what looks like a secret; look at it before you send it",
+    print(&format!(
+        "{}: written, without what looks like a secret; look at it before you send it\n",
         path.display()
-    );
+    ))?;
     for problem in &problems {
         eprintln!("leasehold: left out: {problem}");
     }
@@ -103,8 +107,8 @@ async fn gather(home: &HomeCluster, args: &BundleArgs, bundle: &mut Bundle) -> a
     of_the_chart(home, args, bundle).await?;
     match fleet {
         Ok(fleet) => {
-            let alive = fleet.members.iter().filter(|m| m.lease == LeaseStanding::Held);
-            views(home, args, alive.take(MAX_REPLICAS).collect(), bundle).await
+            let alive: Vec<_> = fleet.alive().collect();
+            views(home, args, bundle.first("members", alive), bundle).await
         }
         Err(error) => {
             bundle.problem("fleet.json", &error);
@@ -139,12 +143,12 @@ async fn of_the_chart(
     let listed = labelled::<ConfigMap>(home).await;
     bundle.read("chart/configmaps.json", listed.map(|list| json!(list)))?;
     let pods = labelled::<Pod>(home).await;
-    let named: Vec<(String, Vec<String>)> =
-        pods.iter().flatten().take(MAX_REPLICAS).map(containers).collect();
+    let named: Vec<(String, Vec<String>)> = pods.iter().flatten().map(containers).collect();
     bundle.read("chart/pods.json", pods.map(|list| json!(list)))?;
     if args.no_logs {
         return Ok(());
     }
+    let named = bundle.first("logs", named);
     let api: Api<Pod> = Api::namespaced(home.client.clone(), &home.namespace);
     for (pod, container, previous) in named.iter().flat_map(|(pod, containers)| {
         let each = containers.iter();
@@ -194,18 +198,30 @@ async fn views(
     bundle: &mut Bundle,
 ) -> anyhow::Result<()> {
     let replicas = Replicas::of(home, &args.ask)?;
+    let mut silent: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     for (path, file) in VIEWS {
-        for (member, answer) in replicas.get_all(members.iter().copied(), path).await {
-            let name = format!("members/{}/{file}", member.member);
+        for (replica, answer) in replicas.get_all(members.iter().copied(), path).await {
+            let name = format!("members/{}/{file}", replica.member);
             match answer {
                 Ok(answer) if file.ends_with(".json") => {
                     let value = serde_json::from_slice(&answer);
                     bundle.read(&name, value.context("it is no JSON"))?;
                 }
-                Ok(answer) => bundle.text(&name, &String::from_utf8_lossy(&answer))?,
-                Err(error) => bundle.problem(&name, &error),
+                Ok(answer) => {
+                    let answer = String::from_utf8_lossy(&answer);
+                    let clean = if path == METRICS { redact::metrics } else { redact::text };
+                    bundle.add(&name, clean(&answer).as_bytes())?;
+                }
+                Err(why) => {
+                    silent.entry((replica.member, format!("{why:#}"))).or_default().push(file)
+                }
             }
         }
+    }
+    // What hinders one view hinders the others mostly.
+    for ((member, why), files) in silent {
+        let name = format!("members/{member}/{}", files.join(","));
+        bundle.problem(&name, &anyhow::anyhow!(why));
     }
     Ok(())
 }
@@ -258,6 +274,16 @@ impl Bundle {
         }
     }
 
+    /// The first of some; that the rest is left out is said.
+    fn first<T>(&mut self, name: &str, mut of: Vec<T>) -> Vec<T> {
+        let more = of.len().saturating_sub(MAX_REPLICAS);
+        if more > 0 {
+            self.problems.push(format!("{name}: {more} replicas besides the first {MAX_REPLICAS}"));
+            of.truncate(MAX_REPLICAS);
+        }
+        of
+    }
+
     fn problem(&mut self, name: &str, error: &anyhow::Error) {
         self.problems.push(redact::text(&format!("{name}: {}", model::error::chain(&**error))));
     }
@@ -278,5 +304,21 @@ impl Bundle {
         let mut file = self.tar.into_inner()?.finish()?;
         file.flush()?;
         Ok(problems)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_replicas_are_left_out_is_said() {
+        let dir = std::env::temp_dir().join(format!("leasehold-bundle-{}", std::process::id()));
+        let mut bundle = Bundle::create(&dir, "b".into(), Timestamp::UNIX_EPOCH).unwrap();
+        std::fs::remove_file(&dir).unwrap();
+        assert_eq!(bundle.first("logs", vec![0; MAX_REPLICAS]).len(), MAX_REPLICAS);
+        assert_eq!(bundle.problems, [""; 0]);
+        assert_eq!(bundle.first("members", vec![0; MAX_REPLICAS + 7]).len(), MAX_REPLICAS);
+        assert_eq!(bundle.problems, ["members: 7 replicas besides the first 50"]);
     }
 }

@@ -113,7 +113,7 @@ impl Source for People {
                 Ok(replicas) => top::queues(&replicas, &fleet)
                     .await
                     .into_iter()
-                    .map(|(member, said_)| (member.member.to_string(), said_.map_err(said)))
+                    .map(|(replica, said_)| (replica.member, said_.map_err(said)))
                     .collect(),
                 Err(error) => vec![("replicas".to_owned(), Err(said(error)))],
             }
@@ -128,7 +128,7 @@ impl Source for People {
                 Ok(replicas) => explaining::told(&replicas, &fleet, &sought)
                     .await
                     .into_iter()
-                    .map(|(member, told)| (member.member.to_string(), told))
+                    .map(|(replica, told)| (replica.member, told))
                     .collect(),
                 Err(error) => vec![("replicas".to_owned(), Err(said(error)))],
             }

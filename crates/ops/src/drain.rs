@@ -4,7 +4,6 @@
 //! It selects the Member and writes one field of it, `spec.drain`. The coordinator makes the moves, and
 //! the member keeps the flag as long as its process lives.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -14,13 +13,13 @@ use serde_json::json;
 use sharding::api::{Member, MemberState};
 
 use crate::home::{self, HomeArgs, HomeCluster};
+use crate::names::{Known, Unknown};
+use crate::output::print;
 use crate::program::Program;
-use fleet::{Fleet, FleetMember, LeaseStanding};
+use fleet::{Fleet, FleetMember};
 
 /// How often the fleet is read while a drain is awaited.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// Names at least this similar, from 0 to 1, are offered when there is no such member.
-const ALIKE: f64 = 0.7;
 
 /// Arguments of `leasehold drain`.
 #[derive(Debug, clap::Args)]
@@ -42,8 +41,8 @@ pub(crate) struct DrainArgs {
 /// A name that does not select exactly one live member.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum NotOne {
-    #[error("no member {name:?} in the fleet: {}", offer(.offered))]
-    Unknown { name: String, offered: Vec<String> },
+    #[error(transparent)]
+    Unknown(#[from] Unknown),
     #[error(
         "member {name} is dead: others take its shards without a drain, see `leasehold status`"
     )]
@@ -62,10 +61,9 @@ pub(crate) async fn run(args: &DrainArgs, program: &Program) -> anyhow::Result<(
     let member = find(&fleet, &args.member)?;
     ask(&home, member, !args.undo).await?;
     if args.undo {
-        println!("{}: takes shards again", member.member);
-        return Ok(());
+        return print(&format!("{}: takes shards again\n", member.member));
     }
-    println!("{}: asked to drain, {}", member.member, shards(member.shards));
+    print(&format!("{}: asked to drain, {}\n", member.member, shards(member.shards)))?;
     if member.shards > 0 && !has_another(&fleet, member) {
         eprintln!("leasehold: no other member takes shards: it keeps its own until one does");
     }
@@ -86,7 +84,7 @@ async fn ask(home: &HomeCluster, member: &FleetMember, drain: bool) -> anyhow::R
 async fn wait(home: &HomeCluster, identity: &str, mut told: u32) -> anyhow::Result<()> {
     loop {
         let fleet = home.fleet().await?;
-        let alive: Vec<_> = lives(&fleet).filter(|member| member.identity == identity).collect();
+        let alive: Vec<_> = fleet.alive().filter(|member| member.identity == identity).collect();
         anyhow::ensure!(
             !alive.is_empty(),
             "{identity} is dead: others take its shards when its Lease has expired"
@@ -97,11 +95,10 @@ async fn wait(home: &HomeCluster, identity: &str, mut told: u32) -> anyhow::Resu
         );
         let left: u32 = alive.iter().map(|member| member.shards).sum();
         if left == 0 {
-            println!("{identity}: drained");
-            return Ok(());
+            return print(&format!("{identity}: drained\n"));
         }
         if left != told {
-            println!("{identity}: {} left", shards(left));
+            print(&format!("{identity}: {} left\n", shards(left)))?;
             told = left;
         }
         tokio::time::sleep(LOOK_INTERVAL).await;
@@ -111,13 +108,13 @@ async fn wait(home: &HomeCluster, identity: &str, mut told: u32) -> anyhow::Resu
 /// The live member with this id or identity.
 fn find<'a>(fleet: &'a Fleet, name: &str) -> Result<&'a FleetMember, NotOne> {
     let named = |member: &&FleetMember| member.member.as_str() == name || member.identity == name;
-    let alive: Vec<_> = lives(fleet).filter(named).collect();
+    let alive: Vec<_> = fleet.alive().filter(named).collect();
     match alive[..] {
         [member] => Ok(member),
         [] if fleet.members.iter().any(|member| named(&member)) => {
             Err(NotOne::Dead { name: name.to_owned() })
         }
-        [] => Err(NotOne::Unknown { name: name.to_owned(), offered: alike(fleet, name) }),
+        [] => Err(Known::members(fleet.alive()).unknown(name).into()),
         _ => {
             let members = alive.iter().map(|member| member.member.to_string()).collect();
             Err(NotOne::Several { name: name.to_owned(), members })
@@ -125,31 +122,9 @@ fn find<'a>(fleet: &'a Fleet, name: &str) -> Result<&'a FleetMember, NotOne> {
     }
 }
 
-fn lives(fleet: &Fleet) -> impl Iterator<Item = &FleetMember> {
-    fleet.members.iter().filter(|member| member.lease == LeaseStanding::Held)
-}
-
 fn has_another(fleet: &Fleet, than: &FleetMember) -> bool {
     let takes = |member: &FleetMember| member.state == MemberState::Active && !member.drain;
-    lives(fleet).any(|member| member.member != than.member && takes(member))
-}
-
-/// Ids and identities of live members that are similar to the name; all ids, if none is.
-fn alike(fleet: &Fleet, name: &str) -> Vec<String> {
-    let names = lives(fleet).flat_map(|m| [m.member.to_string(), m.identity.clone()]);
-    let near: BTreeSet<String> =
-        names.filter(|other| strsim::jaro_winkler(name, other) >= ALIKE).collect();
-    if near.is_empty() {
-        return lives(fleet).map(|member| member.member.to_string()).collect();
-    }
-    near.into_iter().collect()
-}
-
-fn offer(names: &[String]) -> String {
-    match names {
-        [] => "it has no live member".to_owned(),
-        _ => format!("there are {}", names.join(", ")),
-    }
+    fleet.alive().any(|member| member.member != than.member && takes(member))
 }
 
 fn shards(count: u32) -> String {
@@ -158,12 +133,15 @@ fn shards(count: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fleet::LeaseStanding;
+
     use super::*;
 
     fn member(identity: &str, suffix: &str, lease: LeaseStanding) -> FleetMember {
         FleetMember {
             member: format!("{identity}-{suffix}").parse().unwrap(),
             identity: identity.to_owned(),
+            zone: None,
             state: MemberState::Active,
             drain: false,
             lease,
@@ -210,17 +188,13 @@ mod tests {
             ("other", "other has several live members: name one of other-eeeee, other-fffff"),
             (
                 "replica-9",
-                "no member \"replica-9\" in the fleet: there are replica-0, replica-0-aaaaa, replica-1, replica-1-ccccc",
-            ),
-            (
-                "x",
-                "no member \"x\" in the fleet: there are replica-0-aaaaa, replica-1-ccccc, other-eeeee, other-fffff",
+                "no member \"replica-9\" in the fleet: there are other, other-eeeee, other-fffff, replica-0, replica-0-aaaaa, replica-1, replica-1-ccccc",
             ),
         ] {
             assert_eq!(found(name), expect, "{name}");
         }
         let empty = find(&Fleet::default(), "x").unwrap_err();
-        assert_eq!(empty.to_string(), "no member \"x\" in the fleet: it has no live member");
+        assert_eq!(empty.to_string(), "no member \"x\" in the fleet: there is none");
     }
 
     #[test]

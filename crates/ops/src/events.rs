@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fleet::FleetEvent;
+use fleet::{Fleet, FleetEvent};
 use jiff::Timestamp;
 use model::{Clock, ClusterName};
 
 use crate::columns::columns;
 use crate::home::HomeArgs;
+use crate::names::{Known, Unknown, identity_of};
 use crate::output::{Output, ago};
 use crate::program::Program;
 use clock::SystemClock;
@@ -46,10 +47,14 @@ pub(crate) struct EventsArgs {
 /// Prints the Events, the oldest first.
 ///
 /// # Errors
-/// When the home cluster cannot be named, reached or read.
+/// When the home cluster cannot be named, reached or read, or what was asked for is nowhere.
 pub(crate) async fn run(args: &EventsArgs, program: &Program) -> anyhow::Result<ExitCode> {
     let home = program.home(&args.home).await?;
-    let chosen = choose(home.events().await?, args);
+    let events = home.events().await?;
+    if !args.cluster.is_empty() || !args.member.is_empty() {
+        check_names(args, &home.fleet().await?, &events)?;
+    }
+    let chosen = choose(events, args);
     args.output.print(&chosen, || table(&chosen, true, SystemClock.wall()))?;
     if !args.watch {
         return Ok(ExitCode::SUCCESS);
@@ -71,21 +76,32 @@ fn told(event: &FleetEvent) -> (Timestamp, String, String) {
     (event.at, event.about.clone(), event.note.clone())
 }
 
+/// Whether the fleet has, or its Events are about, what was asked for.
+fn check_names(args: &EventsArgs, fleet: &Fleet, events: &[FleetEvent]) -> Result<(), Unknown> {
+    Known::clusters(fleet).and(events.iter().flat_map(clusters)).have(&args.cluster)?;
+    Known::members(&fleet.members).and(events.iter().flat_map(members)).have(&args.member)
+}
+
+/// The clusters that an Event is about.
+fn clusters(event: &FleetEvent) -> impl Iterator<Item = &str> {
+    let about = [Some(&event.about), event.related.as_ref()].into_iter().flatten();
+    about.filter_map(|about| about.strip_prefix("ShardMap/"))
+}
+
+/// Who tells an Event, and whom it is about: ids, and identities.
+fn members(event: &FleetEvent) -> impl Iterator<Item = &str> {
+    let ids = [Some(event.by.as_str()), event.about.strip_prefix("Member/")];
+    ids.into_iter().flatten().flat_map(|id| [id, identity_of(id)])
+}
+
 /// The newest of those that were asked for.
 fn choose(mut events: Vec<FleetEvent>, args: &EventsArgs) -> Vec<FleetEvent> {
     let of_cluster = |event: &FleetEvent| {
-        let mut names = args.cluster.iter();
-        args.cluster.is_empty() || names.any(|name| event.about == format!("ShardMap/{name}"))
+        let is = |name: &ClusterName| clusters(event).any(|about| about == name.as_str());
+        args.cluster.is_empty() || args.cluster.iter().any(is)
     };
     let of_member = |event: &FleetEvent| {
-        let is = |name: &String| {
-            let about = event.about.strip_prefix("Member/");
-            let ids = [Some(event.by.as_str()), about];
-            // An id is the identity with a suffix.
-            ids.into_iter().flatten().any(|id| {
-                id == name || id.rsplit_once('-').is_some_and(|(identity, _)| identity == name)
-            })
-        };
+        let is = |name: &String| members(event).any(|about| about == name);
         args.member.is_empty() || args.member.iter().any(is)
     };
     events
@@ -113,6 +129,10 @@ mod tests {
     use super::*;
     use crate::{Command, One};
 
+    fn parsed(line: &[&str]) -> Command {
+        One::parse_from(["leasehold", "events"].iter().chain(line)).command
+    }
+
     #[test]
     fn the_newest_events_of_what_was_asked_for_are_shown() {
         let event = |second: i64, about: &str, warning, by: &str| FleetEvent {
@@ -120,6 +140,7 @@ mod tests {
             warning,
             reason: "ShardMoved".into(),
             about: about.into(),
+            related: about.starts_with("Member/").then(|| "ShardMap/west".into()),
             note: format!("note {second}"),
             by: by.into(),
         };
@@ -130,14 +151,22 @@ mod tests {
             event(4, "ShardMap/east", true, "replica-1-fghij"),
         ];
         let chosen = |line: &[&str]| {
-            let line = ["leasehold", "events"].iter().chain(line);
-            let Command::Events(args) = One::parse_from(line).command else { unreachable!() };
+            let Command::Events(args) = parsed(line) else { unreachable!() };
             let seconds = |event: &FleetEvent| event.at.as_second();
             choose(all.clone(), &args).iter().map(seconds).collect::<Vec<_>>()
         };
         assert_eq!(chosen(&[]), [1, 2, 3, 4]);
         assert_eq!(chosen(&["--limit", "2"]), [3, 4]);
         assert_eq!(chosen(&["--cluster", "east"]), [1, 4]);
+        assert_eq!(chosen(&["--cluster", "west"]), [2, 3], "a member says that it is down");
+        let refused = |line: &[&str]| {
+            let Command::Events(args) = parsed(line) else { unreachable!() };
+            check_names(&args, &Fleet::default(), &all).map_err(|unknown| unknown.to_string())
+        };
+        assert_eq!(refused(&["--cluster", "west", "--member", "replica-1"]), Ok(()));
+        let clusters = r#"no cluster "eats" in the fleet: there are east, west"#;
+        assert_eq!(refused(&["--cluster", "eats"]), Err(clusters.to_owned()));
+        assert!(refused(&["--member", "replica-9"]).unwrap_err().contains("replica-0, "));
         assert_eq!(chosen(&["--warnings"]), [3, 4]);
         assert_eq!(chosen(&["--member", "replica-0"]), [1, 3]);
         assert_eq!(chosen(&["--member", "replica-1-fghij", "--warnings"]), [3, 4]);

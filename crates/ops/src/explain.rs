@@ -6,14 +6,15 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use explain::{Sought, Told, words};
-use fleet::{Fleet, FleetMember, FleetShard};
+use fleet::{Fleet, FleetShard};
 use model::Clock;
 use serde_json::{Value, json};
 
 use crate::home::HomeArgs;
+use crate::names::Known;
 use crate::output::{Output, ago};
 use crate::program::Program;
-use crate::replicas::{AskArgs, Replicas};
+use crate::replicas::{AskArgs, Replica, Replicas};
 use clock::SystemClock;
 
 /// The most members that are asked. The shards of one cluster have seldom more owners.
@@ -36,30 +37,32 @@ pub(crate) struct ExplainArgs {
     pub ask: AskArgs,
 }
 
-/// A member, and what it said or why it said nothing.
-pub(crate) type Asked<'f> = (&'f FleetMember, Result<Told, String>);
+/// A replica, and what it said or why it said nothing.
+pub(crate) type Asked = (Replica, Result<Told, String>);
 
-/// Says where the object stands. The exit code is 1 if no member could say.
+/// Says where the object stands. The exit code is 1 if nobody who was asked has a controller for it.
 ///
 /// # Errors
-/// When the home cluster cannot be named, reached or read.
+/// When the home cluster cannot be named, reached or read, or knows no such cluster.
 pub(crate) async fn run(args: &ExplainArgs, program: &Program) -> anyhow::Result<ExitCode> {
     let home = program.home(&args.home).await?;
     let replicas = Replicas::of(&home, &args.ask)?;
     let fleet = home.fleet().await?;
+    Known::clusters(&fleet).have(&[&args.object.cluster])?;
     let shards = fleet.shards_of(&args.object.cluster);
     let asked = told(&replicas, &fleet, &args.object).await;
     args.output.print(&as_json(&shards, &asked), || text(args, &shards, &asked))?;
-    let somebody = asked.iter().any(|(_, told)| told.is_ok());
+    let somebody = asked.iter().any(|(_, told)| told.as_ref().is_ok_and(knows));
     Ok(if somebody { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Whether a member works on such objects of that cluster.
+fn knows(told: &Told) -> bool {
+    told.configured && !told.explanation.controllers.is_empty()
+}
+
 /// What those say of an object who can tell of it.
-pub(crate) async fn told<'f>(
-    replicas: &Replicas<'_>,
-    fleet: &'f Fleet,
-    object: &Sought,
-) -> Vec<Asked<'f>> {
+pub(crate) async fn told(replicas: &Replicas<'_>, fleet: &Fleet, object: &Sought) -> Vec<Asked> {
     let path = format!("/debug/explain?object={object}");
     let shards = fleet.shards_of(&object.cluster);
     let witnesses = fleet.witnesses(&shards).into_iter().take(MAX_ASKED);
@@ -70,10 +73,10 @@ pub(crate) async fn told<'f>(
         told.map_err(|error| model::error::chain(&*error))
     };
     let answers = replicas.get_all(witnesses, &path).await;
-    answers.into_iter().map(|(member, answer)| (member, told(answer))).collect()
+    answers.into_iter().map(|(replica, answer)| (replica, told(answer))).collect()
 }
 
-fn text(args: &ExplainArgs, shards: &[&FleetShard], asked: &[Asked<'_>]) -> String {
+fn text(args: &ExplainArgs, shards: &[&FleetShard], asked: &[Asked]) -> String {
     let (mut text, now) = (String::new(), SystemClock.wall());
     for shard in shards {
         let moved = shard.moved.as_ref().and_then(|moved| Some((&moved.why, moved.at.as_ref()?)));
@@ -83,15 +86,14 @@ fn text(args: &ExplainArgs, shards: &[&FleetShard], asked: &[Asked<'_>]) -> Stri
     if shards.is_empty() {
         let _ = writeln!(
             text,
-            "home has no shard of cluster {}: no member has it configured, or none could use it yet; see DOWN \
-             CLUSTER in `leasehold status`",
+            "home has no shard of cluster {}: none of its members could use it yet; see DOWN CLUSTER in `leasehold status`",
             args.object.cluster
         );
     }
-    for (member, told) in asked {
+    for (replica, told) in asked {
         let lines = match told {
             Ok(told) => words(&args.object, told),
-            Err(why) => vec![format!("member {} does not say: {why}", member.member)],
+            Err(why) => vec![format!("member {} does not say: {why}", replica.member)],
         };
         let _ = writeln!(text, "\n{}", lines.join("\n"));
     }
@@ -99,10 +101,10 @@ fn text(args: &ExplainArgs, shards: &[&FleetShard], asked: &[Asked<'_>]) -> Stri
 }
 
 /// The answer for programs.
-fn as_json(shards: &[&FleetShard], asked: &[Asked<'_>]) -> Value {
-    let said = |(member, told): &Asked<'_>| match told {
+fn as_json(shards: &[&FleetShard], asked: &[Asked]) -> Value {
+    let said = |(replica, told): &Asked| match told {
         Ok(told) => json!(told),
-        Err(problem) => json!({"member": member.member, "problem": problem}),
+        Err(problem) => json!({"member": replica.member, "problem": problem}),
     };
     let members: Vec<_> = asked.iter().map(said).collect();
     json!({"shards": shards, "members": members})

@@ -12,8 +12,6 @@ use kube::{Api, Client};
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// The namespace that a fleet uses if nobody says otherwise.
 pub const DEFAULT_NAMESPACE: &str = "leasehold-system";
-const INSTALL: &str =
-    "are the definitions installed? `leasehold crds --for home | kubectl apply -f -`";
 
 /// Which home cluster.
 #[derive(Debug, clap::Args)]
@@ -40,6 +38,8 @@ pub struct HomeCluster {
     pub client: Client,
     /// The namespace.
     pub namespace: String,
+    /// Which cluster it is, as messages name it: by its context, kubeconfig and server.
+    pub shown: String,
 }
 
 impl HomeCluster {
@@ -65,7 +65,7 @@ impl HomeCluster {
 
     /// Reads what the fleet has told.
     pub(crate) async fn events(&self) -> anyhow::Result<Vec<FleetEvent>> {
-        in_time(fleet::events(self.client.clone(), &self.namespace)).await
+        self.in_time(fleet::events(self.client.clone(), &self.namespace)).await
     }
 
     /// Reads the objects of the fleet.
@@ -73,20 +73,27 @@ impl HomeCluster {
     /// # Errors
     /// When the home cluster refuses, or does not answer in time.
     pub async fn objects(&self) -> anyhow::Result<Objects> {
-        in_time(fleet::list(self.client.clone(), &self.namespace)).await
+        self.in_time(fleet::list(self.client.clone(), &self.namespace)).await
     }
-}
 
-/// What was read, if home answers in time.
-async fn in_time<T>(reading: impl Future<Output = Result<T, ReadError>>) -> anyhow::Result<T> {
-    match tokio::time::timeout(TIMEOUT, reading).await {
-        Ok(Ok(read)) => Ok(read),
-        Ok(Err(error)) => {
-            let missing = model::error::chain(&error).contains("404");
-            let context = if missing { INSTALL } else { "read the fleet" };
-            Err(anyhow::Error::new(error).context(context))
+    /// What was read, if home answers in time.
+    async fn in_time<T>(
+        &self,
+        reading: impl Future<Output = Result<T, ReadError>>,
+    ) -> anyhow::Result<T> {
+        let shown = &self.shown;
+        match tokio::time::timeout(TIMEOUT, reading).await {
+            Ok(Ok(read)) => Ok(read),
+            Ok(Err(error)) => {
+                let why = model::error::chain(&error);
+                anyhow::bail!("read the fleet from {shown}: {why}; fix: {}", error.fix())
+            }
+            Err(_) => anyhow::bail!(
+                "read the fleet from {shown}: {}; fix: {}",
+                silent(),
+                model::error::remedy(None)
+            ),
         }
-        Err(_) => anyhow::bail!(silent()),
     }
 }
 

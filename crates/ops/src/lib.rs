@@ -2,9 +2,10 @@
 //! through its home cluster (`home`); `explain`, `top`, `console` and `bundle` ask its replicas too (`replicas`). `policy` has the
 //! verbs that write FleetPolicies, and `rbac` prints the rights that people need for all of this.
 //!
-//! What they print goes through `output`: for people, or for programs.
+//! What they print goes through `output`: for people, or for programs; a reader that has seen enough is no panic. Names
+//! that people give are checked by `names`, and what a policy selects by `selection`.
 
-#![deny(unreachable_pub)]
+#![deny(unreachable_pub, clippy::print_stdout)]
 
 mod bundle;
 mod columns;
@@ -13,12 +14,14 @@ mod drain;
 mod events;
 mod explain;
 mod home;
+mod names;
 mod output;
 mod policy;
 mod program;
 mod rbac;
 mod redact;
 mod replicas;
+mod selection;
 mod status;
 mod top;
 
@@ -30,7 +33,7 @@ pub use columns::columns;
 pub use home::{DEFAULT_NAMESPACE, HomeArgs, HomeCluster};
 pub use output::{Output, print};
 pub use program::{Connect, Program};
-pub use replicas::{AskArgs, Replicas};
+pub use replicas::{AskArgs, Replica, Replicas};
 
 /// The commands.
 #[derive(Debug, Subcommand)]

@@ -4,31 +4,38 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fleet::{Fleet, FleetShard};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use anyhow::Context as _;
+use clap::ArgGroup;
+use clock::SystemClock;
+use fleet::Fleet;
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use model::{ShardId, uid_hash};
+use model::error::foreign;
+use model::{Clock, ShardId, uid_hash};
 use serde::Serialize;
 use sharding::api::{
     FleetPolicy, FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MoveLimits,
     ShardSelector,
 };
-use sharding::policy::{Policies, PolicyRecord};
 
 use crate::columns::columns;
 use crate::home::{self, HomeArgs, HomeCluster};
-use crate::output::Output;
+use crate::output::{Output, ago, print};
 use crate::program::Program;
+use crate::selection;
 
 /// Who wrote a policy, as the home cluster records it.
 const MANAGER: &str = "leasehold-cli";
+/// The annotation of a policy with the user who ran the command that wrote it, for people.
+const USER: &str = "leasehold.dev/user";
 /// How often the fleet is read while something is awaited.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Which shards.
+/// Some shards, by names.
 #[derive(Clone, Debug, clap::Args)]
-#[group(required = true, multiple = true)]
-pub(crate) struct SelectArgs {
+pub(crate) struct SomeArgs {
     /// All shards of this cluster, or those of the groups given beside it.
     #[arg(long, value_name = "NAME")]
     cluster: Vec<String>,
@@ -38,6 +45,16 @@ pub(crate) struct SelectArgs {
     /// This shard, as `leasehold status` shows it: cluster/group/i/n.
     #[arg(long, value_name = "SHARD")]
     shard: Vec<ShardId>,
+}
+
+/// Which shards.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+#[command(group = selected(&["cluster", "group", "shard", "all"]))]
+pub(crate) struct SelectArgs {
+    /// Some.
+    #[command(flatten)]
+    some: SomeArgs,
     /// All shards of the fleet.
     #[arg(long, conflicts_with_all = ["cluster", "group", "shard"])]
     all: bool,
@@ -57,6 +74,9 @@ pub(crate) struct MemberArgs {
 /// What all verbs share that write a policy.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WriteArgs {
+    /// Write it without a look at the fleet: for a cluster, a group or a member that is still to come.
+    #[arg(long)]
+    force: bool,
     /// Why, for those who read it.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -109,10 +129,11 @@ pub(crate) struct PlaceArgs {
 
 /// Arguments of `leasehold weigh`.
 #[derive(Debug, clap::Args)]
+#[command(group = selected(&["cluster", "group", "shard"]))]
 pub(crate) struct WeighArgs {
     /// Which shards.
     #[command(flatten)]
-    select: SelectArgs,
+    select: SomeArgs,
     /// Each of them counts as if its work took so many milliseconds in each second.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     busy: u32,
@@ -127,6 +148,9 @@ pub(crate) struct LimitArgs {
     /// Which members; all if none is given.
     #[command(flatten)]
     members: MemberArgs,
+    /// All members, and those to come. Who cordons all of them has to say so.
+    #[arg(long, conflicts_with_all = ["names", "zones"])]
+    all: bool,
     /// What holds.
     #[command(flatten)]
     limits: Limits,
@@ -181,32 +205,26 @@ pub(crate) struct PoliciesArgs {
 pub(crate) async fn pause(args: &PauseArgs, program: &Program) -> anyhow::Result<()> {
     let spec = FleetPolicySpec { pause: Some(true), ..args.select.spec() };
     let (home, name) = write("pause", spec.clone(), &args.write, program).await?;
-    if args.wait { wait(&home, &name, spec).await } else { Ok(()) }
+    if args.wait { wait(&home, &name, &spec).await } else { Ok(()) }
 }
 
 /// Waits until the coordinator has acted on a pause: nobody owns a shard that it selects, and still nobody does a
 /// moment later.
-async fn wait(home: &HomeCluster, name: &str, spec: FleetPolicySpec) -> anyhow::Result<()> {
-    let record = PolicyRecord { name: name.to_owned(), spec: Ok(spec) };
-    let pause = Policies::read(vec![record]);
+async fn wait(home: &HomeCluster, name: &str, spec: &FleetPolicySpec) -> anyhow::Result<()> {
+    let stays = || format!("{name} is written, and stays until `leasehold lift {name}`");
     let (mut told, mut was_done) = (usize::MAX, false);
     loop {
-        let fleet = home.fleet().await?;
-        let paused: Vec<&FleetShard> =
-            fleet.shards.iter().filter(|shard| pause.are_about(&shard.shard)).collect();
-        anyhow::ensure!(
-            !paused.is_empty(),
-            "{name} selects no shard that there is: see `leasehold status`"
-        );
+        let fleet = home.fleet().await.with_context(stays)?;
+        let paused = selection::shards_of(spec, &fleet);
+        anyhow::ensure!(!paused.is_empty(), "{}: it selects no shard that there is", stays());
         let lifted = paused.iter().any(|shard| shard.paused_by.is_none());
         anyhow::ensure!(!lifted, "{name} was taken back, or this user may not list FleetPolicies");
         let left = paused.iter().filter(|shard| shard.owner.is_some()).count();
         if left == 0 && was_done {
-            println!("{name}: nobody owns any of {} shards", paused.len());
-            return Ok(());
+            return print(&format!("{name}: nobody owns any of {} shards\n", paused.len()));
         }
         if left != told && left > 0 {
-            println!("{name}: {left} of {} shards still have an owner", paused.len());
+            print(&format!("{name}: {left} of {} shards still have an owner\n", paused.len()))?;
             told = left;
         }
         was_done = left == 0;
@@ -255,7 +273,6 @@ pub(crate) async fn avoid(args: &PlaceArgs, program: &Program) -> anyhow::Result
 
 pub(crate) async fn weigh(args: &WeighArgs, program: &Program) -> anyhow::Result<()> {
     let spec = FleetPolicySpec { busy: Some(args.busy), ..args.select.spec() };
-    anyhow::ensure!(spec.shards.is_some(), "say which shards, by --cluster, --group or --shard");
     write("weigh", spec, &args.write, program).await.map(drop)
 }
 
@@ -264,6 +281,10 @@ pub(crate) async fn limit(args: &LimitArgs, program: &Program) -> anyhow::Result
     let (select, cordon) = (args.members.selector(), cordon.then_some(true));
     let rule = MemberRule { select, capacity, max_shards, cordon };
     let is_of_members = capacity.is_some() || max_shards.is_some() || cordon.is_some();
+    anyhow::ensure!(
+        cordon.is_none() || args.all || rule.select != MemberSelector::default(),
+        "say whom to cordon, by --member or --zone; --all cordons everybody, and then nobody takes a shard"
+    );
     let limits = MoveLimits { per_member: moves_per_member, in_fleet: moves };
     let spec = FleetPolicySpec {
         members: is_of_members.then_some(rule),
@@ -284,27 +305,32 @@ pub(crate) async fn lift(args: &LiftArgs, program: &Program) -> anyhow::Result<(
 pub(crate) async fn policies(args: &PoliciesArgs, program: &Program) -> anyhow::Result<()> {
     let home = program.home(&args.home).await?;
     let policies = list(&home).await?;
-    let table = table(&policies, &home.fleet().await?)?;
+    let table = table(&policies, &home.fleet().await?, SystemClock.wall())?;
     args.output.print(&policies, || table)
 }
 
-fn table(policies: &[FleetPolicy], fleet: &Fleet) -> anyhow::Result<String> {
+fn table(policies: &[FleetPolicy], fleet: &Fleet, now: Timestamp) -> anyhow::Result<String> {
     let mut rows = Vec::new();
     for policy in policies {
-        let name = policy.name_any();
-        let record = PolicyRecord { name: name.clone(), spec: Ok(policy.spec.clone()) };
-        let one = Policies::read(vec![record]);
-        let says = says(&policy.spec)?;
-        let about = match policy.spec.shards {
-            Some(_) => {
-                let shards = fleet.shards.iter().filter(|s| one.are_about(&s.shard)).count();
-                format!("{shards} of {}", fleet.shards.len())
+        let spec = &policy.spec;
+        let about = match selection::is_of_shards(spec) {
+            true => {
+                format!("{} of {}", selection::shards_of(spec, fleet).len(), fleet.shards.len())
             }
-            None => "all".to_owned(),
+            false => "-".to_owned(),
         };
-        rows.push([name, about, says, policy.spec.reason.clone().unwrap_or_default()]);
+        let user = policy.annotations().get(USER).map_or("-".into(), |user| foreign(user));
+        let written = written(policy).map_or("-".into(), |at| ago(at, now));
+        let reason = spec.reason.clone().unwrap_or_default();
+        rows.push([policy.name_any(), about, says(spec)?, user, written, reason]);
     }
-    Ok(columns(["POLICY", "SHARDS", "SAYS", "REASON"], rows.into_iter()))
+    Ok(columns(["POLICY", "SHARDS", "SAYS", "BY", "WRITTEN", "REASON"], rows.into_iter()))
+}
+
+/// When somebody changed it last.
+fn written(policy: &FleetPolicy) -> Option<Timestamp> {
+    let changes = policy.managed_fields().iter().filter_map(|entry| entry.time.as_ref());
+    changes.chain(&policy.metadata.creation_timestamp).map(|time| time.0).max()
 }
 
 /// What a policy says, as its object has it, in one line.
@@ -327,29 +353,57 @@ async fn list(home: &HomeCluster) -> anyhow::Result<Vec<FleetPolicy>> {
 
 async fn write(
     verb: &str,
-    spec: FleetPolicySpec,
+    mut spec: FleetPolicySpec,
     args: &WriteArgs,
     program: &Program,
 ) -> anyhow::Result<(HomeCluster, String)> {
-    let name = name(verb, &spec)?;
     let home = program.home(&args.home).await?;
+    let about = if args.force {
+        String::new()
+    } else {
+        let fleet = home.fleet().await?;
+        selection::by_identity(&mut spec, &fleet);
+        let selected = selection::selected(&spec, &fleet);
+        let selected = selected.map_err(|none| {
+            anyhow::anyhow!(
+                "{none}; nothing is written (--force writes it for what is still to come)"
+            )
+        })?;
+        if selected.is_empty() { selected } else { format!(", for {selected}") }
+    };
+    let name = name(verb, &spec)?;
     let spec = FleetPolicySpec { reason: args.reason.clone(), ..spec };
-    let says = says(&spec)?;
-    let policy = FleetPolicy::new(&name, spec);
+    let says_ = says(&spec)?;
+    let mut policy = FleetPolicy::new(&name, spec);
+    policy.metadata.annotations = user(&home).await.map(|user| [(USER.to_owned(), user)].into());
     let (api, params) = (api(&home), PatchParams::apply(MANAGER).force());
-    let patch = Patch::Apply(&policy);
-    let what = format!("write FleetPolicy {name} in namespace {}", home.namespace);
-    in_time(api.patch(&name, &params, &patch), &what).await?;
-    println!("{name}: {says}; take it back with `leasehold lift {name}`");
+    let what =
+        format!("write FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
+    let before = in_time(api.get_opt(&name), &what).await?;
+    in_time(api.patch(&name, &params, &Patch::Apply(&policy)), &what).await?;
+    if let Some(before) = before.map(|before| says(&before.spec)).transpose()?
+        && before != says_
+    {
+        print(&format!("{name}: before, it said {before}\n"))?;
+    }
+    print(&format!("{name}: {says_}{about}; take it back with `leasehold lift {name}`\n"))?;
     Ok((home, name))
+}
+
+/// Who runs this command, if the home cluster says so.
+async fn user(home: &HomeCluster) -> Option<String> {
+    let reviews = Api::<SelfSubjectReview>::all(home.client.clone());
+    let (params, review) = (PostParams::default(), SelfSubjectReview::default());
+    let reviewed = in_time(reviews.create(&params, &review), "ask who this is").await.ok()?;
+    reviewed.status?.user_info?.username
 }
 
 async fn delete(home: &HomeCluster, name: &str) -> anyhow::Result<()> {
     let (api, params) = (api(home), DeleteParams::default());
-    let what = format!("delete FleetPolicy {name} in namespace {}", home.namespace);
+    let what =
+        format!("delete FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
     in_time(api.delete(name, &params), &what).await?;
-    println!("{name}: lifted");
-    Ok(())
+    print(&format!("{name}: lifted\n"))
 }
 
 async fn in_time<T>(
@@ -397,17 +451,29 @@ fn same(a: &Option<ShardSelector>, b: &Option<ShardSelector>) -> bool {
     sets(a) == sets(b)
 }
 
-impl SelectArgs {
+/// That one of these has to be given.
+fn selected(by: &[&'static str]) -> ArgGroup {
+    ArgGroup::new("selected").required(true).multiple(true).args(by)
+}
+
+impl SomeArgs {
     /// A policy about these shards that says nothing yet.
     fn spec(&self) -> FleetPolicySpec {
-        let Self { cluster, group, shard, all } = self.clone();
+        let Self { cluster, group, shard } = self.clone();
         let sorted = |names: Vec<String>| Vec::from_iter(BTreeSet::from_iter(names));
-        let shards = (!all).then(|| ShardSelector {
+        let shards = Some(ShardSelector {
             clusters: sorted(cluster),
             groups: sorted(group),
             names: sorted(shard.iter().map(ToString::to_string).collect()),
         });
         FleetPolicySpec { shards, ..FleetPolicySpec::default() }
+    }
+}
+
+impl SelectArgs {
+    /// A policy about these shards that says nothing yet.
+    fn spec(&self) -> FleetPolicySpec {
+        if self.all { FleetPolicySpec::default() } else { self.some.spec() }
     }
 }
 
@@ -432,12 +498,15 @@ impl PlaceArgs {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::One;
 
     fn of(cluster: &[&str], group: &[&str]) -> FleetPolicySpec {
         let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let (cluster, group) = (owned(cluster), owned(group));
-        SelectArgs { cluster, group, shard: Vec::new(), all: false }.spec()
+        SomeArgs { cluster, group, shard: Vec::new() }.spec()
     }
 
     #[test]
@@ -457,6 +526,54 @@ mod tests {
         assert_ne!(limit(Some(1), None), limit(None, Some(1)), "another thing of the same members");
         let odd = name(&of(&["Ä-".repeat(60).as_str()], &[]));
         assert!(odd.len() < 63 && odd.is_ascii(), "{odd}");
+    }
+
+    #[test]
+    fn who_wrote_a_policy_last_and_when_is_shown() {
+        let read = |policy| serde_json::from_value::<FleetPolicy>(policy).unwrap();
+        let mut policy = serde_json::json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "FleetPolicy",
+            "metadata": {"name": "p", "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "spec": {"members": {"capacity": 5}, "reason": "small"},
+        });
+        let by_kubectl = read(policy.clone());
+        policy["metadata"]["annotations"] = serde_json::json!({USER: "alice"});
+        policy["metadata"]["managedFields"] =
+            serde_json::json!([{"manager": MANAGER, "time": "1970-01-01T00:01:00Z"}]);
+        let now = Timestamp::from_second(90).unwrap();
+        let text = table(&[by_kubectl, read(policy)], &Fleet::default(), now).unwrap();
+        let expect = "POLICY  SHARDS  SAYS                    BY     WRITTEN    REASON\n\
+                      p       -       members {\"capacity\":5}  -      90.0s ago  small\n\
+                      p       -       members {\"capacity\":5}  alice  30.0s ago  small\n";
+        assert_eq!(text, expect);
+    }
+
+    #[test]
+    fn the_command_line_takes_what_a_verb_can_do() {
+        let refused = |line: &str| {
+            let line = ["leasehold"].into_iter().chain(line.split(' '));
+            One::try_parse_from(line).err().map(|error| error.to_string())
+        };
+        for right in [
+            "pause --all",
+            "pause --cluster a --group b --shard c/d/0/1",
+            "pin --all --zone eu",
+            "weigh --group b --busy 5",
+            "limit --cordon --all",
+            "limit --member a --cordon",
+        ] {
+            assert_eq!(refused(right), None, "{right}");
+        }
+        for (wrong, why) in [
+            ("pause", "<--cluster <NAME>|--group <NAME>|--shard <SHARD>|--all>"),
+            ("pause --all --cluster a", "cannot be used with"),
+            ("weigh --busy 5", "<--cluster <NAME>|--group <NAME>|--shard <SHARD>>"),
+            ("weigh --all --busy 5", "unexpected argument '--all'"),
+            ("limit --all --member a --cordon", "cannot be used with"),
+        ] {
+            let text = refused(wrong).unwrap_or_default();
+            assert!(text.contains(why), "{wrong}: {text}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use model::uid_hash;
 use sdk::rbac::rule;
 use serde_json::{Value, json};
 
@@ -93,6 +94,9 @@ pub(crate) fn yaml(args: &RbacArgs) -> anyhow::Result<String> {
 fn manifests(args: &RbacArgs) -> Vec<Value> {
     let RbacArgs { subject, role, namespace } = args;
     let name = format!("leasehold-{}", name_of(*role));
+    // Each subject in each fleet has a binding of its own: the next one must not take its rights away.
+    let whose = uid_hash(&format!("{} {namespace}", subject.manifest()));
+    let binding = format!("{name}-{:08x}", whose & 0xffff_ffff);
     // What replicas show of themselves has no namespace.
     let debug = PolicyRule {
         non_resource_urls: Some(
@@ -102,6 +106,8 @@ fn manifests(args: &RbacArgs) -> Vec<Value> {
         ..PolicyRule::default()
     };
     let bound = |kind: &str, metadata: &Value| {
+        let mut metadata = metadata.clone();
+        metadata["name"] = json!(binding);
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}Binding"),
             "metadata": metadata, "subjects": [subject.manifest()],
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}})
@@ -150,6 +156,8 @@ fn rules(role: Role, namespace: &str) -> Vec<PolicyRule> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn args(subject: &str, role: Role) -> RbacArgs {
@@ -186,6 +194,31 @@ mod tests {
         for wrong in ["", "group:", "serviceaccount:bot", "serviceaccount:/bot"] {
             assert!(wrong.parse::<Subject>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn nobody_takes_the_place_of_another() {
+        let names = |subject: &str, role, namespace: &str| -> BTreeSet<String> {
+            let args = RbacArgs { namespace: namespace.into(), ..args(subject, role) };
+            let bindings = manifests(&args).into_iter().filter(|one| !one["roleRef"].is_null());
+            bindings.map(|one| one["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+        };
+        let alice = names("alice", Role::Viewer, "fleet");
+        assert_eq!(alice, names("alice", Role::Viewer, "fleet"), "it is applied again");
+        let others = [
+            names("bob", Role::Viewer, "fleet"),
+            names("group:alice", Role::Viewer, "fleet"),
+            names("alice", Role::Operator, "fleet"),
+            names("alice", Role::Viewer, "other"),
+        ];
+        let all: BTreeSet<_> = others.iter().flatten().chain(&alice).collect();
+        assert_eq!(all.len(), 5, "{all:?}");
+        let roles: Vec<_> = manifests(&args("bob", Role::Viewer))
+            .iter()
+            .filter(|one| one["roleRef"].is_null())
+            .map(|one| one["metadata"]["name"].clone())
+            .collect();
+        assert_eq!(roles, ["leasehold-viewer", "leasehold-viewer"], "one for all");
     }
 
     #[test]

@@ -94,6 +94,12 @@ pub(crate) fn text(text: &str) -> String {
     text
 }
 
+/// Metrics without what looks like a secret. Their comments are texts of the program.
+pub(crate) fn metrics(metrics: &str) -> String {
+    let line = |line: &str| if line.starts_with("# ") { line.to_owned() } else { text(line) };
+    metrics.split_inclusive('\n').map(line).collect()
+}
+
 /// `value` without what looks like a secret: values of fields, of pairs of name and value and of flags with such a
 /// name, what is within such fields, and such text anywhere. Of containers the values of variables and the last applied
 /// manifest go as a whole.
@@ -220,6 +226,15 @@ mod tests {
         ] {
             assert_eq!(text(line), line);
         }
+    }
+
+    #[test]
+    fn metrics_keep_their_comments() {
+        let help = "# HELP leasehold_cluster_breaker_state Whether requests pass: 0 closed\n";
+        let sample = format!("failed{{error=\"password={SESAME}\"}} 1\n");
+        let clean = metrics(&format!("{help}{sample}{help}"));
+        assert!(clean.starts_with(help) && clean.ends_with(help), "{clean}");
+        assert!(!clean.contains(SESAME) && clean.contains("failed{error="), "{clean}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The replicas of a fleet, for commands that ask them: each through home's API server to the admin server of its
-//! Pod, or one at an address.
+//! Pod, or those at some addresses, where replicas are no Pods. What one at an address says is filed under the name
+//! that it gives itself.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,12 +8,17 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use fleet::{AskError, FleetMember, Way};
 use futures::{FutureExt, StreamExt, stream};
-use portforward::PodPort;
+use portforward::{DialError, PodPort};
+use serde::Deserialize;
+use tokio::sync::OnceCell;
 
 use crate::home::HomeCluster;
+use crate::names::identity_of;
 
 /// How many replicas are asked at once.
 const AT_ONCE: usize = 8;
+/// Where a replica says who it is.
+const WHO: &str = "/debug/shards";
 
 /// How replicas are asked.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,13 +29,32 @@ pub struct AskArgs {
     /// The admin server speaks HTTP without TLS.
     #[arg(long)]
     plaintext: bool,
-    /// Ask the one at this address, over HTTP without TLS, instead of the replicas' Pods.
-    #[arg(long, value_name = "IP:PORT", conflicts_with_all = ["admin_port", "plaintext"])]
-    address: Option<SocketAddr>,
+    /// Ask those at these addresses, over HTTP without TLS, instead of the replicas' Pods: where replicas are
+    /// processes. May be repeated.
+    #[arg(
+        long, value_name = "IP:PORT", value_delimiter = ',',
+        conflicts_with_all = ["admin_port", "plaintext"],
+    )]
+    address: Vec<SocketAddr>,
     /// A file with a token whose user may `get` what is asked for: `kubectl create token NAME > FILE`. See
     /// `leasehold rbac`.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+}
+
+/// A replica that is asked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Replica {
+    /// The name of its process, or the address of one that does not say who it is.
+    pub identity: String,
+    /// The member's id, or the same address.
+    pub(crate) member: String,
+}
+
+/// Who a replica is, in what it says of its shards.
+#[derive(Deserialize)]
+struct Who {
+    member: String,
 }
 
 /// The way to the replicas of one fleet.
@@ -37,6 +62,8 @@ pub struct Replicas<'a> {
     args: &'a AskArgs,
     home: &'a HomeCluster,
     token: Option<String>,
+    /// Those at the addresses, once they were asked who they are.
+    at_addresses: OnceCell<Vec<(Replica, Way)>>,
 }
 
 impl<'a> Replicas<'a> {
@@ -50,39 +77,120 @@ impl<'a> Replicas<'a> {
             token.with_context(|| format!("read the token in {}", path.display()))
         });
         let token = token.transpose()?.map(|token| token.trim().to_owned());
-        Ok(Self { args, home, token })
+        Ok(Self { args, home, token, at_addresses: OnceCell::new() })
     }
 
-    /// What a replica answers at a path.
-    async fn get(&self, member: &FleetMember, path: &str) -> anyhow::Result<Vec<u8>> {
-        let (namespace, pod) = (self.home.namespace.clone(), member.identity.clone());
-        let port = PodPort { namespace, pod, port: self.args.admin_port };
-        let tls = !self.args.plaintext;
-        let way = self.args.address.map_or(Way::Pod { port, tls }, Way::Address);
-        let client = self.home.client.clone();
-        let answer = fleet::get(client, &way, path, self.token.as_deref()).await;
-        let answer = answer.map_err(|error| {
-            let fix = match &error {
-                AskError::Unauthorized => "; give --token-file (kubectl create token NAME)",
-                AskError::Tls(_) => "; if it speaks none, give --plaintext",
-                _ => "",
-            };
-            anyhow::anyhow!("{}{fix}", model::error::chain(&error))
-        })?;
-        Ok(answer.to_vec())
-    }
-
-    /// What each of these replicas answers at a path; in their order.
+    /// What each of these replicas answers at a path; in their order. Where there are addresses, those there are
+    /// asked instead.
     pub async fn get_all<'m>(
         &self,
         members: impl IntoIterator<Item = &'m FleetMember>,
         path: &str,
-    ) -> Vec<(&'m FleetMember, anyhow::Result<Vec<u8>>)> {
-        // Whoever is asked at an address is one, whatever its name.
-        let most = if self.args.address.is_some() { 1 } else { usize::MAX };
+    ) -> Vec<(Replica, anyhow::Result<Vec<u8>>)> {
+        let asked = if self.args.address.is_empty() {
+            members.into_iter().map(|member| (Replica::of(member), self.to_pod(member))).collect()
+        } else {
+            self.at_addresses.get_or_init(|| self.ask_who()).await.clone()
+        };
+        self.each(asked, path).await
+    }
+
+    async fn ask_who(&self) -> Vec<(Replica, Way)> {
+        let addresses = self.args.address.iter();
+        let unknown = addresses.map(|address| (Replica::at(*address), Way::Address(*address)));
+        let answers = self.each(unknown.clone().collect(), WHO).await;
+        let named = |((unknown, way), (_, answer)): (_, (_, anyhow::Result<Vec<u8>>))| {
+            (answer.ok().and_then(|answer| Replica::named(&answer)).unwrap_or(unknown), way)
+        };
+        unknown.zip(answers).map(named).collect()
+    }
+
+    async fn each(
+        &self,
+        asked: Vec<(Replica, Way)>,
+        path: &str,
+    ) -> Vec<(Replica, anyhow::Result<Vec<u8>>)> {
         // In boxes, so that whoever awaits them all may be sent to another thread.
-        let ask = |member| async move { (member, self.get(member, path).await) }.boxed();
-        let asked: Vec<_> = members.into_iter().take(most).map(ask).collect();
+        let ask = |(replica, way): (Replica, Way)| {
+            async move { (replica, self.get(&way, path).await) }.boxed()
+        };
+        let asked: Vec<_> = asked.into_iter().map(ask).collect();
         stream::iter(asked).buffered(AT_ONCE).collect().await
+    }
+
+    /// What a replica answers at a path.
+    async fn get(&self, way: &Way, path: &str) -> anyhow::Result<Vec<u8>> {
+        let client = self.home.client.clone();
+        let answer = fleet::get(client, way, path, self.token.as_deref()).await;
+        let answer = answer
+            .map_err(|error| anyhow::anyhow!("{}{}", model::error::chain(&error), fix(&error)))?;
+        Ok(answer.to_vec())
+    }
+
+    fn to_pod(&self, member: &FleetMember) -> Way {
+        let (namespace, pod) = (self.home.namespace.clone(), member.identity.clone());
+        let port = PodPort { namespace, pod, port: self.args.admin_port };
+        Way::Pod { port, tls: !self.args.plaintext }
+    }
+}
+
+fn fix(error: &AskError) -> &'static str {
+    match error {
+        AskError::Unauthorized => "; give --token-file (kubectl create token NAME)",
+        AskError::Tls(_) => "; if it speaks none, give --plaintext",
+        AskError::Dial(DialError::Refused { source: kube::Error::Api(status), .. })
+            if status.code == 404 =>
+        {
+            "; if replicas are processes and no Pods, give --address IP:PORT for each"
+        }
+        _ => "",
+    }
+}
+
+impl Replica {
+    fn of(member: &FleetMember) -> Self {
+        Self { identity: member.identity.clone(), member: member.member.to_string() }
+    }
+
+    fn at(address: SocketAddr) -> Self {
+        Self { identity: address.to_string(), member: address.to_string() }
+    }
+
+    /// By what it says of its shards; nothing while it reads its clusters and home.
+    fn named(answer: &[u8]) -> Option<Self> {
+        let Who { member } = serde_json::from_slice::<Option<Who>>(answer).ok()??;
+        // It becomes the name of a file.
+        let member: model::MemberId = member.parse().ok()?;
+        Some(Self { identity: identity_of(member.as_str()).to_owned(), member: member.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_replica_is_known_by_its_own_word() {
+        let named = |text: &str| Replica::named(text.as_bytes()).map(|r| (r.identity, r.member));
+        let of = ("replica-1".to_owned(), "replica-1-abcde".to_owned());
+        assert_eq!(named(r#"{"member": "replica-1-abcde", "shards": []}"#), Some(of));
+        for nobody in ["null", "", r#"{"member": "../../etc"}"#] {
+            assert_eq!(named(nobody), None, "{nobody}");
+        }
+    }
+
+    #[test]
+    fn who_is_no_pod_is_asked_at_an_address() {
+        let port = PodPort { namespace: "ns".into(), pod: "replica-0".into(), port: 8443 };
+        let refused = |code| {
+            let status =
+                Status::failure("pods \"replica-0\" not found", "NotFound").with_code(code);
+            let source = kube::Error::Api(status.boxed());
+            AskError::Dial(DialError::Refused { port: port.clone(), source })
+        };
+        assert!(fix(&refused(404)).contains("--address"));
+        assert_eq!(fix(&refused(403)), "");
     }
 }

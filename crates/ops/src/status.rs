@@ -1,16 +1,18 @@
 //! `leasehold status`: members and shards of the fleet, read from the home cluster.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::{Clock, ClusterName, MemberId};
+use model::{Clock, ClusterName, ControllerName, GroupName, MemberId};
 use serde::Serialize;
 use sharding::api::{MemberState, Moved, Phase};
 
 use crate::columns::columns;
 use crate::home::{HomeArgs, HomeCluster};
+use crate::names::{Known, Unknown};
 use crate::output::{Output, ago, print};
 use crate::program::Program;
 use clock::SystemClock;
@@ -32,7 +34,7 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "NAME")]
     member: Vec<String>,
     /// Wait until the fleet has settled: a member is alive, each shard is owned by such a one, and nobody is
-    /// refused. After this long (40s, 2m), show what there is and exit with 1.
+    /// refused, and what is asked for is there. After this long (40s, 2m), show what there is and exit with 1.
     #[arg(long, value_name = "DURATION", value_parser = model::duration)]
     wait: Option<Duration>,
     /// Show it again at each change, until interrupted.
@@ -50,20 +52,20 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Prints the fleet; after a wait in vain, with exit code 1. Without a wait, it is 3 if something is wrong.
 ///
 /// # Errors
-/// When the home cluster cannot be named, reached or read.
+/// When the home cluster cannot be named, reached or read, or has not what is asked for.
 pub(crate) async fn run(args: &StatusArgs, program: &Program) -> anyhow::Result<ExitCode> {
     let home = program.home(&args.home).await?;
     if args.watch {
         return watch(&home, args).await;
     }
     let fleet = match args.wait {
-        Some(wait) => settled(&home, wait).await,
+        Some(wait) => settled(&home, args, wait).await,
         None => home.fleet().await,
     }?;
+    check_names(&fleet, args)?;
     let in_vain = args.wait.is_some() && !fleet.is_settled();
-    let fleet = chosen(fleet, args);
     let now = SystemClock.wall();
-    let problems = fleet.problems(now);
+    let (fleet, problems) = chosen(fleet, args, now);
     args.output.print(&Shown { fleet: &fleet, problems: &problems }, || {
         table(&fleet, args, &problems, now)
     })?;
@@ -89,16 +91,18 @@ async fn watch(home: &HomeCluster, args: &StatusArgs) -> anyhow::Result<ExitCode
     let clears = std::io::stdout().is_terminal();
     let mut last = None;
     loop {
-        let fleet = chosen(home.fleet().await?, args);
+        let (fleet, now) = (home.fleet().await?, SystemClock.wall());
+        if last.is_none() {
+            check_names(&fleet, args)?;
+        }
+        let (fleet, problems) = chosen(fleet, args, now);
         // Renewals alone are no change.
-        let mut same = fleet.clone();
-        same.members.iter_mut().for_each(|member| member.renewed = None);
+        let mut same = (fleet.clone(), problems.clone());
+        same.0.members.iter_mut().for_each(|member| member.renewed = None);
         if last.replace(same.clone()).is_none_or(|last| last != same) {
             if clears {
                 print(CLEAR)?;
             }
-            let now = SystemClock.wall();
-            let problems = fleet.problems(now);
             args.output.print(&Shown { fleet: &fleet, problems: &problems }, || {
                 table(&fleet, args, &problems, now) + "\n"
             })?;
@@ -107,8 +111,15 @@ async fn watch(home: &HomeCluster, args: &StatusArgs) -> anyhow::Result<ExitCode
     }
 }
 
-/// The part of the fleet that was asked for. Its members stay, because its health depends on them.
-fn chosen(mut fleet: Fleet, args: &StatusArgs) -> Fleet {
+/// Whether the fleet has what was asked for.
+fn check_names(fleet: &Fleet, args: &StatusArgs) -> Result<(), Unknown> {
+    Known::clusters(fleet).have(&args.cluster)?;
+    Known::members(&fleet.members).have(&args.member)
+}
+
+/// The part of the fleet that was asked for, and what is wrong with it. Whether a shard is served depends on all
+/// members.
+fn chosen(mut fleet: Fleet, args: &StatusArgs, now: Timestamp) -> (Fleet, Vec<Problem>) {
     let of_cluster =
         |cluster: &ClusterName| args.cluster.is_empty() || args.cluster.contains(cluster);
     let wanted: Vec<_> =
@@ -121,7 +132,9 @@ fn chosen(mut fleet: Fleet, args: &StatusArgs) -> Fleet {
     for member in &mut fleet.members {
         member.down_clusters.retain(|down| of_cluster(&down.cluster));
     }
-    fleet
+    let problems = fleet.problems(now);
+    fleet.members.retain(|member| asked(member, args));
+    (fleet, problems)
 }
 
 fn asked(member: &FleetMember, args: &StatusArgs) -> bool {
@@ -129,11 +142,12 @@ fn asked(member: &FleetMember, args: &StatusArgs) -> bool {
     args.member.is_empty() || args.member.iter().any(is)
 }
 
-/// Reads the fleet until it has settled, or for this long.
-async fn settled(home: &HomeCluster, wait: Duration) -> anyhow::Result<Fleet> {
+/// Reads the fleet until it has settled and has what is asked for, or for this long.
+async fn settled(home: &HomeCluster, args: &StatusArgs, wait: Duration) -> anyhow::Result<Fleet> {
     let mut last = home.fleet().await;
+    let is_settled = |fleet: &Fleet| fleet.is_settled() && check_names(fleet, args).is_ok();
     let settle = async {
-        while !last.as_ref().is_ok_and(Fleet::is_settled) {
+        while !last.as_ref().is_ok_and(is_settled) {
             tokio::time::sleep(POLL).await;
             last = home.fleet().await;
         }
@@ -147,6 +161,14 @@ fn table(fleet: &Fleet, args: &StatusArgs, problems: &[Problem], now: Timestamp)
     let mut text = members(fleet, args, now);
     text.push('\n');
     text += &shards(fleet, now);
+    if args.output == Output::Wide && !fleet.groups.is_empty() {
+        let row = |(group, controllers): (&GroupName, &BTreeSet<ControllerName>)| {
+            let controllers: Vec<&str> = controllers.iter().map(|name| name.as_str()).collect();
+            [group.to_string(), controllers.join(",")]
+        };
+        text.push('\n');
+        text += &columns(["GROUP", "CONTROLLERS"], fleet.groups.iter().map(row));
+    }
     let down = fleet.down();
     if !down.is_empty() {
         let row = |(&(cluster, reason), members): (&(&ClusterName, &str), &Vec<&MemberId>)| {
@@ -165,7 +187,7 @@ fn table(fleet: &Fleet, args: &StatusArgs, problems: &[Problem], now: Timestamp)
     let paused = fleet.shards.iter().filter(|shard| shard.paused_by.is_some()).count();
     text += &format!(
         "\n{} members, {} shards: {} owned, {} draining, {} unowned\n",
-        fleet.members.iter().filter(|member| asked(member, args)).count(),
+        fleet.members.len(),
         fleet.shards.len(),
         count(Phase::Owned),
         count(Phase::Draining),
@@ -197,21 +219,21 @@ fn members(fleet: &Fleet, args: &StatusArgs, now: Timestamp) -> String {
             role.to_owned(),
         ]
     };
-    let shown = || fleet.members.iter().filter(|member| asked(member, args));
     if args.output == Output::Wide {
         let wide = |m: &FleetMember| {
             let [member, state, lease, renewed, shards, busy, protocol, role] = member_row(m);
             let (identity, capacity) = (m.identity.clone(), m.capacity.to_string());
-            [member, identity, state, lease, renewed, shards, busy, capacity, protocol, role]
+            let zone = m.zone.clone().unwrap_or_else(|| "-".to_owned());
+            [member, identity, zone, state, lease, renewed, shards, busy, capacity, protocol, role]
         };
         let heading = [
-            "MEMBER", "IDENTITY", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY", "CAPACITY",
-            "PROTOCOL", "ROLE",
+            "MEMBER", "IDENTITY", "ZONE", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY",
+            "CAPACITY", "PROTOCOL", "ROLE",
         ];
-        return columns(heading, shown().map(wide));
+        return columns(heading, fleet.members.iter().map(wide));
     }
     let heading = ["MEMBER", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY", "PROTOCOL", "ROLE"];
-    columns(heading, shown().map(member_row))
+    columns(heading, fleet.members.iter().map(member_row))
 }
 
 fn shards(fleet: &Fleet, now: Timestamp) -> String {
@@ -274,6 +296,7 @@ mod tests {
         let member = |id: &str, coordinator: bool| FleetMember {
             member: id.parse().unwrap(),
             identity: "replica".into(),
+            zone: coordinator.then(|| "eu-1a".to_owned()),
             state: MemberState::Active,
             drain: !coordinator,
             lease: LeaseStanding::Held,
@@ -330,6 +353,11 @@ mod tests {
                 },
             ],
             protocol_version: Some(1),
+            groups: [(
+                "tdset".parse().unwrap(),
+                ["tdset", "zebra"].map(|name| name.parse().unwrap()).into(),
+            )]
+            .into(),
             refused: vec![Refused {
                 member: "replica-10-xyzzy".parse().unwrap(),
                 reason: "the fleet uses protocol version 1; roll this replica back".into(),
@@ -345,21 +373,35 @@ mod tests {
         };
         let problems = fleet.problems(now);
         let one = args(&["--cluster", "west", "--member", "replica-0-abcde", "-o", "wide"]);
-        insta::assert_snapshot!(table(&chosen(fleet.clone(), &one), &one, &[], now), @r"
-        MEMBER           IDENTITY  STATE   LEASE  RENEWED   SHARDS  BUSY  CAPACITY  PROTOCOL  ROLE
-        replica-0-abcde  replica   active  held   1.5s ago  1       1.25  100       1         coordinator
+        let (part, of_part) = chosen(fleet.clone(), &one, now);
+        assert!(
+            of_part.iter().any(|problem| problem.what.contains("replica-10-xyzzy")),
+            "{of_part:?}"
+        );
+        insta::assert_snapshot!(table(&part, &one, &[], now), @r"
+        MEMBER           IDENTITY  ZONE   STATE   LEASE  RENEWED   SHARDS  BUSY  CAPACITY  PROTOCOL  ROLE
+        replica-0-abcde  replica   eu-1a  active  held   1.5s ago  1       1.25  100       1         coordinator
 
         SHARD           PHASE              EPOCH  OWNER            TARGET  MOVED
         west/tdset/0/1  owned, not served  7      replica-0-abcde
 
-        DOWN CLUSTER  SEEN BY                           REASON
-        west          replica-0-abcde,replica-10-xyzzy  kubeconfig west has no contexts; fix: add a context
+        GROUP  CONTROLLERS
+        tdset  tdset,zebra
+
+        DOWN CLUSTER  SEEN BY          REASON
+        west          replica-0-abcde  kubeconfig west has no contexts; fix: add a context
 
         CANNOT TAKE PART  REASON
         replica-10-xyzzy  the fleet uses protocol version 1; roll this replica back
 
         1 members, 1 shards: 1 owned, 0 draining, 0 unowned
         ");
+        let wrong = |line: &[&str]| check_names(&fleet, &args(line)).unwrap_err().to_string();
+        assert_eq!(check_names(&fleet, &one), Ok(()));
+        let clusters = r#"no cluster "eats" in the fleet: there are east, north, west"#;
+        assert_eq!(wrong(&["--cluster", "eats"]), clusters);
+        let members = r#"no member "replica-9" in the fleet: there are replica, replica-0-abcde, replica-10-xyzzy"#;
+        assert_eq!(wrong(&["--member", "replica-9"]), members);
         insta::assert_snapshot!(table(&fleet, &args(&[]), &problems, now), @r"
         MEMBER            STATE     LEASE  RENEWED   SHARDS  BUSY  PROTOCOL  ROLE
         replica-0-abcde   active    held   1.5s ago  1       1.25  1         coordinator

@@ -135,7 +135,7 @@ impl<C: AnyObject> Watch<C> {
     /// all its objects are queued within seconds.
     ///
     /// If the kind is not optional, the controller does not run in such a cluster. The log, the metric
-    /// `leasehold_source_available` and `/debug/clusters` report both.
+    /// `leasehold_source_missing` and `/debug/clusters` report both.
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self

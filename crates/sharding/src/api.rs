@@ -11,6 +11,7 @@
 
 mod clusters;
 mod container;
+mod group;
 mod loads;
 mod moved;
 mod path;
@@ -18,14 +19,12 @@ mod policy;
 mod shared;
 mod version;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
 use model::{
-    ClusterName, ClusterSet, ClusterState, ClusterUid, Epoch, GroupName, GroupScope, GroupTraits,
-    MemberId, ShardId,
+    ClusterName, ClusterSet, ClusterState, ClusterUid, Epoch, GroupName, MemberId, ShardId,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,6 +36,7 @@ pub use clusters::ConfiguredClusters;
 pub(crate) use clusters::MAX_NAMED_BYTES;
 pub(crate) use clusters::{MAX_NAMED, that_fit};
 pub use container::MemberContainer;
+pub use group::GroupDetail;
 pub use loads::{ClusterLoad, LoadSum};
 pub(crate) use loads::{MAX_CLUSTER_LOADS, MAX_LOADS};
 pub use moved::{MoveCause, Moved, Moves};
@@ -62,6 +62,10 @@ pub(crate) const MAX_DOWN_CLUSTERS: usize = 64;
 pub(crate) const MAX_DOWN_BYTES: usize = 6 * 1024;
 /// The most earlier instances of its container of which a Member says that they have ended.
 pub(crate) const MAX_SUCCEEDED: usize = 16;
+/// What names are: `model::name`.
+const NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
+/// What a shard is called in its map.
+const SHARD: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[0-9]+/[0-9]+$";
 /// The longest reason that a Member reports, in characters.
 pub(crate) const MAX_REASON_CHARS: usize = 1024;
 
@@ -91,7 +95,7 @@ pub struct ShardMapSpec {
     pub shards: Vec<ShardEntry>,
     /// The highest epoch of any shard that was removed from this map; new shards start from it.
     #[serde(default)]
-    #[schemars(with = "i64", range(min = 0))]
+    #[schemars(with = "i64", range(min = 0, max = Epoch::MAX.0))]
     pub epoch_floor: Epoch,
     /// The version of the sharding protocol that this map is written in; absent for the first. A
     /// member that does not speak it acts on none of the shards and does not replace the map.
@@ -108,21 +112,21 @@ pub struct ShardMapSpec {
 #[serde(rename_all = "camelCase")]
 pub struct ShardEntry {
     /// Which shard: `group/i/n`.
-    #[schemars(with = "String", length(min = 5, max = 80))]
+    #[schemars(with = "String", length(min = 5, max = 80), regex(pattern = SHARD))]
     pub shard: ShardPath,
     /// The epoch of the present owner, or of the last one. It rises with each owner.
-    #[schemars(with = "i64", range(min = 0))]
+    #[schemars(with = "i64", range(min = 0, max = Epoch::MAX.0))]
     pub epoch: Epoch,
     /// Whether the shard has an owner, and whether it is being handed over.
     pub phase: Phase,
     /// The member that owns it. Absent exactly when `Unowned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>", length(min = 1, max = 63))]
+    #[schemars(with = "Option<String>", length(min = 1, max = 63), regex(pattern = NAME))]
     pub owner: Option<MemberId>,
     /// The member that gets it when `owner` has drained. Only when `Draining`, and absent if nobody
     /// will get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>", length(min = 1, max = 63))]
+    #[schemars(with = "Option<String>", length(min = 1, max = 63), regex(pattern = NAME))]
     pub target: Option<MemberId>,
     /// Why and when it came to where it is. Absent if an earlier release wrote the map.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -197,10 +201,10 @@ pub struct MemberSpec {
     #[schemars(with = "Option<i32>", range(min = 1))]
     pub oldest_protocol_version: Option<u32>,
     /// The controller groups it can run. It gets shards of no other group.
-    #[schemars(with = "Vec<String>", length(max = MAX_GROUPS))]
+    #[schemars(with = "Vec<String>", length(max = MAX_GROUPS), inner(regex(pattern = NAME)))]
     pub groups: Vec<GroupName>,
-    /// Details of some of these groups. The others may be divided by object and share no watched kind
-    /// with another group.
+    /// Details of some of these groups. The others are of one controller of the same name, may be divided by
+    /// object and share no watched kind with another group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_GROUPS))]
     pub group_details: Vec<GroupDetail>,
@@ -306,23 +310,6 @@ pub struct ShardLoad {
     #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]
     pub cached: u64,
-}
-
-/// Details of a controller group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct GroupDetail {
-    /// The group.
-    #[schemars(with = "String", length(min = 1, max = 63))]
-    pub group: GroupName,
-    /// How far the work of the group may be divided.
-    #[serde(default)]
-    #[schemars(with = "String", extend("enum" = ["Object", "Cluster", "Fleet"]))]
-    pub scope: GroupScope,
-    /// The kinds that both this group and another group of this member watch, as `group/Kind`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    pub shared_kinds: Vec<String>,
 }
 
 /// A cluster for which a member has no client, that has not answered it for a while, or that has lacked
@@ -500,23 +487,6 @@ impl DownCluster {
     }
 }
 
-// === impl GroupDetail ===
-
-impl GroupDetail {
-    /// What a Member reports about its groups.
-    pub(crate) fn all_of(traits: &BTreeMap<GroupName, GroupTraits>) -> Vec<Self> {
-        let is_shared = |kind: &&String| {
-            traits.values().filter(|traits| traits.kinds.contains(kind.as_str())).count() > 1
-        };
-        let details = traits.iter().map(|(group, traits)| Self {
-            group: group.clone(),
-            scope: traits.scope,
-            shared_kinds: traits.kinds.iter().filter(is_shared).take(64).cloned().collect(),
-        });
-        details.filter(|d| d.scope != GroupScope::Object || !d.shared_kinds.is_empty()).collect()
-    }
-}
-
 // === impl MemberState ===
 
 impl fmt::Display for MemberState {
@@ -530,71 +500,4 @@ impl fmt::Display for MemberState {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Kubernetes knows no unsigned formats and warns about them at each apply.
-    #[test]
-    fn schemas_use_formats_that_kubernetes_knows() {
-        for crd in crds() {
-            let text = serde_json::to_string(&crd).unwrap();
-            assert!(!text.contains("\"uint"), "{text}");
-        }
-    }
-
-    #[test]
-    fn shards_merge_by_name_and_are_bounded() {
-        let crd = serde_json::to_value(ShardMap::crd()).unwrap();
-        let version = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        let shards = &version["properties"]["spec"]["properties"]["shards"];
-        assert_eq!(shards["x-kubernetes-list-type"], "map");
-        assert_eq!(shards["x-kubernetes-list-map-keys"][0], "shard");
-        assert_eq!(shards["maxItems"], MAX_SHARDS);
-    }
-
-    #[test]
-    fn the_longest_map_stays_below_its_bound() {
-        let member = "m".repeat(63);
-        let entry = |n: usize| {
-            serde_json::json!({
-                "shard": format!("{}{n:03}/1023/1024", "g".repeat(60)),
-                "epoch": u64::MAX >> 1,
-                "phase": "Draining",
-                "owner": member,
-                "target": member,
-                "moved": {"why": "Maintenance", "at": "2026-11-26T04:00:00Z"},
-            })
-        };
-        let shards: Vec<_> = (0..MAX_SHARDS).map(entry).collect();
-        let summary = serde_json::json!({
-            "shards": 384, "owned": 0, "draining": 384, "unowned": 0, "owners": format!("{member}=1,").repeat(MAX_SHARDS),
-        });
-        let spec =
-            serde_json::json!({"shards": shards, "epochFloor": u64::MAX >> 1, "summary": summary});
-        let spec: ShardMapSpec = serde_json::from_value(spec).unwrap();
-        let bytes = serde_json::to_vec(&ShardMap::new("c", spec)).unwrap().len();
-        assert!((96 * 1024..192 * 1024).contains(&bytes), "{bytes}");
-    }
-
-    #[test]
-    fn a_member_reports_only_groups_with_something_particular() {
-        let traits = |scope, kinds: &[&str]| GroupTraits {
-            scope,
-            kinds: kinds.iter().map(|&kind| kind.to_owned()).collect(),
-        };
-        let groups = BTreeMap::from([
-            ("a".parse().unwrap(), traits(GroupScope::Object, &["/Pod", "/Secret"])),
-            ("b".parse().unwrap(), traits(GroupScope::Object, &["/Node", "/Pod"])),
-            ("c".parse().unwrap(), traits(GroupScope::Fleet, &["apps/Deployment"])),
-            ("d".parse().unwrap(), traits(GroupScope::Object, &["/Service"])),
-        ]);
-        assert_eq!(
-            serde_json::to_value(GroupDetail::all_of(&groups)).unwrap(),
-            serde_json::json!([
-                { "group": "a", "scope": "Object", "sharedKinds": ["/Pod"] },
-                { "group": "b", "scope": "Object", "sharedKinds": ["/Pod"] },
-                { "group": "c", "scope": "Fleet" },
-            ])
-        );
-    }
-}
+mod tests;

@@ -181,7 +181,7 @@ impl Coordinator {
         let view = &View { clusters: &kept, ..view.clone() };
         let mut drafts = draft::all(view, &peers.spoken, &unwanted);
         self.range_changes.retain(|change| draft::is_under_way(&drafts, change));
-        let holders = draft::fleet_holders(&drafts, peers);
+        let holders = draft::fleet_holders(&drafts, peers, view.world);
         for draft in drafts.values_mut() {
             // Before what drains for another member gets there, and again for shards that are new.
             draft.pause(view.policies);

@@ -17,6 +17,8 @@
 //!   highest floor it has seen (`World::highest_floor`).
 //! - A floor that cannot be read counts as higher than any epoch. Until somebody repairs it, no map is
 //!   deleted, and none is created for a cluster whose epochs nobody knows.
+//! - No floor is above [`MAX_FLOOR`]: as many owners can follow as lie between that and [`Epoch::MAX`], more than
+//!   there will ever be. One that is was written by hand, and cannot be read.
 
 use std::collections::BTreeMap;
 
@@ -26,6 +28,8 @@ use model::Epoch;
 pub const ANNOTATION: &str = "leasehold.dev/epoch-floor";
 /// The latest time of day that is believed, in seconds since 1970: some 8,700 years.
 pub(crate) const MAX_WALL: u64 = 1 << 38;
+/// The highest floor that is believed.
+pub(crate) const MAX_FLOOR: Epoch = Epoch(Epoch::MAX.0 / 2);
 
 /// The floor as a Lease carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,9 +50,9 @@ impl Floor {
     /// Reads it from an object's annotations.
     pub(crate) fn read(annotations: Option<&BTreeMap<String, String>>) -> Self {
         let text = annotations.and_then(|annotations| annotations.get(ANNOTATION));
-        text.map_or_else(Self::default, |text| match text.parse() {
-            Ok(epoch) => Self::Known(Epoch(epoch)),
-            Err(_) => Self::Unreadable(text.clone()),
+        text.map_or_else(Self::default, |text| match text.parse().map(Epoch) {
+            Ok(epoch) if epoch <= MAX_FLOOR => Self::Known(epoch),
+            _ => Self::Unreadable(text.clone()),
         })
     }
 
@@ -74,7 +78,7 @@ impl Floor {
     #[must_use]
     pub(crate) fn raised(&self, to: Epoch) -> Self {
         match self {
-            Self::Known(epoch) => Self::Known(to.max(*epoch)),
+            Self::Known(epoch) => Self::Known(to.min(MAX_FLOOR).max(*epoch)),
             Self::Unreadable(_) => self.clone(),
         }
     }
@@ -103,7 +107,9 @@ mod tests {
     fn it_never_falls() {
         assert_eq!(read("7").raised(Epoch(3)), Floor::Known(Epoch(7)));
         assert_eq!(read("7").raised(Epoch(9)), Floor::Known(Epoch(9)));
-        for unreadable in ["", "-1", "seven", "7.0", "99999999999999999999"] {
+        assert_eq!(read("7").raised(Epoch::MAX).known(), Some(MAX_FLOOR));
+        for unreadable in ["", "-1", "seven", "7.0", "99999999999999999999", "18446744073709551615"]
+        {
             assert_eq!(read(unreadable).known(), None, "{unreadable:?}");
             assert_eq!(read(unreadable).raised(Epoch(9)), read(unreadable));
         }

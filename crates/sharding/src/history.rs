@@ -16,6 +16,8 @@
 //! - a write gets a lower version than an object of its kind that was seen before it was sent;
 //! - a list that is newer than all that was seen shows none of the Leases that home had, not even the
 //!   coordinator's, which no member ever deletes: home is another one, whatever its versions;
+//! - a ShardMap has shards at lower epochs than they had, at a later version: somebody put back an earlier state
+//!   of it, as backups of objects do, or edited it ([`World::goes_back`](crate::world::World::goes_back));
 //! - a Member knows of more changes than this member does. So one proof reaches all members whose watches
 //!   work.
 //!
@@ -53,8 +55,12 @@ use model::{Epoch, Moment};
 
 use crate::api::HomeHistory;
 use crate::config::LeaseTimings;
+use crate::floor::MAX_FLOOR;
 use crate::lease::COORDINATOR;
 use crate::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
+
+/// The most changes that are believed.
+const MAX_CHANGES: u64 = 1 << 32;
 
 /// What a member remembers of home, whatever home says later.
 #[derive(Clone, Debug, Default)]
@@ -81,6 +87,13 @@ pub(crate) struct History {
     floor: Epoch,
     /// When the last change was learned of.
     changed: Option<Moment>,
+}
+
+impl HomeHistory {
+    /// Whether it can be true. What somebody wrote by hand must not reach other members, which would carry it on.
+    pub(crate) fn is_credible(&self) -> bool {
+        self.changes <= MAX_CHANGES && self.floor <= MAX_FLOOR
+    }
 }
 
 impl History {
@@ -126,7 +139,7 @@ impl History {
             }),
             Object::Map(map) => Some(map.highest_epoch()),
         };
-        self.seen = self.seen.max(epoch.unwrap_or_default());
+        self.seen = self.seen.max(epoch.unwrap_or_default().min(MAX_FLOOR));
     }
 
     /// An object is about to be written.

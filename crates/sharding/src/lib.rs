@@ -179,6 +179,7 @@ mod config;
 mod container;
 pub mod coordinator;
 mod cordon;
+mod cover;
 pub mod death;
 mod definitions;
 mod election;

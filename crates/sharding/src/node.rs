@@ -408,7 +408,7 @@ impl Node {
     /// Whether it coordinates.
     pub fn is_coordinator(&self, now: Moment) -> bool {
         self.membership.is_valid(now)
-            && self.unread.is_empty()
+            && !self.defers(now)
             && !self.is_foreign()
             && self.election.leading_since(now).is_some()
     }
@@ -463,9 +463,10 @@ impl Node {
         let stranger =
             its.map(|its| problem::of_another_installation(its, installation, namespace));
         let floor = problem::unreadable_floor(&self.world, namespace);
+        let unreadable = problem::unreadable_maps(&self.world, namespace);
         let own: Vec<String> = [stranger, refusal, self.unsaid()].into_iter().flatten().collect();
         self.hindrance = own.first().cloned();
-        let mut found: Vec<String> = own.into_iter().chain(floor).collect();
+        let mut found: Vec<String> = own.into_iter().chain(floor).chain(unreadable).collect();
         found.extend(self.noticed.iter().cloned());
         let (_, known) = std::mem::replace(&mut self.problems, (revision, found.clone()));
         let new = found.iter().filter(|text| !known.contains(text)).cloned();

@@ -11,7 +11,8 @@
 //!   gone. So no two members dispatch for a shard at once.
 //! - **S2** An acknowledgement counts only for a shard that is draining at exactly that epoch. The
 //!   engine gives it when no work of the shard is queued, delayed or in flight.
-//! - **S8** A shard of a refused name is held only as draining, although its map has not asked for that.
+//! - **S8** A shard of a refused name is held only as draining, although its map has not asked for that; so is
+//!   one that shares uids with another of its group ([`crate::cover`]).
 //!   The acknowledgement is as good as any other: the member does not hold the shard at that epoch again.
 //! - An entry with an epoch below one that was seen is ignored (within one ShardMap object).
 
@@ -22,6 +23,7 @@ use std::time::Duration;
 use model::{ClusterName, Epoch, Hold, Holding, MemberId, Moment, OwnedShards, ShardId};
 
 use crate::api::{AcknowledgedDrain, ShardPath};
+use crate::cover;
 use crate::handover::Entry;
 use crate::record::MapRecord;
 
@@ -112,11 +114,13 @@ impl Tracker {
                 }
                 memory.withheld = false;
                 let refused = self.refused.contains(cluster);
+                let doubled = cover::doubled(map.entries.keys());
                 // An entry that is gone was settled before: the map waits for no acknowledgement of it.
                 let gone = memory.shards.iter_mut().filter(|(p, _)| !map.entries.contains_key(p));
                 gone.for_each(|(_, seen)| seen.drain.settle());
                 for (path, entry) in map.entries.iter() {
                     let seen = memory.shards.entry(path.clone()).or_default();
+                    let refused = refused || doubled.contains(path);
                     if let Some(holding) =
                         seen.observe(&me, entry, now + self.drain_timeout, refused)
                     {
@@ -375,6 +379,19 @@ mod tests {
         assert!(tracker.acknowledged().is_empty());
         // Should the whole be seen once more, from before the split, it stays given up.
         assert_eq!(see(&mut tracker, owned("a", 4), 3), "");
+    }
+
+    #[test]
+    fn what_an_edited_map_names_twice_is_held_by_nobody() {
+        let mut tracker = tracker();
+        see(&mut tracker, owned("a", 4), 1);
+        let mut doubled = map(owned("a", 4));
+        doubled.entries_mut().insert("tdset/0/2".parse().unwrap(), owned("a", 9));
+        tracker.observe(&EAST.parse().unwrap(), Some(&doubled), at(2));
+        assert_eq!(shown(&tracker), "draining@4 until 30002draining@9 until 30002");
+        assert!(tracker.acknowledge(&"east/tdset/0/1".parse().unwrap(), Epoch(4)));
+        assert!(tracker.acknowledge(&"east/tdset/0/2".parse().unwrap(), Epoch(9)));
+        assert_eq!(tracker.acknowledged().len(), 2);
     }
 
     #[test]

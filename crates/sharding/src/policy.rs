@@ -250,8 +250,9 @@ impl Policies {
     /// What holds for a member.
     pub(crate) fn terms_of(&self, member: &MemberSpec) -> MemberTerms {
         let rules = self.policies.iter().filter_map(|policy| policy.spec.members.as_ref());
-        let mut rules: Vec<&MemberRule> =
-            rules.filter(|rule| rule.select.contains(member)).collect();
+        let mut rules: Vec<&MemberRule> = rules
+            .filter(|rule| rule.select.contains(&member.identity, member.zone.as_deref()))
+            .collect();
         rules.sort_by_key(|rule| rule.select.precision());
         let mut terms = MemberTerms::default();
         for rule in rules {
@@ -295,8 +296,10 @@ impl Policy {
 
     /// How a member stands with the shards that it is about.
     fn fit_of(&self, member: &MemberSpec) -> Fit {
+        let is_of =
+            |select: &MemberSelector| select.contains(&member.identity, member.zone.as_deref());
         let judge = |preference: &Option<MemberPreference>, wanted: bool| match preference {
-            Some(MemberPreference { select, required }) if select.contains(member) != wanted => {
+            Some(MemberPreference { select, required }) if is_of(select) != wanted => {
                 if *required {
                     Fit::Lacks
                 } else {
@@ -356,13 +359,13 @@ impl MemberSelector {
         (!self.names.is_empty(), !self.zones.is_empty())
     }
 
-    /// Whether it selects a member.
-    fn contains(&self, member: &MemberSpec) -> bool {
+    /// Whether it selects a member with that identity, in that zone.
+    pub fn contains(&self, identity: &str, zone: Option<&str>) -> bool {
         let named = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(start) => member.identity.starts_with(start),
-            None => member.identity == *pattern,
+            Some(start) => identity.starts_with(start),
+            None => identity == *pattern,
         };
-        let lies_in = |zone: &String| member.zone.as_ref() == Some(zone);
+        let lies_in = |of: &String| zone == Some(of.as_str());
         (self.names.is_empty() || self.names.iter().any(named))
             && (self.zones.is_empty() || self.zones.iter().any(lies_in))
     }

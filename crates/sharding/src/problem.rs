@@ -7,10 +7,11 @@ use model::error::foreign;
 use model::{ClusterName, MemberId};
 
 use crate::api::MAX_NAMED;
-use crate::floor::{ANNOTATION, Floor};
+use crate::floor::{ANNOTATION, Floor, MAX_FLOOR};
 use crate::lease::COORDINATOR;
 use crate::read::Unreadable;
 use crate::record::MapRecord;
+use crate::versions::UNREADABLE;
 use crate::world::World;
 
 /// One operation on one resource of the home cluster.
@@ -75,9 +76,22 @@ pub(crate) fn unreadable_floor(world: &World, namespace: &str) -> Option<String>
         return None;
     };
     let maps = world.maps().values().map(MapRecord::highest_epoch);
-    let least = maps.max().unwrap_or_default().max(world.highest_floor());
+    let least = maps.max().unwrap_or_default().max(world.highest_floor()).min(MAX_FLOOR);
     Some(format!(
         "leases.coordination.k8s.io {COORDINATOR} in namespace {namespace} of the home cluster: the annotation {ANNOTATION} is {text:?} and no epoch, so no ShardMap is deleted, and none is created for a cluster without one; set it to {least}, or to the highest epoch that a cluster removed long ago may have reached, if that was higher: kubectl annotate --overwrite --namespace {namespace} lease {COORDINATOR} {ANNOTATION}={least}"
+    ))
+}
+
+/// What is wrong with ShardMaps that cannot be read.
+pub(crate) fn unreadable_maps(world: &World, namespace: &str) -> Option<String> {
+    let mut maps = world.maps().values().filter(|map| map.protocol == UNREADABLE);
+    let cluster = &maps.next()?.cluster;
+    let more = match maps.count() {
+        0 => String::new(),
+        count => format!(" (and {count} more)"),
+    };
+    Some(format!(
+        "shardmaps.leasehold.dev {cluster} in namespace {namespace} of the home cluster{more} cannot be read, so nobody acts on its shards; the log says what is wrong; correct it: kubectl edit --namespace {namespace} shardmap {cluster}; or let it be made anew: kubectl delete --namespace {namespace} shardmap {cluster}"
     ))
 }
 

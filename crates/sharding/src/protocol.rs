@@ -6,7 +6,8 @@
 //! # Invariants
 //! - A member that does not speak a map's version acts on none of its shards
 //!   (`Tracker::withhold`), acknowledges no drain of them,
-//!   replaces and deletes nothing, and leaves coordinating to others.
+//!   replaces and deletes nothing, and leaves coordinating to others. If no other can, it coordinates the
+//!   other maps: one map must not stop the fleet.
 //! - A coordinator puts a map into another version only when every owner in it that may still act
 //!   speaks that version (`a_map_changes_its_version_when_all_owners_speak_the_next`).
 //! - Every member that owns shards speaks the version in use
@@ -28,7 +29,8 @@
 
 use model::MemberId;
 
-use crate::versions::ProtocolVersions;
+use crate::record::MapRecord;
+use crate::versions::{ProtocolVersions, UNREADABLE};
 use crate::world::World;
 
 /// The version in use when `coordinator`, which speaks `its` versions, coordinates. It is always one
@@ -74,7 +76,8 @@ pub fn refusal(
 }
 
 fn unread(world: &World, mine: ProtocolVersions, namespace: &str) -> Option<String> {
-    let mut unread = world.maps().values().filter(|map| !mine.speaks(map.protocol));
+    let is_unread = |map: &&MapRecord| !mine.speaks(map.protocol) && map.protocol != UNREADABLE;
+    let mut unread = world.maps().values().filter(is_unread);
     let first = unread.next()?;
     let more = match unread.count() {
         0 => String::new(),
@@ -82,7 +85,7 @@ fn unread(world: &World, mine: ProtocolVersions, namespace: &str) -> Option<Stri
     };
     let (cluster, version, fix) = (&first.cluster, first.protocol, mine.fix(first.protocol));
     Some(format!(
-        "shardmaps.leasehold.dev {cluster} in namespace {namespace} of the home cluster{more} is written in protocol version {version} and this member speaks {mine}: it acts on none of its shards and does not coordinate; {fix}"
+        "shardmaps.leasehold.dev {cluster} in namespace {namespace} of the home cluster{more} is written in protocol version {version} and this member speaks {mine}: it acts on none of its shards, and coordinates the others only while no other member can; {fix}"
     ))
 }
 

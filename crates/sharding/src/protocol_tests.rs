@@ -88,7 +88,7 @@ fn a_member_learns_why_it_cannot_take_part_and_what_to_do() {
     );
     assert_eq!(
         refused(&[((2, 3), Some(3)), ((2, 3), Some(3)), ((1, 2), None)], 2, (1, 2)),
-        "shardmaps.leasehold.dev c0 in namespace ns of the home cluster (and 1 more) is written in protocol version 3 and this member speaks protocol versions 1 to 2: it acts on none of its shards and does not coordinate; upgrade this replica to the release of the others, or roll the others back"
+        "shardmaps.leasehold.dev c0 in namespace ns of the home cluster (and 1 more) is written in protocol version 3 and this member speaks protocol versions 1 to 2: it acts on none of its shards, and coordinates the others only while no other member can; upgrade this replica to the release of the others, or roll the others back"
     );
 }
 

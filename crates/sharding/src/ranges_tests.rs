@@ -53,7 +53,7 @@ impl Pool {
     }
 
     fn scope(&mut self, scope: GroupScope) {
-        let traits = GroupTraits { scope, kinds: BTreeSet::new() };
+        let traits = GroupTraits { scope, ..GroupTraits::default() };
         self.groups.insert(GROUP.parse().unwrap(), traits);
     }
 

@@ -2,13 +2,17 @@
 //!
 //! An object in a version that this code does not speak may not be readable. Then only its version is
 //! kept. So one object of a later release neither hides all others from a member nor looks like an empty
-//! one. An object in a version that this code speaks must be readable.
+//! one.
+//!
+//! Nor does one that somebody edited so that it cannot be read. Nobody acts on such a ShardMap, and nobody replaces
+//! it: it counts as one in a version that nobody speaks. The process of such a Member writes it anew.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ApiResource;
 use kube::core::{DynamicObject, ObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
+use model::Epoch;
+use serde::de::{DeserializeOwned, Error};
 use serde_json::Value;
 
 use crate::api::{
@@ -54,16 +58,51 @@ pub(crate) fn policy(object: &DynamicObject) -> Result<FleetPolicySpec, String> 
     spec(object).map_err(|error| model::error::chain(&error))
 }
 
-/// Reads an object; `None` if its name is not one that this crate uses.
+/// Reads an object; `None` if its name is not one that this crate uses. Of a ShardMap and a Member that cannot be read
+/// it knows that they are there.
 ///
 /// # Errors
-/// When this code speaks its version but cannot read it.
+/// When a Lease cannot be read.
 pub(crate) fn object(kind: Kind, object: DynamicObject) -> Result<Option<Object>, Unreadable> {
+    let metadata = object.metadata.clone();
     Ok(match kind {
         Kind::Lease => LeaseRecord::read(&lease(object)?).map(Object::Lease),
-        Kind::Member => MemberRecord::read(&member(object)?).map(Object::Member),
-        Kind::Map => MapRecord::read(&shard_map(object)?).map(Object::Map),
+        Kind::Member => {
+            let read = or_blank(member(object), || Member {
+                spec: MemberSpec {
+                    state: MemberState::Joining,
+                    ..MemberSpec::new(&metadata.name.clone().unwrap_or_default(), Vec::new())
+                },
+                metadata: metadata.clone(),
+            });
+            MemberRecord::read(&read).map(Object::Member)
+        }
+        Kind::Map => {
+            let read = or_blank(shard_map(object), || ShardMap {
+                spec: blank(versions::UNREADABLE),
+                metadata: metadata.clone(),
+            });
+            MapRecord::read(&read).map(Object::Map)
+        }
     })
+}
+
+/// What was read, or else this; the log says why.
+fn or_blank<T>(read: Result<T, Unreadable>, blank: impl FnOnce() -> T) -> T {
+    read.unwrap_or_else(|error| {
+        tracing::warn!(error = %model::error::chain(&error), "this object does not count");
+        blank()
+    })
+}
+
+/// A ShardMap of which only the version of the protocol is known.
+fn blank(protocol_version: u32) -> ShardMapSpec {
+    ShardMapSpec {
+        shards: Vec::new(),
+        epoch_floor: Epoch::default(),
+        protocol_version,
+        summary: Summary::default(),
+    }
 }
 
 /// Reads a Lease, as Kubernetes defines it.
@@ -81,16 +120,22 @@ pub fn lease(object: DynamicObject) -> Result<Lease, Unreadable> {
 /// When this code speaks its version but cannot read it.
 pub fn shard_map(object: DynamicObject) -> Result<ShardMap, Unreadable> {
     let version = number(&object.data, "protocolVersion").unwrap_or(versions::FIRST);
-    let spec = spec(&object).or_else(|error| match version > ProtocolVersions::SPOKEN.newest {
-        true => Ok(ShardMapSpec {
-            shards: Vec::new(),
-            epoch_floor: model::Epoch::default(),
-            protocol_version: version,
-            summary: Summary::default(),
-        }),
-        false => Err(unreadable::<ShardMap>(&object.metadata, error)),
+    let spec = spec(&object).and_then(credible).or_else(|error| {
+        match version > ProtocolVersions::SPOKEN.newest {
+            true => Ok(blank(version)),
+            false => Err(unreadable::<ShardMap>(&object.metadata, error)),
+        }
     })?;
     Ok(ShardMap { metadata: object.metadata, spec })
+}
+
+/// The same, unless somebody wrote an epoch into it that nothing counts to.
+fn credible(spec: ShardMapSpec) -> Result<ShardMapSpec, serde_json::Error> {
+    let mut epochs = spec.shards.iter().map(|entry| entry.epoch).chain([spec.epoch_floor]);
+    match epochs.find(|epoch| *epoch > Epoch::MAX) {
+        Some(epoch) => Err(Error::custom(format!("the epoch {epoch} is above {}", Epoch::MAX))),
+        None => Ok(spec),
+    }
 }
 
 /// Reads a Member.
@@ -158,6 +203,34 @@ mod tests {
                 (Ok(read), Ok(expect)) => assert_eq!(read, expect, "{spec}"),
                 (Err(error), Err(expect)) => assert!(error.starts_with(expect), "{error}"),
                 (read, _) => panic!("{spec}: {read:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_somebody_edited_so_that_it_cannot_be_read_is_there_and_says_nothing() {
+        let edits = [
+            (
+                Kind::Map,
+                json!({ "shards": [{ "shard": "g/0/3", "epoch": 1, "phase": "Unowned" }] }),
+            ),
+            (
+                Kind::Map,
+                json!({ "shards": [{ "shard": "g/0/1", "epoch": u64::MAX, "phase": "Unowned" }] }),
+            ),
+            (Kind::Map, json!({ "shards": [], "epochFloor": i64::MAX })),
+            (Kind::Map, json!("nothing")),
+            (Kind::Member, json!({ "protocolVersion": 1, "groups": ["Not A Group"] })),
+            (Kind::Member, json!({})),
+        ];
+        for (kind, spec) in edits {
+            match super::object(kind, object(&spec)).unwrap().unwrap() {
+                Object::Map(map) => assert!(map.protocol == 0 && map.entries.is_empty(), "{spec}"),
+                Object::Member(member) => {
+                    assert_eq!(member.spec.state, MemberState::Joining, "{spec}");
+                    assert!(member.spec.groups.is_empty(), "{spec}");
+                }
+                Object::Lease(lease) => panic!("{lease:?}"),
             }
         }
     }

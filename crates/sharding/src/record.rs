@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use model::{ClusterName, ClusterUid, Epoch, MemberId};
 
 use crate::api::{
-    Member, MemberSpec, Moves, ObjectVersion, ShardEntry, ShardMap, ShardMapSpec, ShardPath,
-    Summary,
+    HomeHistory, Member, MemberSpec, Moves, ObjectVersion, ShardEntry, ShardMap, ShardMapSpec,
+    ShardPath, Summary,
 };
 use crate::handover::Entry;
 use crate::lease::LeaseRecord;
@@ -155,6 +155,24 @@ impl MapRecord {
         epochs.max().unwrap_or_default().max(self.epoch_floor)
     }
 
+    /// The lowest epoch of the shards that share uids with this one of their group; `None` if there are none.
+    pub(crate) fn lowest_over(&self, path: &ShardPath) -> Option<Epoch> {
+        if let Some(entry) = self.entries.get(path) {
+            return Some(entry.epoch());
+        }
+        let overlaps =
+            |other: &ShardPath| other.group == path.group && other.range.overlaps(path.range);
+        let over = self.entries.iter().filter(|(other, _)| overlaps(other));
+        over.map(|(_, entry)| entry.epoch()).min()
+    }
+
+    /// Whether each shard that an earlier state of the map had is at its epoch or a higher one, or begins above it
+    /// when it returns. So it is with all that coordinators write.
+    pub(crate) fn goes_on_from(&self, before: &Self) -> bool {
+        let next = |path| self.lowest_over(path).unwrap_or(self.epoch_floor);
+        before.entries.iter().all(|(path, old)| next(path) >= old.epoch())
+    }
+
     /// Whether none of its shards has an owner.
     pub(crate) fn is_unowned(&self) -> bool {
         self.entries.values().all(|entry| entry.owner().is_none())
@@ -226,7 +244,10 @@ impl MemberRecord {
         Some(Self {
             id: member.metadata.name.as_ref()?.parse().ok()?,
             version: ObjectVersion::read(&member.metadata),
-            spec: member.spec.clone(),
+            spec: MemberSpec {
+                history: member.spec.history.filter(HomeHistory::is_credible),
+                ..member.spec.clone()
+            },
         })
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 /// The version of a ShardMap that names none.
 pub(crate) const FIRST: u32 = 1;
+/// In place of the version of a ShardMap that cannot be read. Nobody speaks it.
+pub(crate) const UNREADABLE: u32 = 0;
 
 /// The versions of the protocol that a member speaks, from the oldest to the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,6 +5,7 @@
 //! stamps each change of a Lease with the observer's clock, by which liveness is judged. It decides
 //! nothing.
 
+mod agreement;
 mod index;
 mod sight;
 
@@ -20,11 +21,12 @@ use crate::lease::{self, LeaseState, ObservedLease};
 use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Target};
 use crate::tally::Tally;
 
+pub(crate) use agreement::Agreement;
 use index::Index;
 pub use sight::LeasesSeen;
 
-/// How many deleted ShardMaps are remembered, so that they can return as they were.
-const MAX_REMEMBERED: usize = 1024;
+/// How many deleted ShardMaps are remembered, so that they can return as they were: all of a large fleet.
+const MAX_REMEMBERED: usize = 20_000;
 
 /// The observed home cluster.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +40,8 @@ pub struct World {
     /// what its owners may still hold, and must not repeat an epoch.
     deleted_maps: BTreeMap<ClusterName, DeletedMap>,
     changed_maps: BTreeSet<ClusterName>,
+    /// The highest epoch in any map that is gone: a new map begins above it, whatever became of the floor.
+    highest_gone: Epoch,
     /// The highest epoch floor ever seen in the coordinator's Lease.
     highest_floor: Epoch,
     /// Whose processes have ended for certain.
@@ -57,17 +61,6 @@ pub(crate) struct DeletedMap {
     /// Whether the map was exactly so when it was deleted, and was not seen to return since. A map that
     /// a list no longer shows may have changed unseen before its deletion.
     pub(crate) is_exact: bool,
-}
-
-/// How a list agrees with what is held; see [`World::compare`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Agreement {
-    /// It is as new.
-    Agrees,
-    /// It is older: from a cache that lags, or from a history that went back.
-    Behind,
-    /// It is as new, and shows an object as it was before.
-    Contradiction,
 }
 
 impl World {
@@ -202,12 +195,17 @@ impl World {
         self.index.unowned().iter().flat_map(unowned)
     }
 
+    /// The highest epoch in any map that is gone.
+    pub(crate) fn highest_gone(&self) -> Epoch {
+        self.highest_gone
+    }
+
     /// The owners of shards, over all maps, and how many each has.
     pub(crate) fn owners(&self) -> &BTreeMap<MemberId, usize> {
         self.index.owners()
     }
 
-    /// The versions of the protocol in which maps are.
+    /// The versions of the protocol in which maps are, as far as they can be read.
     pub(crate) fn protocols(&self) -> impl Iterator<Item = u32> {
         self.index.protocols()
     }
@@ -266,26 +264,6 @@ impl World {
     /// The installation to which the namespace belongs, if the coordinator's Lease says it.
     pub(crate) fn installation(&self) -> Option<&str> {
         self.leases.get(lease::COORDINATOR)?.record.installation.as_deref()
-    }
-
-    /// How a list agrees with what is held: whether it is older than some of that, and whether it
-    /// contradicts it. A list says of which version it is, so it shows every object at least as it was
-    /// then.
-    pub(crate) fn compare(&self, kind: Kind, resource: &str, objects: &[Object]) -> Agreement {
-        let held = self.targets(kind);
-        let list = ObjectVersion { uid: String::new(), resource: resource.to_owned() };
-        let newer = |version: &ObjectVersion| list.older_than(&version.resource);
-        let contradicts = |object: &Object| {
-            self.version_of(&object.target())
-                .is_some_and(|held| !newer(held) && object.version().older_than(&held.resource))
-        };
-        if objects.iter().any(contradicts) {
-            Agreement::Contradiction
-        } else if held.iter().filter_map(|target| self.version_of(target)).any(newer) {
-            Agreement::Behind
-        } else {
-            Agreement::Agrees
-        }
     }
 
     /// Forgets all that was observed, because home's history changed. The floor never falls, and who has ended
@@ -386,7 +364,11 @@ impl World {
             _ => (held, false),
         };
         map.version = ObjectVersion::default();
-        if self.deleted_maps.len() < MAX_REMEMBERED {
+        let highest = map.highest_epoch();
+        self.highest_gone = self.highest_gone.max(highest);
+        // A map that a coordinator deleted had no owners, and its epochs were durable.
+        let was_done = map.is_unowned() && self.durable_floor() >= Some(highest);
+        if !was_done && self.deleted_maps.len() < MAX_REMEMBERED {
             self.deleted_maps.insert(cluster.clone(), DeletedMap { map, is_exact });
         }
         self.changed_maps.insert(cluster);
@@ -428,10 +410,11 @@ impl Hash for World {
     /// What decisions depend on: all but the revision, which only says that something changed.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { leases, members, maps, deleted_maps, .. } = self;
-        let Self { changed_maps, highest_floor, listed, deaths, revision: _, .. } = self;
+        let Self { changed_maps, highest_floor, listed, deaths, revision: _, highest_gone, .. } =
+            self;
         let Self { index: _, loads_revision: _, leases_seen, lists_all, .. } = self;
         (leases, members, maps, deleted_maps, changed_maps, highest_floor, listed).hash(state);
-        (deaths, leases_seen, lists_all).hash(state);
+        (deaths, leases_seen, lists_all, highest_gone).hash(state);
     }
 }
 

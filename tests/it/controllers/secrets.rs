@@ -173,6 +173,22 @@ async fn a_secret_that_is_created_anew_has_changed() {
     restarts(&env, "configmonitor", 1).await;
 }
 
+/// The record of restart-pods went with it.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_created_anew_is_the_first_one_to_restart_pods() {
+    let env = seen("restart-pods").await;
+    let before = generation(&env, "web").await;
+    secrets(&env).delete(SECRET, &DeleteParams::default()).await.unwrap();
+    env.until_gone(&secrets(&env), SECRET).await;
+    env.apply(&manifests(&json!({RESTART_PODS: "app=web"}))[0].to_string()).await;
+    restarts(&env, "restart-pods", 0).await;
+    env.pass(Duration::from_secs(60)).await;
+    assert_eq!(generation(&env, "web").await, before);
+    // From then on each change counts.
+    merge(&env, json!({"stringData": {"pin": "0001"}})).await;
+    restarts(&env, "restart-pods", 1).await;
+}
+
 async fn told(env: &TestEnv, monitors: &Api<ConfigMonitor>, reason: &str) {
     env.until_object(monitors, "m", |monitor| {
         let conditions = monitor.status.iter().flat_map(|status| &status.conditions);

@@ -106,7 +106,32 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
                 asked.value("continue").and_then(|page| page.parse().ok()).unwrap_or(0_usize);
             list(page_of(std::iter::empty(), &(page + 1).to_string()))
         }
-        Mode::WatchGone if asked.is_stream() => Some(status(422, "Invalid", &[])),
+        // What follows a list is asked for by itself.
+        Mode::WatchGone
+        | Mode::LongVersion
+        | Mode::BookmarkAndEnd
+        | Mode::BlankLines
+        | Mode::SlowLine
+            if asked.is_stream() =>
+        {
+            Some(status(422, "Invalid", &[]))
+        }
+        Mode::LongVersion => asked.is_watch().then(|| {
+            let line = whole(bookmark(&"7".repeat(70_000)));
+            ok(line.chain(stream::pending()).boxed())
+        }),
+        Mode::BookmarkAndEnd => {
+            let line = || whole(bookmark(asked.value("resourceVersion").unwrap_or("1")));
+            asked.is_watch().then(|| ok(line()))
+        }
+        Mode::BlankLines => asked.is_watch().then(|| {
+            let blank = Bytes::from("\n".repeat(PIECE_BYTES));
+            ok(stream::repeat(blank).boxed())
+        }),
+        Mode::SlowLine => asked.is_watch().then(|| {
+            let begins = stream::repeat(filler()).take((5 << 20) / 4 / PIECE_BYTES);
+            ok(begins.chain(trickle()).boxed())
+        }),
         Mode::WatchGone => asked.is_watch().then(|| status(410, "Expired", &[])),
         Mode::Refusals if asked.is_stream() => Some(status(422, "Invalid", &[])),
         Mode::Refusals if asked.is_watch() => Some(status(504, "Timeout", &[])),
@@ -124,6 +149,23 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
             list(whole(page))
         }
         Mode::LongNames => list(page_of([map("default", &"n".repeat(300))].into_iter(), "")),
+        Mode::ForgedName => {
+            let name = "a\n2026-01-01T00:00:00Z ERROR the disk is full";
+            list(page_of([map("default", name)].into_iter(), ""))
+        }
+        Mode::ManyLabels => {
+            let mut object = map("default", "labels");
+            object["metadata"]["labels"] = (0..300_000)
+                .map(|n| (n.to_string(), Value::from("")))
+                .collect::<serde_json::Map<_, _>>()
+                .into();
+            list(page_of([object].into_iter(), ""))
+        }
+        Mode::DenseObject => {
+            let mut object = map("default", "dense");
+            object["metadata"]["finalizers"] = vec![""; 1_000_000].into();
+            list(page_of([object].into_iter(), ""))
+        }
         Mode::TwiceTheUid => {
             let (one, mut other) = (map("default", "one"), map("default", "other"));
             other["metadata"]["uid"] = one["metadata"]["uid"].clone();
@@ -195,6 +237,13 @@ fn map(namespace: &str, name: &str) -> Value {
         "metadata": {"name": name, "namespace": namespace, "uid": format!("uid-{namespace}-{name}"),
             "resourceVersion": "7"},
         "data": {"text": format!("{name} has some text of its own")}})
+}
+
+/// The line of a bookmark at this version.
+fn bookmark(version: &str) -> Vec<u8> {
+    let object = json!({"kind": "ConfigMap", "apiVersion": "v1",
+        "metadata": {"resourceVersion": version}});
+    format!("{}\n", json!({"type": "BOOKMARK", "object": object})).into_bytes()
 }
 
 fn added(object: &Value) -> String {

@@ -36,6 +36,20 @@ pub enum Mode {
     BadText,
     /// Names of 300 bytes.
     LongNames,
+    /// A name that forges a line of a log.
+    ForgedName,
+    /// An object with 300,000 labels.
+    ManyLabels,
+    /// An object of a million empty finalizers, which pack to nothing and take 24 MB when they are decoded.
+    DenseObject,
+    /// Each watch names a version of 70,000 characters, with which no request can be made.
+    LongVersion,
+    /// Each watch brings a bookmark and ends at once.
+    BookmarkAndEnd,
+    /// Each watch brings blank lines and nothing else.
+    BlankLines,
+    /// Each watch brings the beginning of a large line, and then a byte now and then.
+    SlowLine,
     /// A list with a uid twice.
     TwiceTheUid,
     /// 100,000 namespaces with an object each.
@@ -59,7 +73,7 @@ pub enum Expected {
 
 impl Mode {
     /// All that misbehave.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 25] = [
         Self::VersionBomb,
         Self::PageBomb,
         Self::EndlessList,
@@ -74,6 +88,13 @@ impl Mode {
         Self::DeepObject,
         Self::BadText,
         Self::LongNames,
+        Self::ForgedName,
+        Self::ManyLabels,
+        Self::DenseObject,
+        Self::LongVersion,
+        Self::BookmarkAndEnd,
+        Self::BlankLines,
+        Self::SlowLine,
         Self::TwiceTheUid,
         Self::ManyNamespaces,
         Self::Redirects,
@@ -95,9 +116,17 @@ impl Mode {
             Self::SlowBody => Expected::Reported("not come to its end"),
             Self::BadText => Expected::Reported("cannot be listed or watched"),
             Self::LongNames => Expected::Reported("more than 253 bytes"),
+            Self::ForgedName => Expected::Reported("a name has no spaces"),
+            Self::ManyLabels => Expected::Reported("more than 4096 labels"),
+            Self::DenseObject => Expected::Reported("more than 262144 values"),
             Self::TwiceTheUid => Expected::Reported("twice"),
             Self::Redirects => Expected::Reported("302"),
-            Self::EndlessLine | Self::WatchGone => Expected::Patient,
+            Self::EndlessLine
+            | Self::WatchGone
+            | Self::LongVersion
+            | Self::BookmarkAndEnd
+            | Self::BlankLines
+            | Self::SlowLine => Expected::Patient,
             Self::Behaves | Self::DeepObject | Self::WrongClock => Expected::Served,
         }
     }
@@ -110,6 +139,10 @@ impl Mode {
                 | Self::VersionBomb
                 | Self::EndlessLine
                 | Self::WatchGone
+                | Self::LongVersion
+                | Self::BookmarkAndEnd
+                | Self::BlankLines
+                | Self::SlowLine
                 | Self::Refusals
                 | Self::WrongClock
         )

@@ -18,7 +18,8 @@ use sdk::label_value;
 
 use super::api::{Container, TDSet};
 use super::invalid::Invalid;
-use crate::children::{holds, ownership};
+use super::template;
+use crate::children::ownership;
 
 /// The label by which a Deployment and a Service find the Pods of a TDSet.
 pub(super) const SET_LABEL: &str = "schedule.rs/tdset";
@@ -37,16 +38,17 @@ pub(super) fn deployment(
 ) -> Result<Deployment, Invalid> {
     let mut template = match (&set.spec.container, &set.spec.template) {
         (Some(container), _) => of_container(container, found),
-        (None, Some(template)) => read(template)?,
+        (None, Some(given)) => template::read(given)?,
         (None, None) => PodTemplateSpec::default(),
     };
     let selector = match found {
         Some(found) => found.spec.selector.clone(),
         None => LabelSelector { match_labels: Some(selector(set)), ..LabelSelector::default() },
     };
-    let metadata = template.metadata.get_or_insert_default();
-    let own = labels(set).into_iter().chain(selector.match_labels.clone().unwrap_or_default());
-    metadata.labels.get_or_insert_default().extend(own);
+    let given = &mut template.metadata.get_or_insert_default().labels;
+    // What a template says stays, but for what the selector asks for.
+    let own = labels(set).into_iter().chain(given.take().unwrap_or_default());
+    *given = Some(own.chain(selector.match_labels.clone().unwrap_or_default()).collect());
     Ok(Deployment {
         metadata: child_metadata(set),
         spec: DeploymentSpec {
@@ -83,20 +85,6 @@ fn of_container(container: &Container, found: Option<&Deployment>) -> PodTemplat
     };
     let spec = PodSpec { containers: vec![container], ..PodSpec::default() };
     PodTemplateSpec { metadata: None, spec: Some(spec) }
-}
-
-/// The template of a spec. A field that is not known would be lost without a word, so it is refused.
-fn read(template: &serde_json::Value) -> Result<PodTemplateSpec, Invalid> {
-    let wrong = |why| Invalid::Template { why };
-    let read: PodTemplateSpec =
-        serde_json::from_value(template.clone()).map_err(|error| wrong(error.to_string()))?;
-    let kept = serde_json::to_value(&read).map_err(|error| wrong(error.to_string()))?;
-    if !holds(&kept, template) {
-        return Err(wrong(
-            "it has a field that no Pod template has: look for a misspelt one".into(),
-        ));
-    }
-    Ok(read)
 }
 
 /// Our fields of the Service, if the spec asks for one. Its Pods are those of the Deployment.

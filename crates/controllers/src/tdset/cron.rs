@@ -1,7 +1,12 @@
 //! Windows between two times of cron, on the clock of a time zone. Pure.
 //!
-//! A time that the clock skips counts at the moment at which it is put forward; one that it shows twice
-//! counts the first time. So the times of an expression keep their order, whatever the clock does.
+//! A window lasts from a time of `start` to the first time of `end` after it. A time that both name begins a
+//! window: `0 0 * * 6` to `0 0 * * *` is all of Saturday. So a window lasts where no end came since its last
+//! start, however often the one or the other comes.
+//!
+//! All of this is decided on the clock alone, and on the latest time that it has shown: what it skips has come
+//! when it is put forward, and what it shows twice comes once. So times keep their order, whatever the clock
+//! does.
 
 use cronexpr::{Crontab, MakeTimestamp, parse_crontab};
 use jiff::tz::{AmbiguousOffset, TimeZone};
@@ -10,9 +15,17 @@ use jiff::{SignedDuration, Timestamp};
 use super::api::CronWindow;
 use super::invalid::Invalid;
 
-/// Minutes that a clock shows twice, at most: a day, where a zone moved over the date line.
-const MAX_REPEATED: usize = 24 * 60 + 1;
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
+/// How far back the last start is looked for: where most are, and at last four years, as far as the library
+/// looks ahead.
+const LOOKBACKS: [SignedDuration; 3] = [
+    SignedDuration::from_hours(24),
+    SignedDuration::from_hours(35 * 24),
+    SignedDuration::from_hours(1_461 * 24),
+];
+
+/// What a clock shows, as if its zone were UTC.
+type Clock = Timestamp;
 
 /// A window between two times of cron.
 #[derive(Clone, Debug)]
@@ -23,23 +36,15 @@ pub(super) struct Cron {
     pub(super) replicas: i32,
 }
 
-/// The next times of a window.
+/// How a window stands at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Turns {
-    start: Option<Timestamp>,
-    end: Option<Timestamp>,
-}
-
-impl Turns {
-    /// Whether the window lasts now: it ends before it begins again.
-    pub(super) fn lasts(self) -> bool {
-        self.end.is_some_and(|end| self.start.is_none_or(|start| end < start))
-    }
-
-    /// The next of them.
-    pub(super) fn next(self) -> Option<Timestamp> {
-        self.start.into_iter().chain(self.end).min()
-    }
+pub(super) struct Turn {
+    /// Whether it lasts.
+    pub(super) lasts: bool,
+    /// When it may end, or else begin.
+    pub(super) next: Option<Timestamp>,
+    /// The same by the clock.
+    clock: Option<Clock>,
 }
 
 impl Cron {
@@ -56,10 +61,28 @@ impl Cron {
         Ok(Self { start, end, replicas: window.replica })
     }
 
-    /// Its times after `moment`.
-    pub(super) fn turns(&self, zone: &TimeZone, moment: Timestamp) -> Turns {
-        let next = |crontab| next(crontab, zone, moment);
-        Turns { start: next(&self.start), end: next(&self.end) }
+    /// How it stands at `moment`.
+    pub(super) fn turn(&self, zone: &TimeZone, moment: Timestamp) -> Turn {
+        let clock = shown(zone, moment);
+        let goes_on = |start| next(&self.end, start).is_none_or(|end| end > clock);
+        self.standing(zone, clock, last(&self.start, clock).is_some_and(goes_on))
+    }
+
+    /// How it stands at `moment`, which is the next of `before`.
+    pub(super) fn turned(&self, zone: &TimeZone, before: Turn, moment: Timestamp) -> Turn {
+        let clock = shown(zone, moment);
+        let mut turn = before;
+        // Several, where the clock is put forward over them.
+        while let Some(at) = turn.clock.filter(|at| *at <= clock) {
+            let begins = || self.start.matches(MakeTimestamp(at)).unwrap_or(false);
+            turn = self.standing(zone, at, !turn.lasts || begins());
+        }
+        turn
+    }
+
+    fn standing(&self, zone: &TimeZone, clock: Clock, lasts: bool) -> Turn {
+        let clock = next(if lasts { &self.end } else { &self.start }, clock);
+        Turn { lasts, next: clock.and_then(|clock| reached(zone, clock)), clock }
     }
 }
 
@@ -82,23 +105,43 @@ fn parse(expression: &str) -> Result<Crontab, Invalid> {
     }
 }
 
-/// The first time after `moment`.
-fn next(crontab: &Crontab, zone: &TimeZone, moment: Timestamp) -> Option<Timestamp> {
-    let mut clock = zone.to_datetime(moment);
-    for _ in 0..MAX_REPEATED {
-        let from = TimeZone::UTC.to_timestamp(clock).ok()?;
-        clock = crontab.find_next(MakeTimestamp(from)).ok()?.datetime();
-        let shown = zone.to_ambiguous_timestamp(clock);
-        let gap = matches!(shown.offset(), AmbiguousOffset::Gap { .. });
-        let at = shown.compatible().ok()?;
-        // What precedes is strictly before, and the first time of a gap is the step itself.
-        let step = || zone.preceding(at + SECOND).next().map(|step| step.timestamp());
-        let at = if gap { step()? } else { at };
-        if at > moment {
-            return Some(at);
+/// The first time after `clock`.
+fn next(crontab: &Crontab, clock: Clock) -> Option<Clock> {
+    crontab.find_next(MakeTimestamp(clock)).ok().map(|found| found.timestamp())
+}
+
+/// The last time that is not after `clock`. Each step leaves half of the time to search, or less.
+fn last(crontab: &Crontab, clock: Clock) -> Option<Clock> {
+    let after = |from| next(crontab, from).filter(|time| *time <= clock);
+    let mut last = LOOKBACKS.iter().find_map(|back| after(clock.checked_sub(*back).ok()?))?;
+    let mut none_after = clock;
+    while let Some(later) = after(last) {
+        last = later;
+        let middle = last + none_after.duration_since(last) / 2;
+        match after(middle) {
+            Some(later) => last = later,
+            None => none_after = middle,
         }
     }
-    None
+    Some(last)
+}
+
+/// The latest time that the clock of a zone has shown at `moment`.
+fn shown(zone: &TimeZone, moment: Timestamp) -> Clock {
+    let shown = |moment| TimeZone::UTC.to_timestamp(zone.to_datetime(moment)).unwrap_or(moment);
+    let step = zone.preceding(moment + SECOND).next();
+    let before = step.map(|step| shown(step.timestamp() - SECOND));
+    before.map_or(shown(moment), |before| before.max(shown(moment)))
+}
+
+/// When the clock of a zone first shows a time, or is put forward over it.
+fn reached(zone: &TimeZone, clock: Clock) -> Option<Timestamp> {
+    let shown = zone.to_ambiguous_timestamp(TimeZone::UTC.to_datetime(clock));
+    let gap = matches!(shown.offset(), AmbiguousOffset::Gap { .. });
+    let at = shown.compatible().ok()?;
+    // What precedes is strictly before, and the first time after a gap is the step itself.
+    let step = || zone.preceding(at + SECOND).next().map(|step| step.timestamp());
+    if gap { step() } else { Some(at) }
 }
 
 #[cfg(test)]
@@ -138,6 +181,67 @@ mod tests {
                 false,
                 "2026-11-23T09:00:00Z",
             ),
+            // What ends more often than it begins.
+            (
+                "0 9 * * 1-5",
+                "0 17 * * *",
+                "UTC",
+                "2026-11-20T17:55:00Z",
+                false,
+                "2026-11-23T09:00:00Z",
+            ),
+            (
+                "0 9 * * 1-5",
+                "0 17 * * *",
+                "UTC",
+                "2026-11-21T12:00:00Z",
+                false,
+                "2026-11-23T09:00:00Z",
+            ),
+            (
+                "0 9 * * 4",
+                "0 17 * * *",
+                "UTC",
+                "2026-11-19T16:59:59Z",
+                true,
+                "2026-11-19T17:00:00Z",
+            ),
+            // What begins more often than it ends.
+            (
+                "0 * * * *",
+                "30 17 * * 5",
+                "UTC",
+                "2026-11-18T12:00:00Z",
+                true,
+                "2026-11-20T17:30:00Z",
+            ),
+            (
+                "0 * * * *",
+                "30 17 * * 5",
+                "UTC",
+                "2026-11-20T17:30:00Z",
+                false,
+                "2026-11-20T18:00:00Z",
+            ),
+            // A time that both name begins a window, and does not end it.
+            ("0 0 * * 6", "0 0 * * *", "UTC", "2026-11-21T00:00:00Z", true, "2026-11-22T00:00:00Z"),
+            // Leap years, of which the last day of February is long ago.
+            (
+                "0 0 29 2 *",
+                "0 0 1 1 *",
+                "UTC",
+                "2026-11-21T00:00:00Z",
+                false,
+                "2028-02-29T00:00:00Z",
+            ),
+            (
+                "0 0 29 2 *",
+                "1 0 29 2 *",
+                "UTC",
+                "2028-02-29T00:00:30Z",
+                true,
+                "2028-02-29T00:01:00Z",
+            ),
             // Over the weekend.
             (
                 "0 18 * * 5",
@@ -163,6 +267,23 @@ mod tests {
                 "2026-03-29T01:00:00Z",
                 true,
                 "2026-03-29T03:00:00Z",
+            ),
+            // A window that is skipped as a whole is not.
+            (
+                "30 2 * * *",
+                "45 2 * * *",
+                berlin,
+                "2026-03-29T01:00:00Z",
+                false,
+                "2026-03-30T00:30:00Z",
+            ),
+            (
+                "30 2 * * *",
+                "15 2 * * *",
+                berlin,
+                "2026-03-29T01:00:00Z",
+                true,
+                "2026-03-30T00:15:00Z",
             ),
             // 2026-10-25: from 03:00 to 02:00 at 01:00 UTC. What comes twice counts once.
             (
@@ -191,9 +312,35 @@ mod tests {
             ),
         ] {
             let cron = Cron::new(&window(start, end)).unwrap();
-            let turns = cron.turns(&zone(name).unwrap(), moment.parse().unwrap());
-            let next: Timestamp = next.parse().unwrap();
-            assert_eq!((turns.lasts(), turns.next()), (lasts, Some(next)), "{start} {moment}");
+            let turn = cron.turn(&zone(name).unwrap(), moment.parse().unwrap());
+            let next = Some(next.parse::<Timestamp>().unwrap());
+            assert_eq!((turn.lasts, turn.next), (lasts, next), "{start} - {end} {moment}");
+        }
+    }
+
+    /// Minute by minute, a start begins it and an end that is no start ends it.
+    #[test]
+    fn a_window_lasts_as_whoever_looks_each_minute_says() {
+        const DAYS: i64 = 21;
+        let first: Timestamp = "2026-02-20T00:00:00Z".parse().unwrap();
+        let expressions = ["0 9 * * 1-5", "30 17 * * *", "0 */7 * * *", "0 0 1 * *", "0 9 * * 4"];
+        for (start, end) in expressions.iter().flat_map(|start| expressions.map(|end| (start, end)))
+        {
+            let Ok(cron) = Cron::new(&window(start, end)) else { continue };
+            let mut turn = cron.turn(&TimeZone::UTC, first);
+            let mut lasts = turn.lasts;
+            for minute in 1..DAYS * 24 * 60 {
+                let moment = first + SignedDuration::from_mins(minute);
+                let names = |crontab: &Crontab| crontab.matches(MakeTimestamp(moment)).unwrap();
+                lasts = names(&cron.start) || lasts && !names(&cron.end);
+                if turn.next == Some(moment) {
+                    turn = cron.turned(&TimeZone::UTC, turn, moment);
+                }
+                assert_eq!(turn.lasts, lasts, "{start} - {end} {moment}");
+                if minute % 407 == 0 {
+                    assert_eq!(cron.turn(&TimeZone::UTC, moment), turn, "{start} - {end} {moment}");
+                }
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 //! In data order: [`api`] is what users write; `target` says which workload, of those that the administrator
 //! allows; `schedule` says how many replicas now and until when, with days by `dates` and windows by `cron`,
 //! and `coverage` what it leaves open; `plan` compares that with what is there, `children` being what it makes
-//! itself; `reconcile` carries the plan out, through `scaling` where a workload is not its own; `status` describes the outcome. `invalid` is what can be wrong
-//! with a spec.
+//! itself, with the Pods of a `template`; `reconcile` carries the plan out, through `scaling` where a workload is
+//! not its own; `status` describes the outcome. `invalid` is what can be wrong with a spec.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
@@ -24,6 +24,7 @@ mod scaling;
 mod schedule;
 mod status;
 mod target;
+mod template;
 
 pub use api::TDSet;
 

@@ -6,6 +6,9 @@
 //! floor, the schedule says how many there are at least, and the load how many more. KEDA reaches the same by
 //! making the autoscaler itself, kube-downscaler by writing `minReplicas`. An autoscaler does not work at 0
 //! replicas, so the schedule scales to 0 and back itself.
+//!
+//! An autoscaler that another object controls, as one of KEDA, has two hands on it already: whoever makes it puts
+//! its `minReplicas` back, and the replicas at 0 too. Then the schedule writes neither, and says whose they are.
 
 use std::time::Duration;
 
@@ -14,7 +17,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
-use kube::ResourceExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Resource, ResourceExt};
 use sdk::controlled_by;
 
 use super::api::TDSet;
@@ -94,8 +98,8 @@ pub(super) fn plan(
     let schedule = Schedule::new(&set.spec)?;
     let answer = schedule.at(now);
     // A new spec is always applied: a comparison does not show what it no longer asks for.
-    let renewed = set.status.as_ref().and_then(|status| status.observed_generation)
-        != set.metadata.generation;
+    let renewed =
+        set.status.as_ref().and_then(|status| status.applied_generation) != set.metadata.generation;
     let present = present(observed, target);
     let wanted = wanted(set, answer.replicas, present, observed.autoscaler);
     let (deployment, service) = if target.own {
@@ -151,6 +155,11 @@ fn present(observed: Observed<'_>, target: &Target) -> Option<i32> {
     observed.scale.map(|scale| scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0))
 }
 
+/// Who controls an object.
+pub(super) fn controller<K: Resource>(object: &K) -> Option<&OwnerReference> {
+    object.owner_references().iter().find(|owner| owner.controller == Some(true))
+}
+
 /// What the schedule's number means beside what others want.
 fn wanted(
     set: &TDSet,
@@ -158,8 +167,9 @@ fn wanted(
     present: Option<i32>,
     autoscaler: Option<&HorizontalPodAutoscaler>,
 ) -> Wanted {
+    let left = set.spec.suspend || autoscaler.and_then(controller).is_some();
     match (present, autoscaler) {
-        (Some(present), _) if set.spec.suspend => Wanted { replicas: present, floor: None },
+        (Some(present), _) if left => Wanted { replicas: present, floor: None },
         (_, None) | (None, _) => Wanted { replicas: scheduled, floor: None },
         _ if scheduled == 0 => Wanted { replicas: 0, floor: None },
         (Some(present), Some(autoscaler)) => {
@@ -194,9 +204,7 @@ fn own(
 
 /// Whether nobody controls it.
 fn is_free(deployment: &Deployment) -> bool {
-    let mut owners = deployment.owner_references().iter();
-    deployment.metadata.deletion_timestamp.is_none()
-        && !owners.any(|owner| owner.controller == Some(true))
+    deployment.metadata.deletion_timestamp.is_none() && controller(deployment).is_none()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use super::status::{Obstacle, status, status_of};
 use super::target::{TARGETS, Target, kinds, rival, value, values, values_of};
 use crate::ASK_AGAIN;
 use crate::children::{Failure, take};
-use sdk::refusal::{is_invalid, refusal};
+use sdk::refusal::refusal;
 
 /// Reconciles TDSets.
 #[derive(Clone, Debug)]
@@ -196,12 +196,10 @@ fn obstacle(failure: &Failure, set: &TDSet, target: &Target) -> Option<Obstacle>
     refusal(&failure.source).map(|message| Obstacle::Rejected { what, message })
 }
 
-/// Fails the reconcile. But where the server finds invalid what the spec asks for, an Event says
-/// so, and the write is tried again after the time that this gives: with backoff, the next hour
-/// would come late.
+/// Fails the reconcile. But where the server refuses what the spec asks for, an Event says so, and the
+/// write is tried again after the time that this gives: with backoff, the next hour would come late.
 async fn raise(failure: Failure, ctx: &Context, set: &TDSet) -> Result<Duration, ReconcileError> {
-    let message = refusal(&failure.source).filter(|_| is_invalid(&failure.source));
-    let Some(message) = message else { return Err(failure.into()) };
+    let Some(message) = refusal(&failure.source) else { return Err(failure.into()) };
     let note = format!("{failure}: {message}");
     ctx.publish(Event::warning(set, "Rejected", "Apply", note)).await;
     Ok(ASK_AGAIN)

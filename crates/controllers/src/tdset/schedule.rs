@@ -25,7 +25,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp};
 
 use super::api::{Day, Exception, TDSetSpec, Window};
-use super::cron::{Cron, Turns};
+use super::cron::{Cron, Turn};
 use super::dates::Dates;
 use super::invalid::Invalid;
 
@@ -166,15 +166,15 @@ impl Schedule {
         }
         let horizon = cursor.saturating_add(HORIZON).unwrap_or(Timestamp::MAX);
         for _ in 0..MAX_STEPS {
-            let turn = turns.iter().filter_map(|turns| turns.next()).min();
-            let step = turn.into_iter().chain(self.next_mark(cursor)).min();
+            let turned = turns.iter().filter_map(|turn| turn.next).min();
+            let step = turned.into_iter().chain(self.next_mark(cursor)).min();
             let Some(step) = step.filter(|step| *step < horizon) else {
                 return Next::NotBefore(horizon);
             };
             cursor = step;
-            for (turns, cron) in turns.iter_mut().zip(&self.cron) {
-                if turns.next().is_some_and(|turn| turn <= cursor) {
-                    *turns = cron.turns(&self.zone, cursor);
+            for (turn, cron) in turns.iter_mut().zip(&self.cron) {
+                if turn.next == Some(cursor) {
+                    *turn = cron.turned(&self.zone, *turn, cursor);
                 }
             }
             let answer = self.answer(cursor, &turns);
@@ -191,11 +191,11 @@ impl Schedule {
         self.exceptions.is_empty() && first && (self.cron.is_empty() || !self.windows.is_empty())
     }
 
-    fn turns(&self, moment: Timestamp) -> Vec<Turns> {
-        self.cron.iter().map(|cron| cron.turns(&self.zone, moment)).collect()
+    fn turns(&self, moment: Timestamp) -> Vec<Turn> {
+        self.cron.iter().map(|cron| cron.turn(&self.zone, moment)).collect()
     }
 
-    fn answer(&self, moment: Timestamp, turns: &[Turns]) -> Answer {
+    fn answer(&self, moment: Timestamp, turns: &[Turn]) -> Answer {
         let clock = self.zone.to_datetime(moment);
         let (day, minute) = (clock.date(), minute_of(clock));
         let exception = self.exceptions.iter().enumerate().find(|(_, (dates, _))| dates.holds(day));
@@ -206,7 +206,7 @@ impl Schedule {
         if let Some((index, span)) = window {
             return Answer { rule: Rule::Window(index), replicas: span.replicas };
         }
-        let cron = turns.iter().zip(&self.cron).enumerate().find(|(_, (turns, _))| turns.lasts());
+        let cron = turns.iter().zip(&self.cron).enumerate().find(|(_, (turn, _))| turn.lasts);
         match cron {
             Some((index, (_, cron))) => Answer { rule: Rule::Cron(index), replicas: cron.replicas },
             None => Answer { rule: Rule::Default, replicas: self.default },

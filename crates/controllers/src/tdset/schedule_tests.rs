@@ -298,11 +298,14 @@ fn schedules() -> impl Strategy<Value = Value> {
             window
         },
     );
-    let cron = (clock(), clock(), prop::sample::select(vec!["*", "1-5", "6,0"])).prop_filter_map(
+    let of_week = || prop::sample::select(vec!["*", "1-5", "6,0"]);
+    let hours =
+        prop_oneof![4 => (0..24i32).prop_map(|hour| hour.to_string()), 1 => Just("*".to_owned())];
+    let cron = (clock(), of_week(), hours, 0..60i32, of_week()).prop_filter_map(
         "a window cannot end when it begins",
-        |((hour, minute), (until, last), days)| {
-            let [start, end] =
-                [(minute, hour), (last, until)].map(|(m, h)| format!("{m} {h} * * {days}"));
+        |((hour, minute), days, until, last, last_days)| {
+            let start = format!("{minute} {hour} * * {days}");
+            let end = format!("{last} {until} * * {last_days}");
             (start != end).then(|| json!({"start": start, "end": end, "replica": 7}))
         },
     );

@@ -1,12 +1,13 @@
 //! The status of a TDSet after a reconcile, as numbers and conditions. Pure.
 
 use jiff::Timestamp;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
 use super::api::{TDSet, TDSetStatus};
 use super::invalid::Invalid;
-use super::plan::{Observed, Plan};
+use super::plan::{Observed, Plan, controller};
 use super::schedule::{Next, Rule};
 use super::target::Target;
 use crate::children::Step;
@@ -42,6 +43,13 @@ pub(super) enum Obstacle {
     },
     /// The Deployment is being deleted and must be gone first.
     Terminating,
+    /// Another object makes the autoscaler of its workload.
+    Managed {
+        /// The name of the autoscaler.
+        autoscaler: String,
+        /// The kind and the name of that object.
+        manager: String,
+    },
 }
 
 /// The status of a TDSet for which nothing was done.
@@ -69,10 +77,13 @@ pub(super) fn status(
     rejected: Option<Obstacle>,
     now: Timestamp,
 ) -> TDSetStatus {
-    let set = observed.set;
-    let before = set.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let (set, generation) = (observed.set, observed.set.metadata.generation);
+    let before = set.status.clone().unwrap_or_default();
     let seen = seen(observed, target, plan);
-    let (ready, progressing) = match rejected.or_else(|| obstacle(plan)) {
+    // Of what was refused, a comparison does not show what the spec no longer asks for.
+    let applied_generation =
+        if rejected.is_none() { generation } else { before.applied_generation };
+    let (ready, progressing) = match rejected.or_else(|| obstacle(observed, plan)) {
         Some(obstacle) => obstructed(&obstacle, set),
         None => (ready(&seen, plan.expected), progressing(&seen, plan.expected)),
     };
@@ -82,7 +93,8 @@ pub(super) fn status(
         Next::NotBefore(_) | Next::Never => None,
     };
     TDSetStatus {
-        observed_generation: set.metadata.generation,
+        observed_generation: generation,
+        applied_generation,
         desired_replicas: Some(plan.answer.replicas),
         target: Some(target.label()),
         autoscaler: observed.autoscaler.map(ResourceExt::name_any),
@@ -91,7 +103,7 @@ pub(super) fn status(
         active_window: Some(label(set, plan.answer.rule)),
         next_change: next.map(|(at, _)| whole_seconds(at)),
         next_replicas: next.map(|(_, replicas)| replicas),
-        conditions: conditions(findings, before, set.metadata.generation, now),
+        conditions: conditions(findings, &before.conditions, generation, now),
     }
 }
 
@@ -151,13 +163,22 @@ fn seen(observed: Observed<'_>, target: &Target, plan: &Plan) -> Seen {
     }
 }
 
-fn obstacle(plan: &Plan) -> Option<Obstacle> {
+fn obstacle(observed: Observed<'_>, plan: &Plan) -> Option<Obstacle> {
     match (&plan.deployment, &plan.service) {
         (Step::Foreign, _) => Some(Obstacle::Conflict { kind: "Deployment" }),
         (Step::Await, _) => Some(Obstacle::Terminating),
         (_, Step::Foreign) => Some(Obstacle::Conflict { kind: "Service" }),
-        _ => None,
+        _ => observed.autoscaler.filter(|_| !observed.set.spec.suspend).and_then(managed),
     }
+}
+
+/// What to say of an autoscaler that another object makes.
+fn managed(autoscaler: &HorizontalPodAutoscaler) -> Option<Obstacle> {
+    let manager = controller(autoscaler)?;
+    Some(Obstacle::Managed {
+        autoscaler: autoscaler.name_any(),
+        manager: format!("{} {}", manager.kind, manager.name),
+    })
 }
 
 fn obstructed(obstacle: &Obstacle, set: &TDSet) -> (Finding, Finding) {
@@ -189,6 +210,13 @@ fn obstructed(obstacle: &Obstacle, set: &TDSet) -> (Finding, Finding) {
         Obstacle::Terminating => {
             ("Terminating", format!("waiting until Deployment {name} is deleted"))
         }
+        Obstacle::Managed { autoscaler, manager } => (
+            "AutoscalerManaged",
+            format!(
+                "HorizontalPodAutoscaler {autoscaler} belongs to {manager}, which would undo what the schedule \
+                 sets: give {manager} the hours, a ScaledObject by its cron trigger, or delete it"
+            ),
+        ),
     };
     let waits = *obstacle == Obstacle::Terminating;
     (

@@ -174,14 +174,16 @@ pub(super) fn value(group: &str, kind: &str, namespace: &str, name: &str) -> Str
 }
 
 /// The one of several TDSets of one workload that scales it: the one that makes it, else the first that was
-/// made. `None` if it is `set`.
+/// made. `None` if it is `set`. One that is suspended leaves a workload of others to others.
 pub(super) fn rival<'a>(set: &TDSet, others: impl Iterator<Item = &'a TDSet>) -> Option<String> {
     let age = |set: &TDSet| {
         let made = set.creation_timestamp().map(|made| made.0);
         (set.spec.target_ref.is_some(), made, set.name_any())
     };
-    let living = others.filter(|other| other.meta().deletion_timestamp.is_none());
-    let first = living.filter(|other| other.uid() != set.uid()).min_by_key(|other| age(other))?;
+    let yields = |set: &TDSet| set.spec.suspend && set.spec.target_ref.is_some();
+    let scaling =
+        others.filter(|other| other.meta().deletion_timestamp.is_none() && !yields(other));
+    let first = scaling.filter(|other| other.uid() != set.uid()).min_by_key(|other| age(other))?;
     (age(first) < age(set)).then(|| first.name_any())
 }
 
@@ -285,6 +287,16 @@ mod tests {
         assert_eq!(rival(&old, all.iter()), None);
         assert_eq!(rival(&a, all.iter()).as_deref(), Some("z"));
         assert_eq!(rival(&b, [a, b.clone()].iter()).as_deref(), Some("a"));
+        // One that is suspended yields, unless it makes the workload.
+        let mut suspended = guest.clone();
+        suspended.spec.suspend = true;
+        let mut later = made("later", "2026-01-03T00:00:00Z");
+        later.spec.target_ref = guest.spec.target_ref.clone();
+        assert_eq!(rival(&later, [guest].iter()).as_deref(), Some("guest"));
+        assert_eq!(rival(&later, [suspended.clone()].iter()), None);
+        assert_eq!(rival(&suspended, [later.clone()].iter()), None);
+        let maker = TDSet { spec: TDSetSpec { suspend: true, ..old.spec.clone() }, ..old.clone() };
+        assert_eq!(rival(&later, [maker].iter()).as_deref(), Some("z"));
         let going = TDSet {
             metadata: kube::core::ObjectMeta {
                 deletion_timestamp: old.metadata.creation_timestamp.clone(),

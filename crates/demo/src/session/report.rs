@@ -6,6 +6,7 @@ use model::MemberId;
 
 use super::{Ending, Fleet, Killed, Session};
 use crate::children::micros;
+use crate::examples::resources;
 use crate::handover::is_of;
 use crate::summary::{Kill, Summary};
 use crate::view::{ReplicaView, Snapshot};
@@ -32,7 +33,7 @@ impl Session {
     fn replica(&self, index: usize) -> ReplicaView {
         let replica = &self.children.replicas()[index];
         let scraped = self.figures[index];
-        let killed = self.kill.as_ref().filter(|killed| killed.index == index);
+        let killed = self.kills.iter().rfind(|killed| killed.index == index);
         let state = match (killed, scraped.last) {
             (Some(killed), _) if !replica.is_running() => {
                 format!("killed {} s ago", self.clock.now().since(killed.at).as_secs())
@@ -75,7 +76,7 @@ impl Session {
             latency,
             undisturbed,
             complete,
-            kill: self.kill.as_ref().map(|killed| self.takeover(killed)),
+            kill: self.takeover(),
             failure: match ending {
                 Ending::Failed(failure) => Some(failure),
                 Ending::Complete | Ending::Interrupted => None,
@@ -84,15 +85,20 @@ impl Session {
         }
     }
 
-    fn takeover(&self, killed: &Killed) -> Kill {
+    /// The replicas that were killed, and what became of their shards.
+    fn takeover(&self) -> Option<Kill> {
         let named = |(shard, gap): (String, Option<(Duration, MemberId)>)| {
             (shard, gap.map(|(gap, owner)| (gap, owner.to_string())))
         };
-        Kill {
-            replica: self.children.replicas()[killed.index].name().to_owned(),
+        let killed = |killed: &Killed| {
+            format!("{}, {}", self.children.replicas()[killed.index].name(), killed.how)
+        };
+        let replicas: Vec<_> = self.kills.iter().map(killed).collect();
+        (!replicas.is_empty()).then(|| Kill {
+            replicas,
             gaps: self.holdings.gaps().into_iter().map(named).collect(),
-            restarted: killed.restarted,
-        }
+            restarted: self.kills.iter().all(|killed| killed.restarted),
+        })
     }
 
     /// Reads the journals, after every replica has ended.
@@ -120,11 +126,16 @@ pub(super) fn welcome(fleet: &Fleet) -> String {
     let mut row = |label: &str, value: String| text.push_str(&format!("  {label:<12}{value}\n"));
     row("kubeconfig", format!("{}, a context for each cluster and for home", kubeconfig.display()));
     row("objects", format!("{kubectl} --context {} get tdsets -A", names[0]));
-    if !fleet.args.examples.further().is_empty() {
-        let kinds = "blogposts,queues,tunnels,services -n default";
-        row("examples", format!("{kubectl} --context {} get {kinds}", names[0]));
+    let further = fleet.args.examples.further();
+    if !further.is_empty() {
+        let kinds = resources(&further);
+        row("examples", format!("{kubectl} --context {} get {kinds} -n default", names[0]));
     }
     row("shards", format!("{kubectl} --context home get shardmaps,members -A"));
+    let home = format!("--kubeconfig {} --context home", kubeconfig.display());
+    row("fleet", format!("leasehold status {home}"));
+    let addresses: Vec<_> = fleet.ports.replicas.iter().map(ToString::to_string).collect();
+    row("work", format!("leasehold top {home} --address {}", addresses.join(",")));
     for (index, address) in fleet.ports.replicas.iter().enumerate() {
         row(
             &format!("replica-{index}"),

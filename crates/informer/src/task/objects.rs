@@ -7,18 +7,14 @@ use listwatch::End;
 use listwatch::wire::{self, Line};
 use model::uid_hash;
 
-use super::{Task, garbage};
+use super::{Ended, Task, garbage};
 
 /// Bytes that an object may take in the queue of a controller: its key and its place. An estimate.
 const QUEUED_BYTES: usize = 256;
 
 impl Task {
     /// Reads the object of a line.
-    pub(super) fn object(
-        &mut self,
-        raw: &str,
-        line: &[u8],
-    ) -> Result<Arc<Entry>, (End, Option<String>)> {
+    pub(super) fn object(&mut self, raw: &str, line: &[u8]) -> Result<Arc<Entry>, Ended> {
         self.writer.parse(raw).or_else(|error| {
             // Whether it is the object at all was not looked at.
             match wire::strict_line(line).map_err(|error| garbage(&error))? {
@@ -50,7 +46,7 @@ impl Task {
         namespace: Option<&str>,
         hash: u64,
         uid: impl FnOnce() -> String,
-    ) -> Result<(), (End, Option<String>)> {
+    ) -> Result<(), Ended> {
         if let Some(asked) = self.state.target.scope.namespace.as_deref()
             && namespace != Some(asked)
         {
@@ -66,7 +62,7 @@ impl Task {
         Ok(())
     }
 
-    pub(super) fn mention_entry(&mut self, entry: &Entry) -> Result<(), (End, Option<String>)> {
+    pub(super) fn mention_entry(&mut self, entry: &Entry) -> Result<(), Ended> {
         let header = &entry.header;
         let uid = || model::error::foreign(&header.uid.to_string());
         self.mention(header.key.namespace.as_deref(), header.hash(), uid)

@@ -8,6 +8,7 @@ use clusters::install;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::ApiserverArgs;
+use super::say::say;
 use crate::kubeconfig_file::{check_place, write_kubeconfig};
 
 /// Serves until a signal.
@@ -32,9 +33,9 @@ async fn serve(args: &ApiserverArgs) -> anyhow::Result<ExitCode> {
     }
     write_kubeconfig(path, &server.kubeconfig())
         .with_context(|| format!("write {}", path.display()))?;
-    println!("API server {} at {}", server.name(), server.url());
-    println!("kubectl --kubeconfig {} get namespaces", path.display());
-    println!("Ctrl-C ends it, and everything in it is gone.");
+    say(&format!("API server {} at {}", server.name(), server.url()));
+    say(&format!("kubectl --kubeconfig {} get namespaces", path.display()));
+    say("Ctrl-C ends it, and everything in it is gone.");
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -19,6 +19,7 @@ use operands::backup::s3::{BucketStore, Keys, S3Settings};
 use operands::backup::{Draft, Folder, Manifest, Store, StoreError, Vault};
 use operands::schedule::Retention;
 
+use super::say::say;
 use crate::clock::SystemClock;
 
 /// Where a container's runtime reads the message of its termination.
@@ -205,10 +206,10 @@ pub(super) fn run(command: &BackupCommand) -> anyhow::Result<ExitCode> {
     let report = match done {
         Ok(backups) => {
             for found in &backups {
-                println!(
+                say(&format!(
                     "{} {} bytes sha256:{} {}",
                     found.name, found.size, found.sha256, found.created
-                );
+                ));
             }
             Report::done(backups)
         }
@@ -289,7 +290,7 @@ async fn prune(
         args.within.map(|within| SignedDuration::try_from(within).unwrap_or(SignedDuration::MAX));
     let retention = Retention { last: args.keep, within };
     for name in vault.prune(&args.begin, retention, now).await? {
-        println!("deleted {name}");
+        say(&format!("deleted {name}"));
     }
     vault.list(&args.begin).await
 }

@@ -130,7 +130,7 @@ async fn of_home(
     if !answers {
         return None;
     }
-    let install = Some("leasehold crds --for home | kubectl apply -f -".to_owned());
+    let install = Some(fleet::NO_HOME.to_owned());
     let kinds = sharding::api::crds();
     let wanted = kinds.iter().filter_map(Kind::of_crd).map(|kind| Wanted {
         kind,

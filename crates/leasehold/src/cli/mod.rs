@@ -14,15 +14,20 @@ mod crds;
 mod doctor;
 mod home;
 mod run;
+mod say;
 mod simulate;
 mod version;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use self::args::{Args, Command};
+use crate::config::Problems;
 
+/// The exit code for a wrong configuration file.
+const WRONG_CONFIG: u8 = 2;
 /// The name by which `kubectl` finds this program as a plugin.
 const PLUGIN: &str = "kubectl-leasehold";
 
@@ -33,8 +38,14 @@ pub fn main() -> ExitCode {
     match dispatch(parse().command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("leasehold: {}", model::error::chain(&*error));
-            ExitCode::FAILURE
+            let (text, code) = match error.downcast_ref::<Problems>() {
+                // Each has a line of its own.
+                Some(problems) => (problems.to_string(), ExitCode::from(WRONG_CONFIG)),
+                None => (model::error::chain(&*error), ExitCode::FAILURE),
+            };
+            // Whoever has closed it does not want to know.
+            let _ = writeln!(std::io::stderr(), "leasehold: {text}");
+            code
         }
     }
 }
@@ -68,7 +79,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         #[cfg(feature = "embedded")]
         Command::Apiserver(args) => apiserver::run(&args),
         Command::Crds(args) => {
-            print!("{}", crds::yaml(args.set)?);
+            ops::print(&crds::yaml(args.set)?)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Completion(args) => {

@@ -19,25 +19,17 @@ use crate::config::Config;
 use crate::manager::Manager;
 use crate::signals::stop_on_signal;
 
-/// The exit code for a wrong configuration file.
-const WRONG_CONFIG: u8 = 2;
 /// How long to wait for tasks that ignore the end of the runtime.
 const RUNTIME_LINGER: Duration = Duration::from_millis(500);
 
 /// Runs one replica until a signal.
 ///
 /// # Errors
-/// When the process cannot begin: no runtime, no signal handlers, no telemetry.
+/// When the process cannot begin: a wrong configuration file, no runtime, no signal handlers, no telemetry.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let config = match Config::load(&args.config, &builtin::names()) {
-        Ok(config) => config,
-        Err(problems) => {
-            eprintln!("leasehold: {problems}");
-            return Ok(ExitCode::from(WRONG_CONFIG));
-        }
-    };
+    let config = Config::load(&args.config, &builtin::names())?;
     if args.check {
-        println!("{} is right", args.config.display());
+        ops::print(&format!("{} is right\n", args.config.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.exit_with_stdin {

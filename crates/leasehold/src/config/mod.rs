@@ -276,12 +276,26 @@ impl Config {
     /// # Errors
     /// Every problem of the file.
     pub fn load(path: &Path, known: &[&str]) -> Result<Self, Problems> {
+        Self::load_with(path, known, &[])
+    }
+
+    /// As [`Self::load`], for a program that only looks for the home cluster: it does not need the controllers that
+    /// replicas run, and may have been built without some of them.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    #[cfg(feature = "cli")]
+    pub(crate) fn load_for_home(path: &Path) -> Result<Self, Problems> {
+        Self::load_with(path, &crate::builtin::names(), &crate::builtin::ALL)
+    }
+
+    fn load_with(path: &Path, known: &[&str], skipped: &[&str]) -> Result<Self, Problems> {
         let file = path.display().to_string();
         let text = read(path).map_err(|message| Problems {
             file: file.clone(),
             problems: vec![Problem::new("", message)],
         })?;
-        parse(&text, &Environment::of_process(path), known)
+        parse::read(&text, &Environment::of_process(path), known, skipped)
             .map_err(|problems| Problems { file, problems })
     }
 }

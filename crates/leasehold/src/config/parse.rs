@@ -46,11 +46,24 @@ const EXIT_MARGIN: Duration = Duration::from_secs(5);
 /// # Errors
 /// Every problem found; at least one.
 pub fn parse(text: &str, env: &Environment, known: &[&str]) -> Result<Config, Vec<Problem>> {
+    read(text, env, known, &[])
+}
+
+/// As [`parse`]; what the file says of the controllers in `skipped` that are not `known` is skipped.
+pub(super) fn read(
+    text: &str,
+    env: &Environment,
+    known: &[&str],
+    skipped: &[&str],
+) -> Result<Config, Vec<Problem>> {
     let options = serde_saphyr::options! { with_snippet: false };
-    let value: Value = serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| vec![Problem::new("", format!("is not YAML: {error}"))])?;
+    let value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        // The library's other words tell programmers which of its options to set.
+        let why = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
+        vec![Problem::new("", format!("is not YAML: {why}"))]
+    })?;
     let notes = Notes::default();
-    let config = file(Section::root(&value, &notes), env, known);
+    let config = file(Section::root(&value, &notes), env, known, skipped);
     let problems = notes.into_problems();
     match config {
         Some(config) if problems.is_empty() => Ok(config),
@@ -59,7 +72,7 @@ pub fn parse(text: &str, env: &Environment, known: &[&str]) -> Result<Config, Ve
 }
 
 /// `None` only with a problem noted.
-fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> {
+fn file(root: Section<'_>, env: &Environment, known: &[&str], skipped: &[&str]) -> Option<Config> {
     let home = home(&root, env);
     let namespace = root.value("namespace", values::namespace);
     let installation: Option<model::MemberId> = root.value("installation", values::name);
@@ -70,7 +83,7 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
     let owner = owner(&root);
     let budgets = budgets(&root);
     let (clusters, mark_clusters) = clusters(&root, env, budgets.each);
-    let controllers = controllers(&root, known);
+    let controllers = controllers(&root, known, skipped);
     let lease = lease(&root);
     let upstream = upstream(&root);
     let stamp_epochs = fence(&root);
@@ -301,6 +314,7 @@ fn kubeconfig(entry: &Section<'_>, env: &Environment, each: Budget) -> Option<Ku
 fn controllers(
     root: &Section<'_>,
     known: &[&str],
+    skipped: &[&str],
 ) -> Option<BTreeMap<ControllerName, ControllerSettings>> {
     if !root.has("controllers") {
         return None;
@@ -309,8 +323,9 @@ fn controllers(
     let mut settings = BTreeMap::new();
     for (name, entry) in section.named() {
         if !known.contains(&name) {
-            section
-                .problem(name, unknown(name, known).replace("unknown key", "unknown controller"));
+            if !skipped.contains(&name) {
+                section.problem(name, absent(name, known));
+            }
             continue;
         }
         let workers = entry.value("workers", values::whole(1..=MAX_WORKERS));
@@ -329,6 +344,17 @@ fn controllers(
         }
     }
     Some(settings)
+}
+
+/// Why a controller does not run here.
+fn absent(name: &str, known: &[&str]) -> String {
+    match builtin::ALL.contains(&name) {
+        true => format!(
+            "this program was built without it; build it with the feature {name}, or with controllers for \
+             all of them, or take it out here"
+        ),
+        false => unknown(name, known).replace("unknown key", "unknown controller"),
+    }
 }
 
 /// A value that somebody else checks.

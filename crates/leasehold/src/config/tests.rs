@@ -351,3 +351,92 @@ async fn the_kubeconfigs_of_clouds_and_the_values_for_them_agree() {
         assert!(refused.contains("credentialPlugins"), "{cloud}: {refused}");
     }
 }
+
+#[test]
+fn a_controller_that_was_left_out_of_this_build_is_no_unknown_one() {
+    let with = "controllers: {sqs: {access: []}, sqss: {}}\n";
+    check(
+        with,
+        "controllers.sqs: this program was built without it; build it with the feature sqs, or with \
+         controllers for all of them, or take it out here\n\
+         controllers.sqss: unknown controller; known here: tdset, configmonitor",
+    );
+    let with = format!("{LEAST}controllers: {{sqs: {{access: []}}, tdset: {{}}}}\n");
+    let read = parse::read(&with, &env(), &KNOWN, &["sqs"]).unwrap();
+    let names: Vec<_> = read.controllers.unwrap().into_keys().collect();
+    assert_eq!(names, ["tdset".parse().unwrap()]);
+}
+
+#[test]
+fn a_key_that_is_there_twice_is_told_in_words_for_people() {
+    let twice = load(&format!("{LEAST}home: {{inCluster: true}}\n")).unwrap_err();
+    assert_eq!(
+        twice,
+        "is not YAML: duplicate mapping key: home not allowed here at line 3, column 1"
+    );
+}
+
+/// A value that the chart takes and the program does not would show only in a Pod that does not start.
+#[test]
+fn the_chart_takes_no_value_that_the_program_refuses() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/charts/leasehold");
+    let schema = fs::read_to_string(root.join("values.schema.json")).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    let agree = |pointer: &str, section: &str, good: &[&str], bad: &[&str]| {
+        let pattern = schema.pointer(&format!("{pointer}/pattern")).unwrap().as_str().unwrap();
+        let pattern = regex::Regex::new(pattern).unwrap();
+        for (value, expect) in
+            good.iter().map(|value| (value, true)).chain(bad.iter().map(|value| (value, false)))
+        {
+            let quoted = serde_json::Value::from(*value).to_string();
+            let read = load(&format!("{LEAST}{}", section.replace("VALUE", &quoted)));
+            assert_eq!(
+                (pattern.is_match(value), read.is_ok()),
+                (expect, expect),
+                "{value}: {read:?}"
+            );
+        }
+    };
+    agree(
+        "/properties/log/properties/filter",
+        "telemetry: {log: {filter: VALUE}}",
+        &[
+            "info",
+            "warn,leasehold_engine=debug",
+            "off",
+            "a::b=trace,[span]=info",
+            "info,h2",
+            "a[{b=1}]=warn",
+        ],
+        &["bogus=x=y", "engine=loud", "info,,x=y"],
+    );
+    agree(
+        "/definitions/bytes/anyOf/1",
+        "budget: {maxTotalCacheBytes: 1Ti, maxCacheBytes: VALUE}",
+        &["1048576", "1048577", "1024Ki", "9999Ki", "1Mi", "64Mi", "1Gi", "512Gi", "1Ti"],
+        &["1Ki", "1048575", "1023Ki", "0Mi", "2Ti", "1.5Gi", "64M", ""],
+    );
+    for key in ["firstPause", "maxPause"] {
+        agree(
+            "/definitions/pause",
+            &format!("upstream: {{{key}: VALUE}}"),
+            if key == "firstPause" {
+                &["100ms", "500ms", "0.5s", "1s", "2.5s"]
+            } else {
+                &["60s", "600s", "10m", "1.5m", "600000ms"]
+            },
+            &["1ms", "99ms", "0.05s", "0s", "601s", "11m", "1", "s", "1..5s", "600001ms"],
+        );
+    }
+    agree(
+        "/properties/otlp/properties/endpoint",
+        "telemetry: {otlp: {endpoint: VALUE}}",
+        &[
+            "http://127.0.0.1:4317",
+            "https://otel.example:4317/",
+            "http://[::1]:4317",
+            "http://o:1/p",
+        ],
+        &["http://", "http://otel.example", "otel:4317", "ftp://a:1", "http://:4317"],
+    );
+}

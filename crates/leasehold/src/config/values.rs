@@ -117,7 +117,8 @@ pub(super) fn authorization(value: &Value) -> Result<Authorization, String> {
 pub(super) fn endpoint(value: &Value) -> Result<String, String> {
     let allowed = || "a URL with scheme, host and port, as in http://127.0.0.1:4317".to_owned();
     let uri: http::Uri = value.as_str().unwrap_or_default().parse().map_err(|_| allowed())?;
-    let good = matches!(uri.scheme_str(), Some("http" | "https")) && uri.port().is_some();
+    let named = uri.port().is_some() && uri.host().is_some_and(|host| !host.is_empty());
+    let good = matches!(uri.scheme_str(), Some("http" | "https")) && named;
     good.then(|| uri.to_string()).ok_or_else(allowed)
 }
 

@@ -57,10 +57,10 @@ async fn refused(server: &mut Server, status: u16) -> Stream {
     maps
 }
 
-fn available(world: &World, kind: &str, optional: bool) -> String {
+fn missing(world: &World, kind: &str, optional: bool) -> String {
     let labels =
         format!(r#"{{cluster="east",controller="maps",kind="{kind}",optional="{optional}"}}"#);
-    world.metric(&format!("leasehold_source_available{labels}"))
+    world.metric(&format!("leasehold_source_missing{labels}"))
 }
 
 fn absent(world: &World) -> Vec<(bool, Absence)> {
@@ -86,8 +86,8 @@ async fn a_controller_runs_without_an_optional_kind_and_joins_it_when_it_comes()
         assert!(readiness.ready && readiness.failing.is_empty(), "{readiness:?}");
         assert_eq!(absent(&world), [(true, absence)]);
         assert_eq!(
-            (available(&world, "Secret", true), available(&world, "ConfigMap", false)),
-            ("0".into(), "1".into())
+            (missing(&world, "Secret", true), missing(&world, "ConfigMap", false)),
+            ("1".into(), "absent".into())
         );
         assert!(world.meter.failing().is_empty(), "nothing is wrong with the cluster");
         // It goes on being asked for, and the controller goes on.
@@ -100,7 +100,7 @@ async fn a_controller_runs_without_an_optional_kind_and_joins_it_when_it_comes()
         world.wait_entries(8).await;
         settle().await;
         assert_eq!(take(&seen), ["b true 1"]);
-        assert_eq!((absent(&world), available(&world, "Secret", true)), (vec![], "1".into()));
+        assert_eq!((absent(&world), missing(&world, "Secret", true)), (vec![], "absent".into()));
         // From now on it is like any other.
         secrets.event("MODIFIED", &secret("s", 8, "b"));
         world.wait_entries(10).await;
@@ -215,7 +215,7 @@ async fn a_kind_that_is_needed_keeps_the_controller_out_and_that_is_said() {
     let readiness = world.status.readiness();
     assert!(readiness.failing[0].starts_with("east/Secret: 403 No"), "{readiness:?}");
     assert_eq!(absent(&world), [(false, Absence::Forbidden), (true, Absence::Forbidden)]);
-    assert_eq!(available(&world, "Secret", false), "0");
+    assert_eq!(missing(&world, "Secret", false), "1");
     let failing = world.meter.failing();
     let expect = "controller maps needs Secret, which may not be listed or watched; fix: give its user \
                   the rights (`leasehold clusters add` does, `leasehold doctor` names them)";
@@ -223,10 +223,21 @@ async fn a_kind_that_is_needed_keeps_the_controller_out_and_that_is_said() {
     let _secrets = again.list(6, &[]);
     world.wait_entries(8).await;
     assert!(world.meter.failing().is_empty() && absent(&world).is_empty());
-    // With the shard the series goes.
+    assert_eq!(missing(&world, "Secret", false), "absent");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_series_of_a_missing_kind_goes_with_the_shard() {
+    let world = World::start(vec![owned().0]);
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 1);
+    let _maps = refused(&mut server, 404).await;
+    world.wait_entries(4).await;
+    assert_eq!(missing(&world, "Secret", true), "1");
     world.hold("east", None);
     settle().await;
-    assert_eq!(available(&world, "Secret", false), "absent");
+    assert_eq!(missing(&world, "Secret", true), "absent");
     world.stop().await;
 }
 
@@ -242,6 +253,6 @@ async fn other_refusals_say_nothing_of_the_kind() {
         settle().await;
     }
     assert!(take(&seen).is_empty() && absent(&world).is_empty());
-    assert_eq!(available(&world, "Secret", true), "absent", "nobody knows");
+    assert_eq!(missing(&world, "Secret", true), "absent", "nobody knows");
     world.stop().await;
 }

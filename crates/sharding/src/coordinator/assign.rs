@@ -31,7 +31,7 @@ impl Coordinator {
         let limits = view.policies.limits(shards.len(), peers.roles.len());
         let proposal = planner::plan(&peers.roles, &peers.groups, &shards, &limits);
         for step in &proposal.moves {
-            if waits_for_another(drafts, holders, step) {
+            if waits_for_another(drafts, peers, holders, step) {
                 continue;
             }
             if step.reason == Reason::Unreached && fails_at_owner(drafts, peers, step) {
@@ -154,11 +154,15 @@ fn unserved(drafts: &Drafts<'_>, peers: &Peers<'_>) -> BTreeSet<(ClusterName, Me
 
 /// Whether a shard without an owner is of a group of scope `Fleet` for which another member may still act. The
 /// planner does not see shards that are paused and still drain.
-fn waits_for_another(drafts: &Drafts<'_>, holders: &FleetHolders, step: &Move) -> bool {
-    let draft = drafts.get(&step.shard.cluster);
-    let owner = draft.and_then(|draft| draft.owner(&ShardPath::from(&step.shard)));
-    let others = holders.get(&step.shard.group).into_iter().flatten();
-    owner.is_none() && others.clone().any(|holder| Some(holder) != step.to.as_ref())
+fn waits_for_another(
+    drafts: &Drafts<'_>,
+    peers: &Peers<'_>,
+    holders: &FleetHolders,
+    Move { shard, to, .. }: &Move,
+) -> bool {
+    let draft = drafts.get(&shard.cluster);
+    let owner = draft.and_then(|draft| draft.owner(&ShardPath::from(shard)));
+    owner.is_none() && holders.has_another(&shard.group, to.as_ref(), peers)
 }
 
 /// Whether a shard leaves an owner that has its cluster configured.

@@ -69,7 +69,6 @@ fn restored<'a>(
     if let Some(known) = known {
         return Some(Cow::Borrowed(&known.map));
     }
-    let reached = deleted.map(|deleted| deleted.map.highest_epoch()).unwrap_or_default();
-    let epoch_floor = floor?.max(reached);
+    let epoch_floor = floor?.max(world.highest_gone());
     Some(Cow::Owned(MapRecord { epoch_floor, ..MapRecord::new(cluster.clone()) }))
 }

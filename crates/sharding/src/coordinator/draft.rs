@@ -7,6 +7,7 @@
 //! A [`Draft`] has exactly two versions of its map: the [`Base`], which never changes, and the desired
 //! map, which every step replaces. The write follows from the two.
 
+mod cover;
 mod moved;
 mod standing;
 
@@ -19,7 +20,7 @@ use model::{ClusterName, Epoch, GroupName, GroupScope, MemberId, ShardId, single
 use super::View;
 use super::base::Base;
 use super::peers::{Peers, Spoken};
-use crate::api::{MAX_SHARDS, ShardPath};
+use crate::api::ShardPath;
 use crate::handover::{Entry, Facts};
 use crate::planner::Placement;
 use crate::policy::Policies;
@@ -32,7 +33,12 @@ pub(super) use moved::Causes;
 /// The drafts of all maps.
 pub(super) type Drafts<'a> = BTreeMap<&'a ClusterName, Draft<'a>>;
 /// The members that may still act for shards of each group of scope `Fleet`.
-pub(super) type FleetHolders = BTreeMap<GroupName, BTreeSet<MemberId>>;
+#[derive(Default)]
+pub(super) struct FleetHolders {
+    known: BTreeMap<GroupName, BTreeSet<MemberId>>,
+    /// Whether there is a map that the coordinator cannot read: anybody may act for shards in it.
+    hidden: bool,
+}
 
 /// A map that the coordinator is about to write.
 pub(super) struct Draft<'a> {
@@ -45,6 +51,8 @@ pub(super) struct Draft<'a> {
     waits: bool,
     /// The shards that people have paused.
     paused: BTreeSet<ShardPath>,
+    /// The shards that share uids with others.
+    doubled: BTreeSet<ShardPath>,
 }
 
 /// What should become of a map.
@@ -84,7 +92,8 @@ pub(super) fn all<'a>(
                 },
                 false => Goal::Keep,
             };
-            Some((cluster, Draft { base, desired, goal, waits: false, paused: BTreeSet::new() }))
+            let (paused, doubled) = (BTreeSet::new(), BTreeSet::new());
+            Some((cluster, Draft { base, desired, goal, waits: false, paused, doubled }))
         })
         .collect()
 }
@@ -104,22 +113,36 @@ pub(super) fn is_under_way(drafts: &Drafts<'_>, change: &RangeChange) -> bool {
 }
 
 /// Who may still act for shards of groups of scope `Fleet`.
-pub(super) fn fleet_holders(drafts: &Drafts<'_>, peers: &Peers<'_>) -> FleetHolders {
-    let mut holders = FleetHolders::new();
+pub(super) fn fleet_holders(drafts: &Drafts<'_>, peers: &Peers<'_>, world: &World) -> FleetHolders {
+    let mut holders = FleetHolders::default();
     if !peers.groups.values().any(|traits| traits.scope == GroupScope::Fleet) {
         return holders;
     }
+    holders.hidden = world.maps().values().any(|map| !peers.spoken.mine.speaks(map.protocol));
     for (cluster, draft) in drafts {
         for (path, entry) in draft.desired.entries.iter() {
             let Some(owner) = entry.owner().filter(|_| peers.is_fleet_wide(&path.group)) else {
                 continue;
             };
             if !peers.facts(cluster, path, entry).owner_is_done() {
-                holders.entry(path.group.clone()).or_default().insert(owner.clone());
+                holders.known.entry(path.group.clone()).or_default().insert(owner.clone());
             }
         }
     }
     holders
+}
+
+impl FleetHolders {
+    /// Whether another member than `target` may still act for shards of a group, if that is one of scope `Fleet`.
+    pub(super) fn has_another(
+        &self,
+        group: &GroupName,
+        target: Option<&MemberId>,
+        peers: &Peers<'_>,
+    ) -> bool {
+        let mut known = self.known.get(group).into_iter().flatten();
+        known.any(|holder| Some(holder) != target) || (self.hidden && peers.is_fleet_wide(group))
+    }
 }
 
 impl Draft<'_> {
@@ -150,6 +173,7 @@ impl Draft<'_> {
         self.settle(peers, &waiting, holders);
         if self.is_kept() {
             self.remove_lost_groups(peers);
+            self.keep_the_widest();
             self.add_missing(peers);
         } else {
             self.change_all(|_, entry| Some(entry.drain(None)));
@@ -175,10 +199,6 @@ impl Draft<'_> {
 
     fn settle(&mut self, peers: &Peers<'_>, waiting: &BTreeSet<ShardId>, holders: &FleetHolders) {
         let cluster = self.desired.cluster.clone();
-        let other_holder = |path: &ShardPath, target: &MemberId| {
-            let holders = holders.get(&path.group);
-            holders.is_some_and(|holders| holders.iter().any(|holder| holder != target))
-        };
         self.change_all(|path, entry| {
             let facts = peers.facts(&cluster, path, entry);
             if !facts.owner_is_done() {
@@ -187,7 +207,8 @@ impl Draft<'_> {
             let waits = match entry.target().filter(|_| facts.target_eligible) {
                 // Its other half is not free yet, or another shard of its group is not.
                 Some(target) => {
-                    waiting.contains(&path.in_cluster(&cluster)) || other_holder(path, target)
+                    waiting.contains(&path.in_cluster(&cluster))
+                        || holders.has_another(&path.group, Some(target), peers)
                 }
                 None => false,
             };
@@ -242,24 +263,6 @@ impl Draft<'_> {
             }
             stays
         });
-    }
-
-    fn add_missing(&mut self, peers: &Peers<'_>) {
-        let cluster = &self.desired.cluster;
-        // Both are in the order of the groups.
-        let mut known = self.desired.entries.keys().map(|path| &path.group).peekable();
-        let is_missing = |group: &&GroupName| {
-            while known.next_if(|known| known < group).is_some() {}
-            single::lies_in(group, cluster) && known.peek() != Some(group)
-        };
-        let missing: Vec<GroupName> = peers.groups.keys().filter(is_missing).cloned().collect();
-        for group in missing {
-            if self.desired.entries.len() < MAX_SHARDS {
-                let epoch = self.desired.epoch_floor;
-                let path = ShardPath::whole(group);
-                self.desired.to_mut().entries_mut().insert(path, Entry::Unowned { epoch });
-            }
-        }
     }
 
     /// Replaces the entries that change, for which `change` gives something.
@@ -341,7 +344,10 @@ impl Draft<'_> {
     ) -> impl Iterator<Item = (ShardId, Placement, Option<&'b MemberId>)> + 'b {
         let cluster = &self.desired.cluster;
         let planned = |path: &ShardPath| {
-            self.is_kept() && is_placed(&path.group, cluster, peers) && !self.paused.contains(path)
+            self.is_kept()
+                && is_placed(&path.group, cluster, peers)
+                && !self.paused.contains(path)
+                && !self.doubled.contains(path)
         };
         let waits = |entry: &Entry| self.waits && entry.owner().is_none();
         let entries = self.desired.entries.iter();

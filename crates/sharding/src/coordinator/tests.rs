@@ -191,6 +191,28 @@ fn a_fleet_that_begins_waits_a_moment_for_its_members() {
 }
 
 #[test]
+fn a_part_that_lacks_is_added_above_the_epochs_of_its_group() {
+    let mut scene = Scene::new(&["m-0"], &["east"]);
+    scene.map_of("east", &[("g/0/2", "m-0@4")]);
+    scene.check(&["update east v3: g/0/2 m-0@4, g/1/2 m-0@5"]);
+}
+
+#[test]
+fn parts_that_share_uids_drain_and_the_widest_stays() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
+    scene.map_of("east", &[("g/0/1", "m-0@4"), ("g/1/2", "m-1@6")]);
+    scene.check(&["update east v5: g/0/1 m-0>@4, g/1/2 m-1>@6"]);
+    scene.map_of("east", &[("g/0/1", "@4"), ("g/1/2", "m-1>@6")]);
+    scene.check(&[]);
+    scene.map_of("east", &[("g/0/1", "@4"), ("g/1/2", "@6")]);
+    let writes = scene.writes();
+    assert!(
+        writes[0].starts_with("update east v7: g/0/1 m-") && writes[0].ends_with("@7"),
+        "{writes:?}"
+    );
+}
+
+#[test]
 fn a_silent_lease_is_taken_first_and_its_shards_only_then() {
     let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
     scene.map("east", "m-1@4");

@@ -11,6 +11,8 @@ use crate::world::Agreement;
 
 /// The proof that a list can give.
 const CONTRADICTION: &str = "a list shows an object at a lower version than it had by then";
+/// The proof that a ShardMap gives.
+const EPOCHS_FALL: &str = "a ShardMap has shards at lower epochs than they had";
 /// The proof of a member that has none itself.
 const TOLD: &str = "other members say so";
 
@@ -25,10 +27,16 @@ impl Node {
                 let agreement = self.world.compare(*kind, resource, objects);
                 // A first list may have been read before this member's first writes.
                 let is_first = !self.world.has_listed(*kind);
-                self.is_behind |= agreement == Agreement::Behind && !is_first;
-                (agreement == Agreement::Contradiction).then_some(CONTRADICTION)
+                let is_odd = agreement == Agreement::Behind
+                    || self.world.loses_much(*kind, resource, objects);
+                self.is_behind |= is_odd && !is_first;
+                let falls = objects.iter().any(|object| self.world.goes_back(object));
+                (agreement == Agreement::Contradiction)
+                    .then_some(CONTRADICTION)
+                    .or_else(|| falls.then_some(EPOCHS_FALL))
             }
-            _ => None,
+            Observation::Applied(object) => self.world.goes_back(object).then_some(EPOCHS_FALL),
+            Observation::Deleted(_) => None,
         };
         match self.history.observe(&event).or(proof) {
             Some(proof) => self.begin_anew(proof, now),
@@ -37,7 +45,7 @@ impl Node {
     }
 
     /// Home accepted a renewal. If a list was older than what was known, home is read again: by now a list
-    /// shows whether that was a cache that lagged, or a history that went back.
+    /// shows whether that was a cache that lagged, or a history that went back. So it is if a list lacked much.
     pub(super) fn look_again(&mut self) {
         self.reread |= std::mem::take(&mut self.is_behind);
     }
@@ -50,7 +58,10 @@ impl Node {
         outcome: &WriteOutcome,
         now: Moment,
     ) -> bool {
-        let Some(proof) = self.history.refuted_by(write, outcome) else { return true };
+        let falls =
+            matches!(outcome, WriteOutcome::Conflict(Some(found)) if self.world.goes_back(found));
+        let proof = self.history.refuted_by(write, outcome).or(falls.then_some(EPOCHS_FALL));
+        let Some(proof) = proof else { return true };
         let own = lease::member_lease_name(self.membership.id());
         let joins = self.membership.standing() == Standing::Joining && write.target().name == own;
         self.begin_anew(proof, now);

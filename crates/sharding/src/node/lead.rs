@@ -20,7 +20,7 @@ impl Node {
         let required = self.required_floor();
         self.world.raise_floor(required);
         let wake = if self.may_coordinate(now) { self.stand_for_election(now) } else { None };
-        if !self.unread.is_empty() {
+        if self.defers(now) {
             self.step_down(now);
         }
         let coordinating = self.is_coordinator(now);
@@ -44,7 +44,7 @@ impl Node {
     /// A leaving member goes on coordinating while it owns shards. It begins to coordinate only if no
     /// other member can.
     fn may_coordinate(&self, now: Moment) -> bool {
-        if !self.membership.is_valid(now) || !self.is_ready() || !self.unread.is_empty() {
+        if !self.membership.is_valid(now) || !self.is_ready() || self.defers(now) {
             return false;
         }
         if !self.world.knows_all_leases() {
@@ -54,8 +54,12 @@ impl Node {
             || (self.owns_any() && (self.is_coordinator(now) || !self.sees_another_candidate(now)))
     }
 
-    /// Leaves coordinating to members that speak the versions of all maps: this one may not replace a map
-    /// whose version it does not speak.
+    /// Whether it leaves coordinating to a member that speaks the versions of all maps: this one may not replace a map
+    /// whose version it does not speak. If there is none, it coordinates the other maps.
+    pub(super) fn defers(&self, now: Moment) -> bool {
+        !self.reads_all(self.config.speaks) && self.sees_another_candidate(now)
+    }
+
     fn step_down(&mut self, now: Moment) {
         self.election.lost();
         if self.world.coordinator().as_ref() == Some(self.membership.id()) {

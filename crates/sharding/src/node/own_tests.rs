@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{MemberId, Moment, Work};
+use model::{Epoch, MemberId, Moment, Work};
 
 use crate::api::{
     DownCluster, MAX_DOWN_BYTES, MAX_DOWN_CLUSTERS, MAX_REASON_CHARS, MemberSpec, ObjectVersion,
 };
 use crate::config::Config;
 use crate::failing::REPORT_AFTER;
+use crate::handover::Entry;
 use crate::node::{Input, Node, Note, Output};
-use crate::record::{Kind, MemberRecord, Object, Observation, Write, WriteOutcome};
+use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Write, WriteOutcome};
 
 struct Home {
     node: Node,
@@ -159,6 +160,50 @@ fn a_first_list_from_before_its_own_lease_is_not_read_again_and_a_later_one_is()
     };
     assert!(!reads_again(&mut home), "what it wrote meanwhile comes with the watch");
     assert!(reads_again(&mut home), "now it must know whether home went back");
+}
+
+#[test]
+fn a_list_that_lacks_much_is_read_again() {
+    let mut home = Home::with_member();
+    let others: Vec<Object> = (0..9)
+        .map(|n| {
+            let (id, version) = (format!("other-{n}").parse().unwrap(), home.next_version());
+            let spec = MemberSpec::new("other", Vec::new());
+            Object::Member(MemberRecord { id, version, spec })
+        })
+        .collect();
+    let list = |home: &mut Home, others: &[Object]| {
+        let mut members = others.to_vec();
+        members.push(Object::Member(home.member()));
+        let list = Observation::Listed(Kind::Member, home.next_version().resource, members);
+        home.node.handle(Input::Observed(list), home.now);
+        home.reread = false;
+        home.wait(3);
+        home.reread
+    };
+    assert!(!list(&mut home, &others), "more than before");
+    assert!(!list(&mut home, &others[1..]), "one that somebody deleted meanwhile");
+    assert!(list(&mut home, &[]), "hardly all of them");
+}
+
+#[test]
+fn what_a_map_gives_in_vain_is_not_served() {
+    let mut home = Home::with_member();
+    let give = |home: &mut Home, epoch: u64, protocol: u32| {
+        let mut map = MapRecord::new("east".parse().unwrap());
+        map.version = home.next_version();
+        map.protocol = protocol;
+        let owner = home.node.id().clone();
+        map.entries_mut()
+            .insert("g/0/1".parse().unwrap(), Entry::Owned { owner, epoch: Epoch(epoch) });
+        home.node.handle(Input::Observed(Observation::Applied(Object::Map(map))), home.now);
+        home.settle();
+        home.node.unserved().len()
+    };
+    home.node
+        .handle(Input::Clusters(BTreeSet::from(["east".parse().unwrap()]), Vec::new()), home.now);
+    assert_eq!(give(&mut home, 5, 1), 0);
+    assert_eq!(give(&mut home, 5, 2), 1, "it does not speak that version");
 }
 
 #[test]

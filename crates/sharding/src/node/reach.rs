@@ -6,6 +6,7 @@ use model::{ClusterName, Hold, ShardId, single};
 
 use super::{Node, Note};
 use crate::api::{DownCluster, MemberSpec};
+use crate::handover::Entry;
 use crate::outbox::InFlight;
 use crate::problem;
 use crate::record::{Object, Write, WriteOutcome};
@@ -30,7 +31,7 @@ impl Node {
     }
 
     /// The shards that it owns and does not serve: it does not have their cluster configured, or fails to
-    /// reach it.
+    /// reach it, or may not act on what a ShardMap gives it.
     pub(crate) fn unserved(&self) -> BTreeSet<ShardId> {
         let said = self.reach.said().unwrap_or_default();
         let own = self.clusters.as_ref();
@@ -41,7 +42,25 @@ impl Node {
         let holdings = self.tracker.owned().holdings.iter();
         let active =
             holdings.filter(|(shard, held)| held.hold == Hold::Active && is_off(&shard.cluster));
-        active.map(|(shard, _)| shard.clone()).collect()
+        let active = active.map(|(shard, _)| shard.clone());
+        active.chain(self.given_in_vain()).collect()
+    }
+
+    /// The shards that a ShardMap names as its own and that it does not hold.
+    fn given_in_vain(&self) -> Vec<ShardId> {
+        let (me, holdings) = (self.membership.id(), &self.tracker.owned().holdings);
+        let held = holdings.values().filter(|held| held.hold != Hold::Warming).count();
+        if self.world.owners().get(me).copied().unwrap_or_default() == held {
+            return Vec::new();
+        }
+        let maps = self.world.maps().iter().flat_map(|(cluster, map)| {
+            let mine = map.entries.iter().filter(|(_, entry)| match entry {
+                Entry::Owned { owner, .. } => owner == me,
+                _ => false,
+            });
+            mine.map(|(path, _)| path.in_cluster(cluster))
+        });
+        maps.filter(|shard| !holdings.contains_key(shard)).collect()
     }
 
     /// What is wrong if its clusters differ from the coordinator's by more than a Member can say.

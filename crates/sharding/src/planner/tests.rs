@@ -50,7 +50,7 @@ fn unowned(shards: usize) -> Vec<PlanShard> {
 }
 
 fn scoped(scope: GroupScope) -> BTreeMap<GroupName, GroupTraits> {
-    let traits = GroupTraits { scope, kinds: BTreeSet::new() };
+    let traits = GroupTraits { scope, ..GroupTraits::default() };
     BTreeMap::from([(GROUP.parse().unwrap(), traits)])
 }
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
-use model::MemberId;
+use model::{ClusterName, MemberId};
 use tokio::sync::mpsc;
 use tracing::debug;
 
@@ -34,6 +34,8 @@ const CONTROLLER: &str = "leasehold.dev/sharding";
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     regarding: Target,
+    /// What else it is about: the ShardMap of a cluster that a member cannot use.
+    related: Option<Target>,
     warning: bool,
     reason: &'static str,
     action: &'static str,
@@ -55,8 +57,12 @@ impl Told {
     pub(crate) fn of(note: &Note, me: &MemberId) -> Option<Self> {
         let coordinator = || Target { kind: Kind::Lease, name: COORDINATOR.to_owned() };
         let member = |id: &MemberId| Target { kind: Kind::Member, name: id.to_string() };
+        let map = |cluster: &ClusterName| Target { kind: Kind::Map, name: cluster.to_string() };
         let told = |regarding, warning, reason, action, note| {
-            Some(Self { regarding, warning, reason, action, note })
+            Some(Self { regarding, related: None, warning, reason, action, note })
+        };
+        let of_cluster = |cluster: &ClusterName, told: Option<Self>| {
+            Some(Self { related: Some(map(cluster)), ..told? })
         };
         match note {
             Note::HistoryChanged { proof } => {
@@ -86,16 +92,16 @@ impl Told {
                 told(member(dead), true, "ProcessEnded", "TakeOver", note)
             }
             Note::HandedOver(handover) => {
-                let map = Target { kind: Kind::Map, name: handover.shard.cluster.to_string() };
+                let map = map(&handover.shard.cluster);
                 told(map, false, "ShardMoved", "Move", handover.to_string())
             }
             Note::ClusterDown(DownCluster { cluster, reason }) => {
                 let note = format!("cluster {cluster}: {reason}");
-                told(member(me), true, "ClusterDown", "Report", note)
+                of_cluster(cluster, told(member(me), true, "ClusterDown", "Report", note))
             }
             Note::ClusterUp(cluster) => {
                 let note = format!("cluster {cluster} works again, or is not configured any more");
-                told(member(me), false, "ClusterUp", "Report", note)
+                of_cluster(cluster, told(member(me), false, "ClusterUp", "Report", note))
             }
             Note::Problem(text) => told(coordinator(), true, "Problem", "Repair", text.clone()),
             Note::Coordinating(false) | Note::Solved(_) => None,
@@ -156,18 +162,15 @@ async fn write_all(
 }
 
 fn event(told: Told, uid: String, at: Timestamp, namespace: &str, instance: &str) -> Event {
-    let Told { regarding, warning, reason, action, mut note } = told;
+    let Told { regarding, related, warning, reason, action, mut note } = told;
     let end = (0..=MAX_NOTE_BYTES.min(note.len())).rev().find(|&end| note.is_char_boundary(end));
     note.truncate(end.unwrap_or_default());
-    let (api_version, kind) = match regarding.kind {
-        Kind::Lease => ("coordination.k8s.io/v1".into(), "Lease".into()),
-        Kind::Member => (api_version::<Member>(), kind::<Member>()),
-        Kind::Map => (api_version::<ShardMap>(), kind::<ShardMap>()),
-    };
+    // As client-go names them: the object and the time.
+    let name = format!("{}.{:x}", regarding.name, at.as_nanosecond());
+    let uid = Some(uid).filter(|uid| !uid.is_empty());
     Event {
         metadata: ObjectMeta {
-            // As client-go names them: the object and the time.
-            name: Some(format!("{}.{:x}", regarding.name, at.as_nanosecond())),
+            name: Some(name),
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         },
@@ -178,15 +181,24 @@ fn event(told: Told, uid: String, at: Timestamp, namespace: &str, instance: &str
         note: Some(note),
         reporting_controller: Some(CONTROLLER.to_owned()),
         reporting_instance: Some(instance.to_owned()),
-        regarding: Some(ObjectReference {
-            api_version: Some(api_version),
-            kind: Some(kind),
-            name: Some(regarding.name),
-            namespace: Some(namespace.to_owned()),
-            uid: Some(uid).filter(|uid| !uid.is_empty()),
-            ..ObjectReference::default()
-        }),
+        regarding: Some(ObjectReference { uid, ..reference(regarding, namespace) }),
+        related: related.map(|related| reference(related, namespace)),
         ..Event::default()
+    }
+}
+
+fn reference(target: Target, namespace: &str) -> ObjectReference {
+    let (api_version, kind) = match target.kind {
+        Kind::Lease => ("coordination.k8s.io/v1".into(), "Lease".into()),
+        Kind::Member => (api_version::<Member>(), kind::<Member>()),
+        Kind::Map => (api_version::<ShardMap>(), kind::<ShardMap>()),
+    };
+    ObjectReference {
+        api_version: Some(api_version),
+        kind: Some(kind),
+        name: Some(target.name),
+        namespace: Some(namespace.to_owned()),
+        ..ObjectReference::default()
     }
 }
 
@@ -218,6 +230,22 @@ mod tests {
         let notes = || Some(receiver.try_recv().ok()?.0.note);
         let notes: Vec<String> = std::iter::from_fn(notes).collect();
         assert_eq!(notes, ["b", "e (before this, 2 Events were not written)"]);
+    }
+
+    #[test]
+    fn that_a_cluster_is_down_is_told_of_the_member_and_of_the_cluster() {
+        let reason = "kubeconfig east has no contexts; fix: add a context".to_owned();
+        let down = DownCluster { cluster: "east".parse().unwrap(), reason };
+        for note in [Note::ClusterUp(down.cluster.clone()), Note::ClusterDown(down)] {
+            let told = Told::of(&note, &"m-1".parse().unwrap()).unwrap();
+            let event = event(told, "u".into(), Timestamp::UNIX_EPOCH, "ns", "replica-0");
+            let names = |about: Option<ObjectReference>| {
+                let ObjectReference { kind, name, namespace, uid, .. } = about.unwrap();
+                [kind, name, namespace, uid].map(Option::unwrap_or_default)
+            };
+            assert_eq!(names(event.regarding), ["Member", "m-1", "ns", "u"]);
+            assert_eq!(names(event.related), ["ShardMap", "east", "ns", ""]);
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use model::{ClusterName, MemberId, single};
 use crate::handover::Entry;
 use crate::record::MapRecord;
 use crate::tally::Tally;
+use crate::versions;
 
 /// The index of the observed maps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Index {
     }
 
     pub(super) fn protocols(&self) -> impl Iterator<Item = u32> {
-        self.protocols.keys().copied()
+        self.protocols.keys().copied().filter(|version| *version != versions::UNREADABLE)
     }
 }
 

@@ -103,7 +103,7 @@ impl Case {
             _ => panic!("no scope: {scope}"),
         };
         let kinds = kinds.iter().map(|&kind| kind.to_owned()).collect();
-        self.groups.insert(parsed(name), GroupTraits { scope, kinds });
+        self.groups.insert(parsed(name), GroupTraits { scope, kinds, ..GroupTraits::default() });
     }
 
     fn add_shard(&mut self, shard: &str, load: &str, placement: &str) {

@@ -11,6 +11,7 @@ mod fleet;
 mod floor;
 mod history;
 mod installation;
+mod maps;
 mod names;
 mod oracle;
 mod policy;

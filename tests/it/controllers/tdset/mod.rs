@@ -167,12 +167,18 @@ async fn the_service_comes_and_goes_with_its_port() {
     .await;
 }
 
-/// As an admission policy refuses, and is changed.
 #[tokio::test(start_paused = true)]
 async fn a_refused_child_is_reported_and_retried_and_the_hours_go_on() {
-    let env = world("2026-11-21T16:58:30Z").await;
-    env.set_faults(|request: &Request| match (request.verb, &*request.resource) {
-        ("patch", "services") => Fault::Error(ApiError::new(Reason::Invalid, "no such port here")),
+    // As a ValidatingAdmissionPolicy and as a webhook refuse, and are changed.
+    for reason in [Reason::Invalid, Reason::Forbidden] {
+        refused(reason).await;
+    }
+}
+
+async fn refused(reason: Reason) {
+    let env = world("2026-11-21T16:30:30Z").await;
+    env.set_faults(move |request: &Request| match (request.verb, &*request.resource) {
+        ("patch", "services") => Fault::Error(ApiError::new(reason, "no such port here")),
         _ => Fault::None,
     });
     env.apply(example()).await;
@@ -183,6 +189,7 @@ async fn a_refused_child_is_reported_and_retried_and_the_hours_go_on() {
     assert!(ready.unwrap().message.contains("no such port here"));
     replicas(&env, 5).await;
     let change = "2026-11-21T17:00:00Z".parse().unwrap();
+    env.pass(Duration::from_secs(28 * 60)).await;
     replicas(&env, 3).await;
     let late = env.now().duration_since(change).unsigned_abs();
     assert!(env.now() >= change && late < Duration::from_secs(2), "{late:?} late");

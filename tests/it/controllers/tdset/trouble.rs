@@ -28,6 +28,7 @@ const STORIES: &[(&str, Story)] = &[
     ("a kind is listed, another is not", || Box::pin(listed_kind())),
     ("an autoscaler scales the Deployment too", || Box::pin(autoscaler())),
     ("an autoscaler is at 0", || Box::pin(at_zero())),
+    ("an autoscaler belongs to another object", || Box::pin(managed())),
     ("the manager has the rights of an earlier version", || Box::pin(fewer_rights())),
     ("two TDSets name one workload", || Box::pin(rivals())),
     ("the users' example leaves an hour open", || Box::pin(gap())),
@@ -36,6 +37,9 @@ const STORIES: &[(&str, Story)] = &[
     ("an earlier operator left the Deployment alone", || Box::pin(left_alone())),
     ("a holiday comes", || Box::pin(holiday())),
     ("a spec cannot be used", || Box::pin(invalid())),
+    ("a template has what tools and people write", || Box::pin(written())),
+    ("the server refuses a removal for a while", || Box::pin(removal())),
+    ("a window of cron ends each day and begins on weekdays", || Box::pin(weekdays())),
     ("lists are too long", || Box::pin(too_long())),
 ];
 
@@ -254,6 +258,49 @@ async fn at_zero() {
     assert_eq!(env.now().to_string()[..16], *"2026-11-21T11:00");
 }
 
+/// As KEDA does it for a ScaledObject.
+async fn managed() {
+    let env = world("2026-11-21T16:58:00Z").await;
+    env.apply(example()).await;
+    replicas(&env, 5).await;
+    let api = stateful_set(&env).await;
+    scale(&api, "db", 0).await;
+    let owner = |name: &str| {
+        json!({"metadata": {"ownerReferences": [{
+            "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": name, "uid": name,
+            "controller": true, "blockOwnerDeletion": true,
+        }]}})
+    };
+    let floors = scaler(&env, "StatefulSet", "db").await;
+    let patch = Patch::Merge(owner("web"));
+    floors.patch("by-load", &PatchParams::default(), &patch).await.unwrap();
+    make(&env, "hours", spec(to("StatefulSet", "db"))).await;
+    let told = says(&env, "hours", "Ready", "False", "AutoscalerManaged").await;
+    assert!(told.contains("by-load belongs to ScaledObject web"), "{told}");
+    let before = floors.get("by-load").await.unwrap().metadata.resource_version;
+    // Beside the Deployment of a TDSet too, over a change of the hours.
+    let to_own = json!({"metadata": {"name": "keda-hpa"}, "spec": {
+        "minReplicas": 1, "maxReplicas": 8,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": NAME},
+    }});
+    let mut to_own: HorizontalPodAutoscaler = serde_json::from_value(to_own).unwrap();
+    to_own.metadata.owner_references =
+        serde_json::from_value(owner("own")["metadata"]["ownerReferences"].clone()).unwrap();
+    floors.create(&PostParams::default(), &to_own).await.unwrap();
+    condition(&env, "False", "AutoscalerManaged").await;
+    env.pass(Duration::from_secs(180)).await;
+    quiet(&env, Duration::from_secs(600)).await;
+    has(&env, &api, 0).await;
+    replicas(&env, 5).await;
+    let after = floors.get("by-load").await.unwrap();
+    assert_eq!((after.metadata.resource_version, after.spec.min_replicas), (before, Some(1)));
+    // Whoever is suspended has no complaint, and without the autoscaler the schedule has its way.
+    merge_named(&sets(&env), "hours", json!({"spec": {"suspend": true}})).await;
+    says(&env, "hours", "Ready", "True", "ReplicasAvailable").await;
+    floors.delete("keda-hpa", &DeleteParams::default()).await.unwrap();
+    replicas(&env, 3).await;
+}
+
 async fn merge_named(api: &Api<TDSet>, name: &str, patch: Value) {
     api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
@@ -287,6 +334,14 @@ async fn rivals() {
     let told = says(&env, "second", "Ready", "False", "Conflict").await;
     assert!(told.contains("TDSet first scales StatefulSet/db already"), "{told}");
     quiet(&env, Duration::from_secs(600)).await;
+    // One that is suspended leaves the workload to the other until it is no more.
+    merge_named(&sets(&env), "first", json!({"spec": {"suspend": true}})).await;
+    has(&env, &api, 3).await;
+    says(&env, "second", "Ready", "True", "ReplicasAvailable").await;
+    quiet(&env, Duration::from_secs(600)).await;
+    merge_named(&sets(&env), "first", json!({"spec": {"suspend": false}})).await;
+    says(&env, "second", "Ready", "False", "Conflict").await;
+    has(&env, &api, 5).await;
     sets(&env).delete("first", &DeleteParams::default()).await.unwrap();
     has(&env, &api, 3).await;
     // Whoever makes a workload scales it.
@@ -413,7 +468,7 @@ async fn invalid() {
             "template",
             json!({"template": {"spec": {"containres": [{"name": "web"}]}}}),
             "Invalid",
-            "a field that no Pod template has",
+            "none has the field spec.template.spec.containres",
         ),
         (
             "cron",
@@ -429,6 +484,77 @@ async fn invalid() {
     }
     quiet(&env, Duration::from_secs(600)).await;
     assert!(deployments(&env).list(&Default::default()).await.unwrap().items.is_empty());
+}
+
+async fn written() {
+    let env = world(MORNING).await;
+    let template = json!({
+        "metadata": {"creationTimestamp": null, "labels": {"team": "shop"}},
+        "spec": {"nodeSelector": null, "containers": [{
+            "name": "app", "image": "app", "ports": [{"containerPort": 80}],
+            "resources": {"requests": {"cpu": 0.5}, "limits": {"cpu": 1}},
+        }]},
+    });
+    make(&env, NAME, spec(json!({"template": template}))).await;
+    condition(&env, "True", "ReplicasAvailable").await;
+    let found = replicas(&env, 5).await.spec.template.spec.unwrap().containers.remove(0);
+    let limits = found.resources.unwrap().limits.unwrap();
+    assert_eq!(limits["cpu"].0, "1");
+    quiet(&env, Duration::from_secs(600)).await;
+}
+
+/// What a spec no longer asks for is no difference to what it asks for.
+async fn removal() {
+    let env = world(MORNING).await;
+    let template = |environment: Value| {
+        json!({"template": {"spec": {"containers": [{
+            "name": "app", "image": "app", "env": environment, "ports": [{"containerPort": 80}],
+        }]}}})
+    };
+    let [one, other] = ["A", "B"].map(|name| json!({"name": name, "value": "1"}));
+    let mut both = template(json!([one, other]));
+    both["service"] = json!({"port": 80});
+    make(&env, NAME, spec(both)).await;
+    condition(&env, "True", "ReplicasAvailable").await;
+    let services: Api<k8s_openapi::api::core::v1::Service> = env.api(NAMESPACE);
+    env.set_faults(|request: &Request| match (request.verb, &*request.resource) {
+        ("patch", "deployments") | ("delete", "services") => {
+            Fault::Error(ApiError::new(Reason::Invalid, "not on a Friday"))
+        }
+        _ => Fault::None,
+    });
+    let mut less = template(json!([one]));
+    less["service"] = Value::Null;
+    merge(&sets(&env), json!({"spec": less})).await;
+    let set = condition(&env, "False", "Rejected").await;
+    let status = set.status.unwrap();
+    assert_eq!(status.observed_generation, set.metadata.generation);
+    env.pass(Duration::from_secs(60)).await;
+    condition(&env, "False", "Rejected").await;
+    env.end_faults();
+    env.pass(Duration::from_secs(6 * 60)).await;
+    let found = replicas(&env, 5).await.spec.template.spec.unwrap().containers.remove(0);
+    let names: Vec<_> = found.env.unwrap().into_iter().map(|variable| variable.name).collect();
+    assert_eq!(names, ["A"]);
+    assert!(services.get_opt(NAME).await.unwrap().is_none());
+    condition(&env, "True", "ReplicasAvailable").await;
+    quiet(&env, Duration::from_secs(600)).await;
+}
+
+async fn weekdays() {
+    // A Friday.
+    let env = world("2026-11-20T16:59:00Z").await;
+    let api = stateful_set(&env).await;
+    let mut hours = to("StatefulSet", "db");
+    hours["cron"] = json!([{"start": "0 9 * * 1-5", "end": "0 17 * * *", "replica": 4}]);
+    make(&env, "hours", hours).await;
+    has(&env, &api, 4).await;
+    has(&env, &api, 1).await;
+    assert_eq!(env.now().to_string()[..16], *"2026-11-20T17:00");
+    let status = sets(&env).get("hours").await.unwrap().status.unwrap();
+    assert_eq!(status.next_change().unwrap().to_string(), "2026-11-23T09:00:00Z");
+    quiet(&env, Duration::from_secs(600)).await;
+    has(&env, &api, 1).await;
 }
 
 async fn too_long() {

@@ -18,7 +18,7 @@ use crate::harness::home::NAMESPACE;
 use crate::harness::process::run as run_command;
 
 /// Values that must be refused, each with a word of the reason.
-const REFUSED: [(&str, &str); 16] = [
+const REFUSED: [(&str, &str); 20] = [
     ("replicas=-1", "replicas"),
     ("replica=3", "replica"),
     ("controllers.tdst.enabled=true", "tdst"),
@@ -34,6 +34,10 @@ const REFUSED: [(&str, &str); 16] = [
     ("metrics.podMonitor.enabled=true", "metrics.podMonitor.authorization"),
     ("admin.tls.enabled=false", "needs admin.tls.enabled"),
     ("probes.port=8443", "must differ"),
+    ("log.filter=bogus=x=y", "filter"),
+    ("budget.maxCacheBytes=1Ki", "maxCacheBytes"),
+    ("upstream.maxPause=1ms", "maxPause"),
+    ("otlp.endpoint=http://", "endpoint"),
     ("image.repository=", "image.repository: missing; build the image with deploy/Dockerfile"),
 ];
 

@@ -28,6 +28,7 @@ use sharding::api::Phase;
 use self::entry::Entries;
 use self::target::Target;
 pub(super) use self::target::{builtin, more_rules};
+use super::say::say;
 
 /// How often the fleet is read while a removed cluster is awaited.
 const POLL: Duration = Duration::from_millis(500);
@@ -53,7 +54,7 @@ pub(super) enum ClustersCommand {
 #[derive(Debug, clap::Args)]
 struct FleetArgs {
     /// Take home cluster and namespace from a manager's configuration file.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["home_kubeconfig", "home_context"])]
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["home_kubeconfig", "home_context"])]
     config: Option<PathBuf>,
     /// The home cluster's kubeconfig. Default: $KUBECONFIG, else ~/.kube/config.
     #[arg(long, value_name = "FILE")]
@@ -181,12 +182,12 @@ async fn add(args: &AddArgs) -> anyhow::Result<()> {
     let token = target.token(args.token.expires).await?;
     entries.put(&name, &target.kubeconfig(&name, &token.text)).await?;
     target.end_others(&token, args.token.grace).await?;
-    println!("{name}: added, as Secret {}/{}", home.namespace, entry::secret_name(&name));
+    say(&format!("{name}: added, as Secret {}/{}", home.namespace, entry::secret_name(&name)));
     if args.controllers.is_empty() {
-        println!(
+        say(&format!(
             "{name}: no controller may work there yet: add it again with --controllers, such as \
              --controllers tdset --namespaces default"
-        );
+        ));
     }
     Ok(())
 }
@@ -201,9 +202,9 @@ async fn rotate(args: &RotateArgs) -> anyhow::Result<()> {
     let token = target.token(args.token.expires).await?;
     entries.put(&name, &target.kubeconfig(&name, &token.text)).await?;
     let ended = target.end_others(&token, args.token.grace).await?;
-    println!(
+    say(&format!(
         "{name}: rotated; {ended} older tokens were ended, those asked for with --expires end by themselves"
-    );
+    ));
     Ok(())
 }
 
@@ -222,7 +223,7 @@ async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     // With a context it may be the second time, because the first did not get to the end.
     if target.is_none() || entries.has(name).await? {
         entries.delete(name).await?;
-        println!("{name}: removed from the fleet");
+        say(&format!("{name}: removed from the fleet"));
     }
     let gone = async {
         while home.fleet().await?.shards.iter().any(|shard| shard.shard.cluster == *name) {
@@ -239,7 +240,7 @@ async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     }
     if let Some(target) = target {
         target.clear().await?;
-        println!("{name}: the fleet's user there is gone");
+        say(&format!("{name}: the fleet's user there is gone"));
     }
     Ok(())
 }

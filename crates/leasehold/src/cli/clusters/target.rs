@@ -17,6 +17,7 @@ use model::ClusterName;
 use serde_json::{Value, json};
 
 use super::super::home::own_kubeconfig;
+use super::super::say::say;
 use super::rights::{self, FLEET, MADE, NAMESPACE, USER};
 use crate::clock::SystemClock;
 
@@ -51,13 +52,8 @@ impl Target {
         let reason = |unusable: &Unusable| anyhow::anyhow!("{}", unusable.reason());
         let client = own.client(Some(context), Arc::new(SystemClock)).await;
         let client = client.map_err(|unusable| reason(&unusable))?;
-        let read = own.read().map_err(|unusable| reason(&unusable))?;
-        let mut contexts = read.contexts.into_iter().filter(|found| found.name == context);
-        let named = contexts.next().and_then(|found| found.context).map(|found| found.cluster);
-        let mut clusters =
-            read.clusters.into_iter().filter(|found| Some(&found.name) == named.as_ref());
-        let cluster = clusters.next().and_then(|found| found.cluster);
-        let mut cluster =
+        let cluster = own.cluster(Some(context)).map_err(|unusable| reason(&unusable))?;
+        let (_, mut cluster) =
             cluster.with_context(|| format!("{} has no such cluster", own.shown()))?;
         if let Some(file) = cluster.certificate_authority.take() {
             let pem = std::fs::read(&file).with_context(|| format!("read {file}"))?;
@@ -155,7 +151,7 @@ impl Target {
         let answer = answer.context("request a token of the fleet's user")?;
         let status = answer.status.unwrap_or_default();
         if let Some(end) = status.expiration_timestamp {
-            println!("the token ends at {}", end.0);
+            say(&format!("the token ends at {}", end.0));
         }
         Ok(Token { text: status.token.context("the server gave no token")?, secret: None })
     }

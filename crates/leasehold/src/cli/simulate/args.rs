@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use ops::HomeArgs;
 
 use super::scenario::{Change, Load, Shape};
 
@@ -12,6 +13,7 @@ The fleet forms first and runs until nothing moves (BEFORE). Then the event happ
 runs until nothing moves again (AFTER). The real coordinator makes all decisions.
 
   shards           the units of ownership: a controller group in a cluster, or a range of its objects
+  without an owner shards that nobody works on: paused, or no member that they may go to is there
   cache copies     caches that members hold, counted for each cluster and group; ranges of one cluster
                    on several members each need one
   max/mean load    the load of the busiest member over the mean; above 1.1 shards are moved, and split
@@ -26,7 +28,8 @@ Examples:
   leasehold simulate --members 10 --clusters 100 --load zipf --join 1
   leasehold simulate --members 5 --clusters 20 --load one-hot -o json
   leasehold simulate --from-live home.kubeconfig --leave 1
-  leasehold simulate --from-live home.kubeconfig --policy pin.yaml --next";
+  leasehold simulate --from-live home.kubeconfig --policy pin.yaml --next
+  leasehold simulate --config leasehold.yaml --leave 1";
 
 /// Arguments of `leasehold simulate`.
 #[derive(Debug, clap::Args)]
@@ -47,10 +50,18 @@ pub(crate) struct SimulateArgs {
     pub load: Load,
     /// Take members, shards and loads from the home cluster of this kubeconfig instead of inventing
     /// them. Nothing is written there.
-    #[arg(long, value_name = "KUBECONFIG",
+    #[arg(long, value_name = "KUBECONFIG", group = "live",
           conflicts_with_all = ["members", "clusters", "groups", "load"])]
     pub from_live: Option<PathBuf>,
-    /// The namespace of the live fleet's Leases, Members and ShardMaps. Default: leasehold-system.
+    /// The same, from the home cluster of a manager's configuration file.
+    #[arg(long, short, value_name = "FILE", group = "live",
+          conflicts_with_all = ["members", "clusters", "groups", "load"])]
+    pub config: Option<PathBuf>,
+    /// The home cluster's context in the kubeconfig. Default: its current one.
+    #[arg(long, value_name = "NAME", requires = "from_live")]
+    pub context: Option<String>,
+    /// The namespace of the live fleet's Leases, Members and ShardMaps. Default: the configuration file's, else
+    /// leasehold-system.
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
     /// The event: this many members leave, 1 to 999. They hand over their shards first.
@@ -63,7 +74,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// Say what the coordinator would begin now, and nothing else; with --policy, after that was written.
-    #[arg(long, requires = "from_live", conflicts_with_all = ["leave", "join"])]
+    #[arg(long, requires = "live", conflicts_with_all = ["leave", "join"])]
     pub next: bool,
     /// The seed that selects the members that leave and the clusters with much load.
     #[arg(long, default_value_t = 1)]
@@ -95,7 +106,7 @@ pub(crate) enum Contradiction {
     },
     /// An invented fleet has no namespace.
     #[error(
-        "--namespace {0} is of a live fleet, and this one is invented; fix: add --from-live KUBECONFIG, or leave --namespace out"
+        "--namespace {0} is of a live fleet, and this one is invented; fix: add --from-live KUBECONFIG or --config FILE, or leave --namespace out"
     )]
     NowhereToLook(String),
 }
@@ -106,11 +117,22 @@ impl SimulateArgs {
     /// # Errors
     /// When they contradict each other.
     pub(crate) fn check(&self) -> Result<(), Contradiction> {
-        match (self.leave, self.join, &self.from_live, &self.namespace) {
+        match (self.leave, self.join, self.live(), &self.namespace) {
             (Some(leave), Some(join), ..) => Err(Contradiction::TwoEvents { leave, join }),
             (.., None, Some(name)) => Err(Contradiction::NowhereToLook(name.clone())),
             _ => Ok(()),
         }
+    }
+
+    /// The home cluster of the live fleet, if it is one.
+    pub(crate) fn live(&self) -> Option<HomeArgs> {
+        let (config, kubeconfig) = (self.config.clone(), self.from_live.clone());
+        (config.is_some() || kubeconfig.is_some()).then(|| HomeArgs {
+            config,
+            kubeconfig,
+            context: self.context.clone(),
+            namespace: self.namespace.clone(),
+        })
     }
 
     /// The fleet to invent.

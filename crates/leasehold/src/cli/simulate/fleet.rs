@@ -72,6 +72,8 @@ pub(crate) struct Fleet {
     leavers: BTreeSet<MemberId>,
     newcomers: BTreeSet<MemberId>,
     counts: Counts,
+    /// What the coordinator found wrong at its last step.
+    problems: Vec<String>,
     version: u64,
     now: Moment,
     began: Moment,
@@ -99,6 +101,7 @@ impl Fleet {
             leavers: BTreeSet::new(),
             newcomers: BTreeSet::new(),
             counts: Counts::default(),
+            problems: Vec::new(),
             version: 0,
             now,
             began: now,
@@ -172,10 +175,14 @@ impl Fleet {
             self.world.members().keys().map(|member| (member, 0)).collect();
         let mut caches = BTreeSet::new();
         let measured = self.loads.values().flatten().any(|load| load.busy > 0);
-        for (shard, owner) in &self.owners {
-            let cost = if measured { u64::from(self.load_of(shard).busy) } else { 1 };
+        let entries =
+            || self.world.maps().values().flat_map(|map| map.entries.iter().map(move |e| (map, e)));
+        for (map, (path, entry)) in entries() {
+            let Some(owner) = entry.owner() else { continue };
+            let shard = path.in_cluster(&map.cluster);
+            let cost = if measured { u64::from(self.load_of(&shard).busy) } else { 1 };
             *busy.entry(owner).or_default() += cost;
-            caches.insert((owner, &shard.cluster, &shard.group));
+            caches.insert((owner, shard.cluster, shard.group));
         }
         let max = busy.values().copied().max().unwrap_or(0);
         let sum: u64 = busy.values().sum();
@@ -185,7 +192,8 @@ impl Fleet {
         Standing {
             members: busy.len(),
             clusters: self.clusters.len(),
-            shards: self.owners.len(),
+            shards: entries().count(),
+            unowned: entries().filter(|(_, (_, entry))| entry.owner().is_none()).count(),
             max_over_mean,
             caches: caches.len(),
         }
@@ -221,7 +229,14 @@ impl Fleet {
             timings: LeaseTimings::default(),
             since: self.began,
         };
-        Ok(self.coordinator.step(&view, self.now))
+        let plan = self.coordinator.step(&view, self.now);
+        self.problems.clone_from(&plan.problems);
+        Ok(plan)
+    }
+
+    /// What the coordinator found wrong at its last step.
+    pub(crate) fn problems(&self) -> &[String] {
+        &self.problems
     }
 
     /// People write these policies; those of the same names are replaced.
@@ -230,12 +245,12 @@ impl Fleet {
         self.policies.extend(policies);
     }
 
-    /// What the coordinator would begin now, a line for each shard, and what it finds wrong. Drains under way have
-    /// ended, and the coordinator has been in office for a while.
+    /// What the coordinator would begin now, a line for each shard. Drains under way have ended, and the coordinator has
+    /// been in office for a while.
     ///
     /// # Errors
     /// When there is no member.
-    pub(crate) fn next(&mut self) -> Result<(Vec<String>, Vec<String>), SimulationError> {
+    pub(crate) fn next(&mut self) -> Result<Vec<String>, SimulationError> {
         self.play_members();
         self.decide()?;
         self.now = self.now + IN_OFFICE;
@@ -261,7 +276,7 @@ impl Fleet {
                 });
             }
         }
-        Ok((lines, plan.problems))
+        Ok(lines)
     }
 
     /// Everything that members do by themselves. Returns whether any is leaving.

@@ -1,7 +1,6 @@
 //! The present state of a fleet, read from its home cluster. Never writes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use model::{MemberId, ShardId};
 use ops::HomeArgs;
@@ -12,14 +11,8 @@ use crate::cli::home::connect;
 use fleet::{LeaseStanding, Objects, assemble};
 
 /// Reads the live members, the owners of shards, and the loads that owners report.
-pub(super) async fn read(kubeconfig: &Path, namespace: Option<&str>) -> anyhow::Result<Scenario> {
-    let home = HomeArgs {
-        config: None,
-        kubeconfig: Some(kubeconfig.to_owned()),
-        context: None,
-        namespace: namespace.map(str::to_owned),
-    };
-    let home = connect(&home).await?;
+pub(super) async fn read(home: &HomeArgs) -> anyhow::Result<Scenario> {
+    let home = connect(home).await?;
     Ok(scenario(&home.objects().await?, &home.namespace))
 }
 

@@ -2,7 +2,7 @@
 //! how even the load is before and after.
 //!
 //! In data order: `args` is the command line; `scenario` invents a fleet, `live` reads one from its
-//! home cluster; `fleet` runs the production coordinator over it, in simulated time and with members
+//! home cluster; `policies` reads FleetPolicies as the API server would take them; `fleet` runs the production coordinator over it, in simulated time and with members
 //! that obey at once; `report` describes the result.
 //!
 //! Nothing is written to a live fleet: the objects read are changed in memory only.
@@ -10,15 +10,12 @@
 pub(super) mod args;
 pub(super) mod fleet;
 mod live;
+mod policies;
 pub(super) mod report;
 pub(super) mod scenario;
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-use kube::ResourceExt;
-use sharding::api::FleetPolicy;
 use sharding::policy::PolicyRecord;
 
 use self::args::Format;
@@ -34,42 +31,35 @@ use self::scenario::{Change, Scenario};
 /// one cannot be read.
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     args.check()?;
-    let scenario = match &args.from_live {
-        Some(kubeconfig) => {
+    let policies = args.policy.as_deref().map(policies::read).transpose()?.unwrap_or_default();
+    let scenario = match args.live() {
+        Some(home) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(live::read(kubeconfig, args.namespace.as_deref()))?
+            runtime.block_on(live::read(&home))?
         }
         None => Scenario::invent(&args.shape(), args.seed),
     };
-    let policies = args.policy.as_deref().map(policies).transpose()?;
-    if args.next {
+    let (text, problems) = if args.next {
         let mut fleet = Fleet::new(scenario);
-        fleet.write_policies(policies.unwrap_or_default());
-        let (steps, problems) = fleet.next()?;
-        problems.iter().for_each(|problem| eprintln!("leasehold: {problem}"));
-        match args.output {
-            Format::Text if steps.is_empty() => println!("nothing: the fleet is at rest"),
-            Format::Text => steps.iter().for_each(|step| println!("{step}")),
-            Format::Json => println!("{}", serde_json::to_string_pretty(&steps)?),
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
-    let report = play(scenario, args.change(), policies.unwrap_or_default(), args.seed)?;
-    match args.output {
-        Format::Text => print!("{report}"),
-        Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
-    }
+        fleet.write_policies(policies);
+        let steps = fleet.next()?;
+        let text = match args.output {
+            Format::Text if steps.is_empty() => "nothing: the fleet is at rest\n".to_owned(),
+            Format::Text => steps.join("\n") + "\n",
+            Format::Json => serde_json::to_string_pretty(&steps)? + "\n",
+        };
+        (text, fleet.problems().to_vec())
+    } else {
+        let report = play(scenario, args.change(), policies, args.seed)?;
+        let text = match args.output {
+            Format::Text => report.to_string(),
+            Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+        };
+        (text, report.problems)
+    };
+    problems.iter().for_each(|problem| eprintln!("leasehold: {problem}"));
+    ops::print(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The FleetPolicies of a file.
-fn policies(path: &Path) -> anyhow::Result<Vec<PolicyRecord>> {
-    let what = || format!("read FleetPolicies from {}", path.display());
-    let text = std::fs::read_to_string(path).with_context(what)?;
-    let policies: Vec<FleetPolicy> = serde_saphyr::from_multiple(&text).with_context(what)?;
-    let record =
-        |policy: FleetPolicy| PolicyRecord { name: policy.name_any(), spec: Ok(policy.spec) };
-    Ok(policies.into_iter().map(record).collect())
 }
 
 /// Lets a fleet settle, changes it, and lets it settle again.
@@ -88,10 +78,17 @@ pub(super) fn play(
     let before = fleet.counts();
     let report = Report::new(title, change, seed, fleet.standing());
     fleet.change(change, seed)?;
+    let written = policies.len();
     fleet.write_policies(policies);
     let settled_after_seconds = fleet.settle()?.as_secs();
-    let counts = fleet.counts().since(before);
-    Ok(Report { after: fleet.standing(), counts, settled_after_seconds, ..report })
+    Ok(Report {
+        policies: written,
+        after: fleet.standing(),
+        counts: fleet.counts().since(before),
+        settled_after_seconds,
+        problems: fleet.problems().to_vec(),
+        ..report
+    })
 }
 
 #[cfg(test)]

@@ -14,8 +14,10 @@ pub(crate) struct Standing {
     pub members: usize,
     /// How many clusters.
     pub clusters: usize,
-    /// How many shards have an owner.
+    /// How many shards there are.
     pub shards: usize,
+    /// How many of them have no owner: nobody works on their objects.
+    pub unowned: usize,
     /// The load of the busiest member over the mean.
     pub max_over_mean: f64,
     /// How many copies of a group's caches members hold together: at least one for each cluster.
@@ -49,6 +51,8 @@ pub(crate) struct Report {
     pub leave: u16,
     /// How many members joined.
     pub join: u16,
+    /// How many FleetPolicies people wrote.
+    pub policies: usize,
     /// The fleet before.
     pub before: Standing,
     /// The fleet after.
@@ -59,6 +63,9 @@ pub(crate) struct Report {
     /// The time to the last decision, in simulated seconds: five for each round of decisions, and drains
     /// that end at once.
     pub settled_after_seconds: u64,
+    /// What the coordinator finds wrong after it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
 }
 
 impl Counts {
@@ -82,8 +89,41 @@ impl Report {
             Change::Leave(members) => (members, 0),
             Change::Join(members) => (0, members),
         };
-        let counts = Counts::default();
-        Self { fleet, seed, leave, join, before, after: before, counts, settled_after_seconds: 0 }
+        Self {
+            fleet,
+            seed,
+            leave,
+            join,
+            policies: 0,
+            before,
+            after: before,
+            counts: Counts::default(),
+            settled_after_seconds: 0,
+            problems: Vec::new(),
+        }
+    }
+
+    /// What happened, in words.
+    fn event(&self) -> String {
+        let (members, many) = match (self.leave, self.join) {
+            (0, 0) => (None, false),
+            (leave, 0) => (Some(("leave", leave)), leave > 1),
+            (_, join) => (Some(("join", join)), join > 1),
+        };
+        let members = members.map(|(verb, count)| match many {
+            true => format!("{count} members {verb}"),
+            false => format!("{count} member {verb}s"),
+        });
+        let policies = match self.policies {
+            0 => None,
+            1 => Some("people write 1 FleetPolicy".to_owned()),
+            count => Some(format!("people write {count} FleetPolicies")),
+        };
+        match (members, policies) {
+            (None, None) => "none (--leave N, --join N or --policy FILE makes one)".to_owned(),
+            (Some(one), None) | (None, Some(one)) => one,
+            (Some(members), Some(policies)) => format!("{members}, and {policies}"),
+        }
     }
 
     /// The newcomers' share by number: the most shards that they get if all weigh the same.
@@ -96,25 +136,19 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { before, after, counts, .. } = self;
-        let what = match (self.leave, self.join) {
-            (0, 0) => "none (--leave N or --join N makes one)".to_owned(),
-            (1, _) => "1 member leaves".to_owned(),
-            (leave, 0) => format!("{leave} members leave"),
-            (_, 1) => "1 member joins".to_owned(),
-            (_, join) => format!("{join} members join"),
-        };
-        writeln!(f, "fleet: {}\nevent: {what}\n", self.fleet)?;
-        writeln!(f, "{:<16}{:>8}{:>8}", "", "BEFORE", "AFTER")?;
+        writeln!(f, "fleet: {}\nevent: {}\n", self.fleet, self.event())?;
+        writeln!(f, "{:<18}{:>8}{:>8}", "", "BEFORE", "AFTER")?;
         for (name, before, after) in [
             ("members", before.members, after.members),
             ("clusters", before.clusters, after.clusters),
             ("shards", before.shards, after.shards),
+            ("  without an owner", before.unowned, after.unowned),
             ("cache copies", before.caches, after.caches),
         ] {
-            writeln!(f, "{name:<16}{before:>8}{after:>8}")?;
+            writeln!(f, "{name:<18}{before:>8}{after:>8}")?;
         }
         let ratio = (before.max_over_mean, after.max_over_mean);
-        writeln!(f, "{:<16}{:>8.3}{:>8.3}\n", "max/mean load", ratio.0, ratio.1)?;
+        writeln!(f, "{:<18}{:>8.3}{:>8.3}\n", "max/mean load", ratio.0, ratio.1)?;
         let Counts { moves, excess, splits, merges } = counts;
         writeln!(f, "{:<28}{moves:>4}", "moves")?;
         if self.leave > 0 {

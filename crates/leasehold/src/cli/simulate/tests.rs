@@ -90,7 +90,7 @@ fn arguments_that_do_not_go_together_are_refused_with_a_remedy() {
         ),
         (
             "--members 3 --namespace ours",
-            "--namespace ours is of a live fleet, and this one is invented; fix: add --from-live KUBECONFIG, or leave --namespace out",
+            "--namespace ours is of a live fleet, and this one is invented; fix: add --from-live KUBECONFIG or --config FILE, or leave --namespace out",
         ),
         (
             "--members 0",
@@ -117,12 +117,13 @@ fn the_text_and_the_json() {
     fleet: invented, uniform load, seed 1
     event: 1 member leaves
 
-                      BEFORE   AFTER
-    members               10       9
-    clusters             100     100
-    shards               100     100
-    cache copies         100     100
-    max/mean load      1.000   1.080
+                        BEFORE   AFTER
+    members                 10       9
+    clusters               100     100
+    shards                 100     100
+      without an owner       0       0
+    cache copies           100     100
+    max/mean load        1.000   1.080
 
     moves                         10
       of members that left        10
@@ -137,10 +138,12 @@ fn the_text_and_the_json() {
       "seed": 1,
       "leave": 1,
       "join": 0,
+      "policies": 0,
       "before": {
         "members": 10,
         "clusters": 100,
         "shards": 100,
+        "unowned": 0,
         "maxOverMean": 1.0,
         "caches": 100
       },
@@ -148,6 +151,7 @@ fn the_text_and_the_json() {
         "members": 9,
         "clusters": 100,
         "shards": 100,
+        "unowned": 0,
         "maxOverMean": 1.08,
         "caches": 100
       },
@@ -170,4 +174,35 @@ fn somebody_must_stay() {
     );
     let nobody = play(Scenario::default(), Change::Nothing, Vec::new(), 1).unwrap_err();
     assert_eq!(nobody, fleet::SimulationError::NoMembers);
+}
+
+/// What policies of this spec do to a fleet of three members and six clusters.
+fn under(spec: &str) -> Report {
+    let text = format!(
+        "apiVersion: leasehold.dev/v1alpha1\nkind: FleetPolicy\nmetadata: {{name: p}}\nspec: {spec}\n"
+    );
+    let policies = policies::parse(&text).unwrap();
+    let scenario = Scenario::invent(&shape(3, 6, 1, Load::Uniform), 1);
+    play(scenario, Change::Nothing, policies, 1).unwrap()
+}
+
+#[test]
+fn shards_that_a_policy_leaves_without_an_owner_are_counted() {
+    for spec in ["{pause: true}", "{pin: {required: true, zones: [nowhere]}}"] {
+        let report = under(spec);
+        assert_eq!((report.before.unowned, report.after.unowned), (0, 6), "{spec}\n{report}");
+        assert_eq!((report.after.shards, report.after.caches), (6, 0), "{spec}\n{report}");
+        assert!(report.to_string().contains("  without an owner       0       6\n"), "{report}");
+        assert!(report.to_string().contains("event: people write 1 FleetPolicy\n"), "{report}");
+    }
+    let some = under("{pause: true, shards: {clusters: [cluster-0, cluster-1]}}");
+    assert_eq!(some.after.unowned, 2, "{some}");
+}
+
+#[test]
+fn what_the_coordinator_finds_wrong_with_a_policy_is_told() {
+    let report = under("{pause: true, shards: {clusters: [elsewhere]}}");
+    assert_eq!(report.after.unowned, 0);
+    let expect = "fleetpolicies.leasehold.dev p selects no shard that there is";
+    assert!(report.problems.iter().any(|problem| problem.starts_with(expect)), "{report:?}");
 }

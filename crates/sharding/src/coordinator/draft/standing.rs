@@ -60,13 +60,7 @@ impl Draft<'_> {
 
 /// Whether a map has each of these shards, at its epoch or a higher one.
 fn covers(map: &MapRecord, before: &MapRecord) -> bool {
-    before.entries.iter().all(|(path, old)| {
-        let overlaps = |(other, _): &(&ShardPath, &Entry)| {
-            other.group == path.group && other.range.overlaps(path.range)
-        };
-        map.entries.iter().filter(overlaps).all(|(_, new)| new.epoch() >= old.epoch())
-            && map.entries.iter().any(|entry| overlaps(&entry))
-    })
+    before.entries.iter().all(|(path, old)| map.lowest_over(path) >= Some(old.epoch()))
 }
 
 /// Puts the shards of groups in place of others of the same groups, none at a lower epoch than those.

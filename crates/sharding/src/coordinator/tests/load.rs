@@ -28,7 +28,8 @@ fn acknowledged(shards: &[(&str, u64)]) -> Vec<AcknowledgedDrain> {
 fn scoped(scope: GroupScope) -> impl Fn(&mut MemberSpec) {
     move |spec| {
         let group = "g".parse().unwrap();
-        spec.group_details = vec![GroupDetail { group, scope, shared_kinds: Vec::new() }];
+        let (controllers, shared_kinds) = (Vec::new(), Vec::new());
+        spec.group_details = vec![GroupDetail { group, controllers, scope, shared_kinds }];
     }
 }
 

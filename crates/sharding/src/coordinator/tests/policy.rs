@@ -67,9 +67,9 @@ fn a_group_of_the_fleet_goes_to_nobody_else_while_a_paused_shard_of_it_drains() 
     let mut scene = Scene::new(&["m-0", "m-1"], &["east", "west"]);
     for member in ["m-0", "m-1"] {
         scene.member(member, |spec| {
-            let (group, shared_kinds) = ("g".parse().unwrap(), Vec::new());
-            let scope = GroupScope::Fleet;
-            spec.group_details.push(GroupDetail { group, scope, shared_kinds });
+            let (group, scope) = ("g".parse().unwrap(), GroupScope::Fleet);
+            let (controllers, shared_kinds) = (Vec::new(), Vec::new());
+            spec.group_details.push(GroupDetail { group, controllers, scope, shared_kinds });
             // Only the other one could take what is unowned.
             spec.drain = member == "m-0";
         });

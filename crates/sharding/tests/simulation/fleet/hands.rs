@@ -81,10 +81,21 @@ impl Fleet {
 
     /// Somebody changes the protocol version of a map, and nothing else.
     pub fn rewrite_map(&mut self, cluster: &str, protocol: u32) {
-        let Some(Object::Map(map)) = self.server.get(Kind::Map, cluster) else {
-            panic!("{cluster} has no map");
-        };
-        let map = MapRecord { protocol, ..map.clone() };
+        self.edit_map(cluster, |map| map.protocol = protocol);
+    }
+
+    /// The ShardMap of a cluster.
+    pub fn map(&self, cluster: &str) -> &MapRecord {
+        match self.server.get(Kind::Map, cluster) {
+            Some(Object::Map(map)) => map,
+            _ => panic!("{cluster} has no map"),
+        }
+    }
+
+    /// Somebody edits a ShardMap.
+    pub fn edit_map(&mut self, cluster: &str, edit: impl FnOnce(&mut MapRecord)) {
+        let mut map = self.map(cluster).clone();
+        edit(&mut map);
         let (outcome, _) = self.server.write(Write::Replace(Object::Map(map)));
         assert!(matches!(outcome, WriteOutcome::Done(_)), "{outcome:?}");
         self.tell_watches();

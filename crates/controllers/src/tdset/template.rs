@@ -1,0 +1,118 @@
+//! The Pod template of a spec, as people write it. Pure.
+//!
+//! A field that is not known would be lost without a word, so it is refused and named. What a server takes is
+//! taken: nulls, which are fields that nobody sets, and quantities that are written as numbers.
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use serde_json::Value;
+
+use super::invalid::Invalid;
+
+/// The template of a spec.
+///
+/// # Errors
+/// If it is none.
+pub(super) fn read(template: &Value) -> Result<PodTemplateSpec, Invalid> {
+    let wrong = |why| Invalid::Template { why };
+    let given = without_nulls(template);
+    let read: PodTemplateSpec =
+        serde_json::from_value(given.clone()).map_err(|error| wrong(error.to_string()))?;
+    let kept = serde_json::to_value(&read).map_err(|error| wrong(error.to_string()))?;
+    match lost(&given, &kept) {
+        Some(path) => Err(wrong(format!(
+            "none has the field spec.template{path}: correct its name, or remove it"
+        ))),
+        None => Ok(read),
+    }
+}
+
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            fields.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
+        }
+        Value::Array(elements) => elements.iter().map(without_nulls).collect(),
+        other => other.clone(),
+    }
+}
+
+/// The path of the first field that was given and not kept.
+fn lost(given: &Value, kept: &Value) -> Option<String> {
+    let below = |step: String, given, kept: Option<&Value>| match kept {
+        Some(kept) => lost(given, kept).map(|rest| step + &rest),
+        None => Some(step),
+    };
+    match (given, kept) {
+        (Value::Object(given), Value::Object(kept)) => {
+            given.iter().find_map(|(key, value)| below(format!(".{key}"), value, kept.get(key)))
+        }
+        (Value::Array(given), Value::Array(kept)) => given
+            .iter()
+            .enumerate()
+            .find_map(|(index, value)| below(format!("[{index}]"), value, kept.get(index))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_server_takes_is_taken_and_what_would_be_lost_is_named() {
+        let pod = |spec: Value| json!({"spec": spec});
+        let with = |field: &str, value: Value| {
+            let mut container = json!({"name": "web", "image": "web"});
+            container[field] = value;
+            pod(json!({"containers": [{"name": "log", "image": "log"}, container]}))
+        };
+        for (template, expect) in [
+            (json!({}), Ok(())),
+            (with("resources", json!({"requests": {"cpu": 1, "memory": "1Gi"}})), Ok(())),
+            (with("resources", json!({"limits": {"cpu": 0.5}})), Ok(())),
+            (with("resources", json!({})), Ok(())),
+            (with("args", json!([])), Ok(())),
+            (with("env", json!([{"name": "A", "value": null}])), Ok(())),
+            (with("livenessProbe", json!({"httpGet": {"port": 80, "path": "/"}})), Ok(())),
+            (with("livenessProbe", json!({"httpGet": {"port": "web", "path": "/"}})), Ok(())),
+            (json!({"metadata": {"creationTimestamp": null, "labels": {"a": "b"}}}), Ok(())),
+            (pod(json!({"containers": [], "nodeSelector": null})), Ok(())),
+            (
+                pod(json!({"containers": [], "volumes": [
+                    {"name": "v", "emptyDir": {"sizeLimit": 1_073_741_824}},
+                    {"name": "w", "emptyDir": {}},
+                ]})),
+                Ok(()),
+            ),
+            (
+                pod(json!({"contaniers": [{"name": "web"}]})),
+                Err("field spec.template.spec.contaniers:"),
+            ),
+            (with("imagee", json!("x")), Err("field spec.template.spec.containers[1].imagee:")),
+            (
+                with("resources", json!({"limit": {"cpu": 1}})),
+                Err("field spec.template.spec.containers[1].resources.limit:"),
+            ),
+            (
+                with("env", json!([{"name": "A"}, {"name": "B", "from": "x"}])),
+                Err("field spec.template.spec.containers[1].env[1].from:"),
+            ),
+            (pod(json!({"containers": "web"})), Err("not a Pod template: invalid type")),
+            (with("env", json!([null])), Err("not a Pod template: invalid type")),
+        ] {
+            match (read(&template), expect) {
+                (Ok(_), Ok(())) => {}
+                (Err(problem), Err(words)) => {
+                    assert!(problem.to_string().contains(words), "{problem}");
+                }
+                (found, _) => panic!("{template}: {found:?}"),
+            }
+        }
+        let found = read(&with("resources", json!({"limits": {"cpu": 0.5, "pods": 2}}))).unwrap();
+        let limits = found.spec.unwrap().containers.remove(1).resources.unwrap().limits.unwrap();
+        assert_eq!(json!(limits), json!({"cpu": "0.5", "pods": "2"}));
+    }
+}

@@ -1,0 +1,193 @@
+//! Answers as a server sends them, piece by piece; time is paused.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use tokio::time::{Instant, timeout};
+
+use super::*;
+use crate::body::{IDLE_TIMEOUT, PAGE_TIMEOUT};
+use crate::intake::{LENT_AFTER, LISTED_KIB};
+use crate::lines::LARGE_LINE_BYTES;
+
+const WATCH_SECONDS: u32 = 260;
+
+/// The server's end of one answer.
+struct Feed(UnboundedSender<Result<Frame<Bytes>, model::wire::WireError>>);
+
+impl Feed {
+    fn send(&self, text: impl Into<Bytes>) {
+        // The client may have gone.
+        let _ = self.0.unbounded_send(Ok(Frame::data(text.into())));
+    }
+
+    /// Sends this for ever, with a pause before each.
+    async fn trickle(&self, text: &'static str, pause: Duration) {
+        loop {
+            tokio::time::sleep(pause).await;
+            self.send(text);
+        }
+    }
+}
+
+/// A connection whose request is answered by the feed.
+fn answered(intake: &Intake, request: Request, encoding: &'static str) -> (Connection, Feed) {
+    let (sender, frames) = unbounded();
+    let body = Mutex::new(Some(StreamBody::new(frames).boxed_unsync()));
+    let wire = Wire::new(move |_| {
+        let body = body.lock().unwrap().take().expect("one request");
+        let response = Response::builder().header(CONTENT_ENCODING, encoding).body(body);
+        futures::future::ready(Ok(response.unwrap())).boxed()
+    });
+    let kind = Kind::new("", "v1", "ConfigMap", "configmaps", true);
+    let mut connection = Connection::new(wire, kind, Scope::default(), Form::Whole, intake.clone());
+    connection.request(request, None, Duration::ZERO);
+    (connection, Feed(sender))
+}
+
+fn watched(intake: &Intake) -> (Connection, Feed) {
+    let (resource_version, timeout_seconds) = ("7".to_owned(), WATCH_SECONDS);
+    answered(intake, Request::Watch { resource_version, timeout_seconds }, "identity")
+}
+
+fn listed(intake: &Intake) -> (Connection, Feed) {
+    answered(intake, Request::List { continue_token: None, limit: None }, "identity")
+}
+
+/// The end of what comes, and after how long.
+async fn end(connection: &mut Connection) -> (End, Duration) {
+    let began = Instant::now();
+    loop {
+        if let Arrival::End(end, _) = connection.next().await {
+            return (end, began.elapsed());
+        }
+    }
+}
+
+/// Lets connections read all that there is.
+async fn read<'c>(connections: impl IntoIterator<Item = &'c mut Connection>) {
+    for connection in connections {
+        while timeout(Duration::from_millis(1), connection.next()).await.is_ok() {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_that_do_not_come_to_their_end_hold_up_no_other_cluster() {
+    let intake = Intake::default();
+    let one = intake.of_another_cluster();
+    // Five of one cluster, and as many clusters with one each.
+    for clusters in [vec![one; 5], (0..5).map(|_| intake.of_another_cluster()).collect()] {
+        let (mut connections, feeds): (Vec<_>, Vec<_>) = clusters.iter().map(watched).unzip();
+        for feed in &feeds {
+            feed.send(vec![b'x'; LARGE_LINE_BYTES + 1]);
+        }
+        let hostile = async {
+            futures::join!(
+                futures::future::join_all(connections.iter_mut().map(end)),
+                futures::future::join_all(
+                    feeds.iter().map(|feed| feed.trickle("x", Duration::from_millis(400)))
+                ),
+            )
+        };
+        let healthy = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let (mut healthy, feed) = watched(&intake.of_another_cluster());
+            assert!(matches!(healthy.next().await, Arrival::Opened));
+            let began = Instant::now();
+            for _ in 0..3 {
+                feed.send(vec![b'y'; 400_000]);
+            }
+            feed.send("\n");
+            let Arrival::Line(line) = healthy.next().await else { panic!("a line") };
+            assert_eq!(line.len(), 1_200_000);
+            began.elapsed()
+        };
+        let took = tokio::select! {
+            took = healthy => took,
+            _ = hostile => panic!("they have no end"),
+        };
+        assert!(took <= 2 * LENT_AFTER, "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_stall_hold_the_share_that_they_fill_and_one_cluster_has_a_part() {
+    const STALLED: usize = 31 << 20;
+    let intake = Intake::default();
+    let cluster = intake.of_another_cluster();
+    let (mut connections, feeds): (Vec<_>, Vec<_>) = (0..5).map(|_| listed(&cluster)).unzip();
+    for feed in &feeds {
+        feed.send(vec![b'x'; STALLED]);
+    }
+    read(&mut connections).await;
+    tokio::time::advance(LENT_AFTER * 10).await;
+    read(&mut connections).await;
+    let buffered: usize = connections
+        .iter()
+        .map(|connection| match &connection.state {
+            State::Listing(page) => page.len(),
+            _ => 0,
+        })
+        .sum();
+    let held = LISTED_KIB - intake.free_kib();
+    assert_eq!(buffered, STALLED);
+    assert!(buffered <= held << 10, "{buffered} bytes in shares of {held} KiB");
+    // Another cluster is listed meanwhile.
+    let (mut other, feed) = listed(&intake.of_another_cluster());
+    feed.send("{}");
+    drop(feed);
+    assert!(matches!(other.next().await, Arrival::Page(_)));
+    let (ended, after) = end(&mut connections[0]).await;
+    assert_eq!(ended, End::Idle);
+    assert!(after <= PAGE_TIMEOUT, "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_lines_keep_a_watch_alive() {
+    let (mut connection, feed) = watched(&Intake::default());
+    let pause = Duration::from_secs(10);
+    let (ended, after) = tokio::select! {
+        ended = end(&mut connection) => ended,
+        () = feed.trickle("\n", pause) => unreachable!("it has no end"),
+    };
+    assert_eq!((ended, after), (End::Idle, IDLE_TIMEOUT));
+    let (mut connection, feed) = watched(&Intake::default());
+    feed.send("\n".repeat(200 << 10));
+    assert_eq!(end(&mut connection).await.0, End::Garbage);
+    // One that goes on and on has had its time; it is asked for again.
+    let (mut connection, feed) = watched(&Intake::default());
+    let (ended, after) = tokio::select! {
+        ended = end(&mut connection) => ended,
+        () = feed.trickle("line\n", pause) => unreachable!("it has no end"),
+    };
+    assert_eq!(ended, End::Closed);
+    let most = Duration::from_secs(WATCH_SECONDS.into()) + Duration::from_secs(60);
+    assert!(after >= most && after <= most + pause, "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_encoding_that_nobody_asked_for_is_garbage() {
+    let request = Request::Stream { timeout_seconds: WATCH_SECONDS };
+    let (mut connection, _feed) = answered(&Intake::default(), request, "gzip");
+    let Arrival::End(End::Garbage, Some(why)) = connection.next().await else { panic!("an end") };
+    assert!(why.contains("in the encoding \"gzip\""), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_be_made_is_refused() {
+    let version = "7".repeat(70_000);
+    let (mut connection, _feed) = watched(&Intake::default());
+    let watch = |resource_version: &str| Request::Watch {
+        resource_version: resource_version.to_owned(),
+        timeout_seconds: WATCH_SECONDS,
+    };
+    for (request, selector) in [(watch(&version), None), (watch("7"), Some(version.clone()))] {
+        connection.request(request, selector, Duration::ZERO);
+        let Arrival::End(end, Some(why)) = connection.next().await else { panic!("an end") };
+        assert_eq!(end, End::Refused(400));
+        assert!(why.contains("uri too long"), "{why}");
+    }
+}

@@ -1,0 +1,107 @@
+//! People edit ShardMaps and put back earlier states of them, as backups of objects do. S1 and S3 hold, and everything is
+//! owned again within the Lease's duration and 5 s.
+
+use leasehold_sharding::api::ShardPath;
+use leasehold_sharding::handover::Entry;
+use model::Epoch;
+
+use crate::fleet::{Fault, Fleet, Network};
+use crate::for_each_seed;
+
+/// Within how many milliseconds everything is owned: the Lease's duration and 5 s.
+const BOUND_MS: u64 = 13_000;
+const CLUSTERS: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];
+
+/// Three members that share six clusters.
+fn settled(seed: u64) -> Fleet {
+    let mut fleet = Fleet::new(seed, 6, Network::Calm);
+    fleet.start_all(3);
+    fleet.run_for(10_000);
+    fleet
+}
+
+/// Everything is owned in time, and worked on.
+fn goes_on(mut fleet: Fleet) {
+    let before = CLUSTERS.map(|cluster| fleet.oracle.dispatches(cluster));
+    fleet.run_for(BOUND_MS);
+    assert!(fleet.owners_live(), "by members that live: {:?}", fleet.placement());
+    for (cluster, before) in CLUSTERS.into_iter().zip(before) {
+        assert!(fleet.oracle.dispatches(cluster) > before, "{cluster} is served");
+        let ranges = fleet.map(cluster).entries.keys().map(|path| path.range.bounds());
+        assert_eq!(ranges.map(|(from, to)| to - from).sum::<u128>(), 1 << 64, "{cluster}");
+    }
+}
+
+#[test]
+fn shards_that_are_back_at_lower_epochs_are_noticed() {
+    for_each_seed("maps restored", |seed| {
+        let mut fleet = settled(seed);
+        let saved = CLUSTERS.map(|cluster| fleet.map(cluster).clone());
+        // Shards change hands.
+        fleet.inject(Fault::Crash(0));
+        fleet.run_for(15_000);
+        fleet.start();
+        fleet.run_for(25_000);
+        let some = fleet.draw(1..7) as usize;
+        for map in &saved[..some] {
+            fleet.edit_map(map.cluster.as_str(), |now| now.entries.clone_from(&map.entries));
+        }
+        goes_on(fleet);
+    });
+}
+
+#[test]
+fn one_epoch_that_somebody_lowered_is_noticed() {
+    for_each_seed("epoch lowered", |seed| {
+        let mut fleet = settled(seed);
+        fleet.inject(Fault::Crash(0));
+        fleet.run_for(20_000);
+        fleet.edit_map("c1", |map| {
+            for entry in map.entries_mut().values_mut() {
+                if let Entry::Owned { epoch, .. } = entry {
+                    *epoch = Epoch(epoch.0 - 1);
+                }
+            }
+        });
+        goes_on(fleet);
+    });
+}
+
+#[test]
+fn a_part_that_lacks_is_added() {
+    for half in [Some("0/2"), None] {
+        for_each_seed("gap", |seed| {
+            let mut fleet = settled(seed);
+            fleet.edit_map("c1", |map| {
+                let (path, entry) = map.entries_mut().pop_first().expect("it has a shard");
+                if let Some(half) = half {
+                    let range = half.parse().expect("a range");
+                    map.entries_mut().insert(ShardPath { range, ..path }, entry);
+                }
+            });
+            goes_on(fleet);
+        });
+    }
+}
+
+#[test]
+fn a_map_that_nobody_can_read_stops_nobody_else() {
+    for version in [0, 99] {
+        for_each_seed("unreadable map", |seed| {
+            let mut fleet = settled(seed);
+            fleet.rewrite_map("c0", version);
+            fleet.inject(Fault::Crash(1));
+            fleet.run_for(BOUND_MS);
+            for cluster in &CLUSTERS[1..] {
+                let ids = fleet.ids();
+                let live =
+                    |entry: &Entry| entry.owner() != Some(&ids[1]) && entry.owner().is_some();
+                assert!(
+                    fleet.map(cluster).entries.values().all(live),
+                    "{cluster} has a live owner"
+                );
+            }
+            assert_eq!(fleet.map("c0").protocol, version, "nobody replaces it");
+        });
+    }
+}
