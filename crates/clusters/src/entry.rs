@@ -1,5 +1,6 @@
 //! One configured cluster as the registry keeps it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use model::{Cluster, ClusterName, ClusterSet, ClusterState, ClusterUid, Identity};
@@ -7,8 +8,9 @@ use tokio::task::AbortHandle;
 
 use crate::connect::Life;
 use crate::mark::{Sightings, Standing};
+use crate::merge::Right;
 use crate::probe::Finding;
-use crate::provider::{Access, Fingerprint, Source};
+use crate::provider::{Fingerprint, Source};
 use crate::status::{ClusterStatus, State};
 
 /// The reason of a cluster whose client is not ready when the set is published.
@@ -24,6 +26,10 @@ pub(crate) struct Entry {
     pub(crate) source: Source,
     /// The place of its source in the configuration.
     pub(crate) place: usize,
+    /// Where the client led that was engaged last.
+    pub(crate) engaged: Option<Fingerprint>,
+    /// Where the fleet knows another cluster by this name.
+    strangers: HashSet<Fingerprint>,
     /// Which cluster its server said it is, and how that server was reached.
     known: Option<(ClusterUid, Option<Fingerprint>)>,
     /// Why its server does not tell.
@@ -59,6 +65,8 @@ impl Entry {
         Self {
             source,
             place,
+            engaged: None,
+            strangers: HashSet::new(),
             known: None,
             untold: None,
             probes: 0,
@@ -70,6 +78,39 @@ impl Entry {
             making: None,
             probing: None,
         }
+    }
+
+    /// How much right a source has to its name.
+    pub(crate) fn right_of(&self, source: &Source) -> Right {
+        let leads_to = source.destination();
+        let is_stranger = leads_to.is_some_and(|to| self.strangers.contains(&to));
+        let was_engaged = self.engaged.is_some();
+        let leads_there = was_engaged && leads_to == self.engaged;
+        (!is_stranger, leads_there, was_engaged && source.origin == self.source.origin)
+    }
+
+    /// Takes in which cluster the fleet knows by its name, if that is another. Returns whether that is news: then
+    /// another source of the name has more right to it.
+    pub(crate) fn heed(&mut self, fleets: Option<&ClusterUid>) -> bool {
+        let (Some(own), Some(leads_to)) = (self.identity(), self.destination()) else {
+            return false;
+        };
+        match fleets {
+            Some(fleets) if own.uid != *fleets => self.strangers.insert(leads_to),
+            None if matches!(self.serving, Serving::Engaged(_)) => {
+                self.strangers.clear();
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// It is engaged with this client.
+    pub(crate) fn engage(&mut self, cluster: Cluster) {
+        self.stop();
+        self.finding = None;
+        self.engaged = self.destination();
+        self.serving = Serving::Engaged(cluster);
     }
 
     /// Which cluster it is, if its server said so and is still reached in the same way.
@@ -134,7 +175,7 @@ impl Entry {
     }
 
     fn destination(&self) -> Option<Fingerprint> {
-        self.source.access.as_ref().ok().map(Access::destination)
+        self.source.destination()
     }
 
     pub(crate) fn is_connecting(&self) -> bool {
@@ -210,6 +251,7 @@ mod tests {
     use kube::config::Kubeconfig;
 
     use super::*;
+    use crate::provider::Access;
 
     fn source(server: &str, token: &str) -> Source {
         let text = format!(

@@ -2,7 +2,9 @@
 //! has and keeps. One request, bounded in time and bytes.
 //!
 //! The answer is the server's own word. A server can claim to be another cluster, as it can lie in
-//! everything else; it can take no name from a cluster that has one (`sharding` remembers by uid).
+//! everything else; it can take no name from a cluster that has one: here an engaged cluster keeps its name
+//! (`merge`), and the fleet remembers by uid for whom a name stands while any replica has that cluster
+//! (`sharding`).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,10 @@
 //! Joins the snapshots of all providers into one source per name: pure.
 //!
-//! The first source of a name wins, in the order of the configuration, so that a name means the same
-//! cluster in all replicas with the same configuration. Their order in time does not matter.
+//! A name stays with the cluster that has it: of several sources of a name, the one counts that leads where the
+//! name was engaged, then the one from the same place ([`Right`]). So who adds a file or a Secret takes nothing
+//! from a cluster in use, whatever it is called. Where nothing was engaged yet, the first counts, in the order of
+//! the configuration: a name means the same cluster in all replicas that start with the same configuration, and
+//! their order in time does not matter.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -23,32 +26,53 @@ pub(crate) struct Merged {
     pub(crate) problems: Vec<Arc<str>>,
 }
 
-/// Joins the snapshots, in the order of the configuration.
-pub(crate) fn merge<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Merged {
+/// How much right a source has to its name, the most important first: the fleet does not know another cluster by
+/// that name; it leads where the name was engaged; it comes from where that came from.
+pub(crate) type Right = (bool, bool, bool);
+/// That of a source whose name nobody has.
+pub(crate) const NO_RIGHT: Right = (false, false, false);
+
+/// Joins the snapshots, in the order of the configuration. Of several sources of a name, the first of those with
+/// most right to it counts.
+pub(crate) fn merge<'a>(
+    snapshots: impl IntoIterator<Item = &'a Snapshot>,
+    right: impl Fn(&Source) -> Right,
+) -> Merged {
     let mut merged = Merged::default();
+    let mut chosen: BTreeMap<&ClusterName, (usize, &Source)> = BTreeMap::new();
+    let mut others = Vec::new();
     for (number, snapshot) in snapshots.into_iter().enumerate() {
         merged.problems.extend(snapshot.problems.iter().cloned());
         for source in &snapshot.sources {
-            let full = merged.sources.len() >= MAX_CLUSTERS;
-            match merged.sources.entry(source.name.clone()) {
-                Entry::Occupied(first) => merged.problems.extend(duplicate(first.get(), source)),
+            let full = chosen.len() >= MAX_CLUSTERS;
+            match chosen.entry(&source.name) {
+                Entry::Occupied(mut first) if right(source) > right(first.get().1) => {
+                    others.push(first.insert((number, source)).1);
+                }
+                Entry::Occupied(_) => others.push(source),
                 Entry::Vacant(_) if full => merged.problems.push(excess(source)),
-                Entry::Vacant(place) => {
-                    place.insert(source.clone());
-                    merged.places.insert(source.name.clone(), number);
+                Entry::Vacant(free) => {
+                    free.insert((number, source));
                 }
             }
         }
+    }
+    let duplicates = others.into_iter().filter_map(|other| duplicate(chosen[&other.name].1, other));
+    merged.problems.extend(duplicates);
+    for (name, (number, source)) in chosen {
+        merged.places.insert(name.clone(), number);
+        merged.sources.insert(name.clone(), source.clone());
     }
     merged
 }
 
 /// The same access in two places is no problem, but two clusters with one name are.
-fn duplicate(first: &Source, second: &Source) -> Option<Arc<str>> {
-    (first.fingerprint != second.fingerprint).then(|| {
+fn duplicate(chosen: &Source, other: &Source) -> Option<Arc<str>> {
+    (chosen.fingerprint != other.fingerprint).then(|| {
         format!(
-            "{} is left out: the name {} belongs to {}; fix: rename one of the contexts",
-            second.origin, second.name, first.origin
+            "{} is left out: the name {} belongs to {}; fix: rename or remove one of the two contexts; the name \
+             goes over to this one when the other is gone",
+            other.origin, other.name, chosen.origin
         )
         .into()
     })
@@ -80,21 +104,37 @@ mod tests {
 
     #[test]
     fn the_first_of_a_name_wins_and_the_other_is_named() {
-        let merged =
-            merge(&[snapshot(&[("east", "1"), ("west", "2")]), snapshot(&[("east", "3")])]);
+        let snapshots = [snapshot(&[("east", "1"), ("west", "2")]), snapshot(&[("east", "3")])];
+        let merged = merge(&snapshots, |_| NO_RIGHT);
         let east = &merged.sources[&"east".parse().unwrap()];
         assert_eq!(&*east.origin, "origin of 1");
         assert_eq!(merged.sources.len(), 2);
         assert_eq!(
             merged.problems,
-            ["origin of 3 is left out: the name east belongs to origin of 1; fix: rename one of the contexts"
+            ["origin of 3 is left out: the name east belongs to origin of 1; fix: rename or remove one of the two contexts; the name goes over to this one when the other is gone"
                 .into()]
         );
     }
 
     #[test]
+    fn who_has_a_name_keeps_it_whoever_stands_before_and_all_others_are_told_so() {
+        let names = [("east", "0"), ("east", "1"), ("east", "2"), ("east", "3")];
+        let snapshots = [snapshot(&names[..2]), snapshot(&names[2..])];
+        let right = |source: &Source| (true, &*source.origin == "origin of 2", false);
+        let merged = merge(&snapshots, right);
+        let east = "east".parse().unwrap();
+        assert_eq!((&*merged.sources[&east].origin, merged.places[&east]), ("origin of 2", 1));
+        assert_eq!(merged.problems.len(), 3);
+        for (problem, other) in merged.problems.iter().zip([1, 0, 3]) {
+            let text =
+                format!("origin of {other} is left out: the name east belongs to origin of 2;");
+            assert!(problem.starts_with(&text), "{problem}");
+        }
+    }
+
+    #[test]
     fn the_same_access_twice_is_no_problem() {
-        let merged = merge(&[snapshot(&[("east", "1")]), snapshot(&[("east", "1")])]);
+        let merged = merge(&[snapshot(&[("east", "1")]), snapshot(&[("east", "1")])], |_| NO_RIGHT);
         assert_eq!((merged.sources.len(), merged.problems.len()), (1, 0));
     }
 
@@ -102,7 +142,7 @@ mod tests {
     fn clusters_are_bounded() {
         let names: Vec<_> = (0..=MAX_CLUSTERS).map(|n| format!("c{n}")).collect();
         let all: Vec<_> = names.iter().map(|n| (n.as_str(), n.as_str())).collect();
-        let merged = merge(&[snapshot(&all)]);
+        let merged = merge(&[snapshot(&all)], |_| NO_RIGHT);
         assert_eq!((merged.sources.len(), merged.problems.len()), (MAX_CLUSTERS, 1));
     }
 }

@@ -56,7 +56,7 @@ impl ClusterProvider for Budgeted {
 /// Everything that one provider knows at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its clusters. Of duplicates, the first wins.
+    /// Its clusters. Of duplicates, the one that has the name keeps it; else the first wins.
     pub sources: Vec<Source>,
     /// Problems of the provider as a whole, for people.
     pub problems: Vec<Arc<str>>,
@@ -128,6 +128,13 @@ impl Access {
             Self::InCluster => &[],
         };
         named.iter().filter_map(|named| named.cluster.as_ref())
+    }
+}
+
+impl Source {
+    /// Where it leads, if that is known.
+    pub(crate) fn destination(&self) -> Option<Fingerprint> {
+        self.access.as_ref().ok().map(Access::destination)
     }
 }
 

@@ -11,6 +11,7 @@
 //! A server is known when it has said which cluster it is, or that it does not tell, and when no other
 //! fleet that does the same has its mark there ([`crate::mark`]).
 
+mod disputes;
 mod identify;
 mod marks;
 
@@ -21,8 +22,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use model::{
-    Budget, Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, ClusterState, TaskEnd,
-    VitalTask,
+    Budget, Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, ClusterState, DisputedNames,
+    TaskEnd, VitalTask,
 };
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -34,7 +35,7 @@ use crate::entry::{CONNECTING, Entry, Serving, same};
 use crate::error::Unusable;
 use crate::identity::Told;
 use crate::mark::{Looked, Marker, Own};
-use crate::merge::{Merged, merge};
+use crate::merge::{Merged, NO_RIGHT, merge};
 use crate::probe::{MAX_PROBES, PROBE_INTERVAL, Probed, Wanted, probe};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 use crate::status::Status;
@@ -75,8 +76,9 @@ pub struct Clusters {
 }
 
 impl Registry {
-    /// Starts engaging the clusters of `providers`. Of duplicates, the first provider's wins. With a
-    /// `marker`, clusters are marked as this fleet's, and those of another that does the same are refused.
+    /// Starts engaging the clusters of `providers`. Of duplicates, the one that has the name keeps it; else the
+    /// first provider's wins, unless the name is `disputed`: then another is tried. With a `marker`, clusters
+    /// are marked as this fleet's, and those of another that does the same are refused.
     ///
     /// # Errors
     /// When `metrics` already holds a series of this name.
@@ -84,6 +86,7 @@ impl Registry {
         providers: Vec<Box<dyn ClusterProvider>>,
         probing: Probing,
         marker: Option<Marker>,
+        disputed: watch::Receiver<Arc<DisputedNames>>,
         shutdown: CancellationToken,
         (metrics, labels): (&prometheus::Registry, Arc<ClusterLabels>),
         clock: Arc<dyn Clock>,
@@ -95,6 +98,7 @@ impl Registry {
         connector.register(metrics)?;
         let mut task = Task {
             marker: marker.filter(|_| probing == Probing::On),
+            disputed,
             own: None,
             clock,
             snapshots: vec![None; providers.len()],
@@ -227,6 +231,7 @@ struct Task {
     sent: bool,
     probing: Probing,
     marker: Option<Marker>,
+    disputed: watch::Receiver<Arc<DisputedNames>>,
     /// Which fleet this is; `None` until home says so, and where nothing is marked.
     own: Option<Arc<Own>>,
     clock: Arc<dyn Clock>,
@@ -249,14 +254,23 @@ impl Task {
                 Some((place, snapshot)) = snapshots.next() => self.take(place, snapshot),
                 Some(done) = self.work.join_next() => self.done(done),
                 () = marks::renamed(&mut self.marker) => self.take_fleet(),
+                () = disputes::changed(&mut self.disputed) => self.heed_disputes(),
             }
         }
     }
 
-    /// Takes a provider's snapshot and acts on the differences.
     fn take(&mut self, place: usize, snapshot: Snapshot) {
         self.snapshots[place] = Some(snapshot);
-        let Merged { sources, places, problems } = merge(self.snapshots.iter().flatten());
+        self.merge();
+    }
+
+    /// Joins what the providers know and acts on the differences.
+    fn merge(&mut self) {
+        // Before the first publication nobody works on a cluster.
+        let entry = |source: &Source| self.entries.get(&source.name).filter(|_| self.sent);
+        let right =
+            |source: &Source| entry(source).map_or(NO_RIGHT, |entry| entry.right_of(source));
+        let Merged { sources, places, problems } = merge(self.snapshots.iter().flatten(), right);
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
         }
@@ -285,6 +299,7 @@ impl Task {
             }
             entry.stop_making();
             entry.replace(source.clone());
+            entry.engaged = entry.engaged.filter(|_| self.sent);
         } else {
             self.entries.insert(name.clone(), Entry::new(source.clone(), place));
         }
@@ -389,9 +404,7 @@ impl Task {
             if entry.source.access.as_ref().is_ok_and(Access::is_insecure) {
                 warn!(cluster = %name, "its kubeconfig has insecure-skip-tls-verify: anybody on the network path to the server can read and change everything, including credentials");
             }
-            entry.stop();
-            entry.finding = None;
-            entry.serving = Serving::Engaged(cluster.clone());
+            entry.engage(cluster.clone());
         }
         self.probe(cluster, Duration::ZERO);
     }

@@ -11,9 +11,10 @@ use std::time::Duration;
 use leasehold_clusters::{
     ClusterStatus, Clusters, KubeconfigFile, Probing, Registry, State, Trust,
 };
-use model::ManualClock;
+use model::{DisputedNames, ManualClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// The longest that anything here may take on a busy machine.
@@ -81,11 +82,19 @@ fn write(path: &Path, token: &str, servers: &[(&str, &Server)]) {
 }
 
 async fn spawn(path: &Path) -> Clusters {
-    let provider = KubeconfigFile::new(path, None).trusted(Trust::own()).provider();
+    spawn_disputed(&[path], watch::channel(Arc::default()).1).await
+}
+
+async fn spawn_disputed(
+    paths: &[&Path],
+    disputed: watch::Receiver<Arc<DisputedNames>>,
+) -> Clusters {
+    let provider = |path: &&Path| KubeconfigFile::new(*path, None).trusted(Trust::own()).provider();
+    let providers = paths.iter().map(provider).collect();
     let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
     let (stop, metrics) = (CancellationToken::new(), prometheus::Registry::new());
     let metrics = (&metrics, Arc::default());
-    let spawned = Registry::spawn(vec![provider], Probing::On, None, stop, metrics, clock);
+    let spawned = Registry::spawn(providers, Probing::On, None, disputed, stop, metrics, clock);
     let mut clusters = spawned.unwrap();
     clusters.ready().await.unwrap();
     clusters
@@ -200,4 +209,30 @@ async fn an_identity_is_remembered_and_another_cluster_is_another_incarnation() 
     until(&clusters, "east", |text| text.starts_with("east: its API server answers 503")).await;
     other.say(200, &told("u3"));
     becomes(&clusters, "east", "east=u3@5").await;
+}
+
+/// A replica that starts begins with the first of two clusters of a name. The fleet knows the other.
+#[tokio::test]
+async fn of_two_clusters_of_a_name_a_replica_that_starts_finds_the_one_that_the_fleet_knows() {
+    let dir = tempfile::tempdir().unwrap();
+    let (new, old) = (dir.path().join("a-new"), dir.path().join("c1"));
+    let (one, two) = (Server::start(200, &told("u1")).await, Server::start(200, &told("u2")).await);
+    write(&new, "t", &[("c1", &two)]);
+    write(&old, "t", &[("c1", &one)]);
+    let (disputes, disputed) = watch::channel(Arc::default());
+    let clusters = spawn_disputed(&[&new, &old], disputed).await;
+    becomes(&clusters, "c1", "c1=u2@1").await;
+    let say = |uid: &str| {
+        disputes.send_replace(Arc::new([("c1".parse().unwrap(), uid.parse().unwrap())].into()));
+    };
+    // It does not answer: that is no reason to go back.
+    one.say(503, "");
+    say("u1");
+    until(&clusters, "c1", |text| text.starts_with("c1: its API server answers 503")).await;
+    disputes.send_replace(Arc::default());
+    write(&new, "t2", &[("c1", &two)]);
+    one.say(200, &told("u1"));
+    becomes(&clusters, "c1", "c1=u1@2").await;
+    let problems = &clusters.status().problems;
+    assert!(problems[0].contains("/a-new, context \"c1\" is left out"), "{problems:?}");
 }

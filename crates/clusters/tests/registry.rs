@@ -44,7 +44,9 @@ fn spawn_with(
     let stop = CancellationToken::new();
     let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
     let of = (&metrics, labels);
-    let clusters = Registry::spawn(providers, Probing::Off, None, stop, of, clock).unwrap();
+    let disputed = watch::channel(Arc::default()).1;
+    let spawned = Registry::spawn(providers, Probing::Off, None, disputed, stop, of, clock);
+    let clusters = spawned.unwrap();
     (clusters, metrics)
 }
 
@@ -225,4 +227,44 @@ async fn a_duplicate_name_is_reported_and_the_first_stays() {
         problems[0].contains("/b, context \"east\" is left out: the name east"),
         "{problems:?}"
     );
+}
+
+/// Who adds a file takes nothing from a cluster in use, wherever the file stands in the order.
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_takes_no_name_from_a_cluster_that_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |name: &str| dir.path().join(name);
+    write(&of("c1.yaml"), &config("c1", "one", TOKEN));
+    let (mut clusters, _) = spawn(vec![Directory::new(dir.path()).provider()]);
+    clusters.ready().await.unwrap();
+    let mut set = clusters.watch();
+    becomes(&mut set, "c1@1").await;
+    write(&of("a-new.yaml"), &config("c1", "two", TOKEN));
+    write(&of("z"), &config("z", "z", TOKEN));
+    becomes(&mut set, "c1@1 z@2").await;
+    let problems = clusters.status().problems.clone();
+    let [told] = &problems[..] else { panic!("{problems:?}") };
+    assert!(
+        told.contains("/a-new.yaml, context \"c1\" is left out: the name c1 belongs"),
+        "{told}"
+    );
+    assert!(told.contains("/c1.yaml, context \"c1\"; fix: rename or remove"), "{told}");
+    // Its own file may lead elsewhere meanwhile, or be damaged for a moment.
+    write(&of("c1.yaml"), &config("c1", "moved", TOKEN));
+    becomes(&mut set, "c1@3 z@2").await;
+    write(&of("c1.yaml"), &config("c1", "moved", "{token: renewed}"));
+    becomes(&mut set, "c1@4 z@2").await;
+    let origin = |clusters: &Clusters| clusters.status().clusters[0].origin.to_string();
+    assert!(origin(&clusters).contains("/c1.yaml"), "{}", origin(&clusters));
+    // Another file that leads there goes on with it, and a newcomer only when there is none.
+    write(&of("b.yaml"), &config("c1", "moved", TOKEN));
+    write(&of("z"), &config("z", "z2", TOKEN));
+    becomes(&mut set, "c1@4 z@5").await;
+    fs::remove_file(of("c1.yaml")).unwrap();
+    becomes(&mut set, "c1@6 z@5").await;
+    assert!(origin(&clusters).contains("/b.yaml"), "{}", origin(&clusters));
+    fs::remove_file(of("b.yaml")).unwrap();
+    becomes(&mut set, "c1@7 z@5").await;
+    assert!(origin(&clusters).contains("/a-new.yaml"), "{}", origin(&clusters));
+    assert_eq!(clusters.status().problems.len(), 0);
 }

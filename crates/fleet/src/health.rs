@@ -63,6 +63,7 @@ impl Fleet {
     pub fn problems(&self, now: Timestamp) -> Vec<Problem> {
         let mut found = Vec::new();
         found.extend(self.nobody(now));
+        found.extend(self.no_cluster(now));
         found.extend(self.shards_without_service(now));
         let refused = |refused: &crate::Refused| {
             // Sharding says what to do last.
@@ -112,6 +113,19 @@ impl Fleet {
             Problem::new(
                 "nobody coordinates: no shard changes its owner",
                 "wait for one duration of a Lease; if it stays, see what hinders the replicas: their logs, and `leasehold events`",
+            )
+        })
+    }
+
+    /// That no live member has a cluster configured for its controllers: they have nothing to do.
+    fn no_cluster(&self, now: Timestamp) -> Option<Problem> {
+        let heard = self.members.iter().filter(|member| member.is_heard(now));
+        let configured: Vec<u32> = heard.filter_map(|member| member.clusters).collect();
+        let is_none = !configured.is_empty() && configured.iter().all(|clusters| *clusters == 0);
+        is_none.then(|| {
+            Problem::new(
+                "no cluster is configured: the controllers of this fleet have nothing to do",
+                "`leasehold clusters add`; if there were some, see whether a Secret, a folder or a kubeconfig was emptied",
             )
         })
     }
@@ -256,6 +270,8 @@ mod tests {
     fn a_fleet_that_serves_moves_or_is_paused_is_well() {
         let mut fleet = healthy();
         assert_eq!(found(&fleet, 105), [""; 0]);
+        fleet.members[0].clusters = Some(0);
+        fleet.members[1].clusters = Some(2);
         fleet.shards[0].phase = Phase::Draining;
         fleet.shards.push(FleetShard { paused_by: Some("p".into()), ..shard("north", None) });
         assert_eq!(found(&fleet, 105), [""; 0]);
@@ -265,7 +281,7 @@ mod tests {
     #[test]
     fn each_trouble_is_named_with_what_it_is_about() {
         type Spoil = fn(&mut Fleet);
-        let cases: [(Spoil, &str); 7] = [
+        let cases: [(Spoil, &str); 8] = [
             (|fleet| fleet.members.clear(), "no member renews its Lease"),
             (|fleet| fleet.coordinator = None, "nobody coordinates"),
             (
@@ -283,6 +299,10 @@ mod tests {
                     }
                 },
                 "5 shards (c0/g/0/1, c1/g/0/1, c2/g/0/1 and 2 more) without an owner",
+            ),
+            (
+                |fleet| fleet.members.iter_mut().for_each(|member| member.clusters = Some(0)),
+                "no cluster is configured",
             ),
             (|fleet| fleet.shards[0].unserved = true, "1 shard (east/g/0/1) not served"),
             (

@@ -13,9 +13,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
-use model::{ClusterName, ControllerName, Epoch, GroupName, MemberId, Moment, ShardId};
+use model::{ClusterName, ControllerName, Epoch, GroupName, MemberId, Moment, ShardId, single};
 use serde::Serialize;
-use sharding::api::{DownCluster, Member, MemberState, Moved, Phase, ShardMap};
+use sharding::api::{DownCluster, Member, MemberSpec, MemberState, Moved, Phase, ShardMap};
 use sharding::lease::{self, LeaseRecord};
 use sharding::policy::{Policies, PolicyRecord};
 use sharding::protocol;
@@ -145,6 +145,10 @@ pub struct FleetMember {
     pub shards: u32,
     /// Milliseconds of work in each second, by its own word.
     pub busy: u32,
+    /// How many clusters it has configured; absent if it does not say, or has no controllers that work in
+    /// clusters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clusters: Option<u32>,
     /// The clusters it has no client for, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub down_clusters: Vec<DownCluster>,
@@ -367,6 +371,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
             oldest_protocol_version: member.spec.versions().oldest,
             shards: owned.get(&id).copied().unwrap_or(0),
             busy: member.spec.busy,
+            clusters: configured(&member.spec),
             down_clusters: member.spec.down_clusters.clone(),
             member: id,
         })
@@ -397,6 +402,13 @@ fn groups(
         }
     }
     groups
+}
+
+/// How many clusters a member has configured for its controllers, if it has some.
+fn configured(member: &MemberSpec) -> Option<u32> {
+    let works_in_clusters = member.groups.iter().any(|group| !single::is_single(group));
+    let said = member.clusters.as_ref().filter(|_| works_in_clusters);
+    said.map(|said| said.count)
 }
 
 /// The same objects as a member sees them; when that is, does not matter here.
@@ -473,6 +485,7 @@ impl FleetMember {
             oldest_protocol_version: 1,
             shards: 0,
             busy: 0,
+            clusters: None,
             down_clusters: Vec::new(),
         }
     }
@@ -482,7 +495,6 @@ impl FleetMember {
 mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-    use sharding::api::MemberSpec;
 
     use super::*;
 

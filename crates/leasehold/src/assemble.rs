@@ -21,11 +21,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use model::{
-    Clock, ClusterLabels, ClusterSet, ClusterState, ControllerName, GroupName, GroupScope,
-    GroupTraits, single,
+    Clock, ClusterLabels, ClusterSet, ClusterState, ControllerName, DisputedNames, GroupName,
+    GroupScope, GroupTraits, single,
 };
 use sdk::ControllerSpec;
 use sharding::Sharding;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -76,10 +77,13 @@ pub(crate) async fn assemble(
     let liveness = Liveness::start().map_err(Error::Runtime)?;
     let home = home(config, &liveness, metrics, &clock).await?;
     let labels = Arc::new(ClusterLabels::new(config.cluster_labels));
+    // Sharding knows by the ShardMaps which cluster has a name.
+    let disputed = watch::Sender::<Arc<DisputedNames>>::default();
     let mut clusters = Registry::spawn(
         providers(config, &home),
         Probing::On,
         marker(config, &specs, &home, stop).await,
+        disputed.subscribe(),
         stop.clone(),
         (metrics, Arc::clone(&labels)),
         Arc::clone(&clock),
@@ -101,6 +105,7 @@ pub(crate) async fn assemble(
         let _here = liveness.enter();
         let mut settings = sharding_config(config, traits, owner);
         settings.cluster_labels = Arc::clone(&labels);
+        settings.disputed = disputed;
         let workload = ProcessWorkload::new(meter.clone(), clusters.clone(), Arc::clone(&clock));
         let workload = Arc::new(workload);
         Sharding::spawn(home, settings, clusters.watch(), workload, Arc::clone(&clock), metrics)
@@ -287,7 +292,8 @@ pub(crate) fn registry(
     let labels = Arc::new(ClusterLabels::new(config.cluster_labels));
     let metrics = (&prometheus::Registry::new(), labels);
     let clock = Arc::new(clock::SystemClock);
-    Registry::spawn(providers(config, home), Probing::On, None, stop.clone(), metrics, clock)
+    let (providers, undisputed) = (providers(config, home), watch::channel(Arc::default()).1);
+    Registry::spawn(providers, Probing::On, None, undisputed, stop.clone(), metrics, clock)
 }
 
 /// What the clusters are marked with; nothing if there is nothing to do in them, or nobody wants it.

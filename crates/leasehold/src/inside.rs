@@ -121,11 +121,12 @@ impl Inside {
 
 impl Handles {
     /// Ready means: the home cluster answers, this member speaks the fleet's version of the protocol, and
-    /// the informers of owned shards have synced.
+    /// the informers of owned shards have synced. What is wrong with the fleet, such as a policy that selects
+    /// nothing, no other replica could do better.
     fn checks(&self) -> Vec<Check> {
         let own = self.sharding.status();
-        let home = match own.problems.first() {
-            Some(problem) => Err(problem.clone()),
+        let home = match own.hindrance {
+            Some(hindrance) => Err(hindrance),
             None if !own.synced => Err("the home cluster is not read yet".to_owned()),
             None if own.lease_valid_seconds <= 0.0 => {
                 Err("this member has no valid Lease".to_owned())

@@ -23,6 +23,9 @@ pub struct Cluster {
     pub identity: Option<Arc<Identity>>,
 }
 
+/// Names that stand for another cluster in a replica than in its fleet, each with the fleet's cluster of that name.
+pub type DisputedNames = BTreeMap<ClusterName, ClusterUid>;
+
 /// Which cluster has a name, and who gave it that name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {

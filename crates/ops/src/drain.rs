@@ -153,6 +153,7 @@ mod tests {
             oldest_protocol_version: 1,
             shards: 1,
             busy: 0,
+            clusters: None,
             down_clusters: Vec::new(),
         }
     }

@@ -308,6 +308,7 @@ mod tests {
             oldest_protocol_version: 1,
             shards: 1,
             busy: 1250,
+            clusters: None,
             down_clusters: vec![DownCluster {
                 cluster: "west".parse().unwrap(),
                 reason: "kubeconfig west has no contexts; fix: add a context".into(),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use model::{ClusterLabels, GroupName, GroupTraits};
+use model::{ClusterLabels, DisputedNames, GroupName, GroupTraits};
+use tokio::sync::watch;
 
 use crate::api::{DEFAULT_CAPACITY, MAX_GROUPS, MemberContainer};
 use crate::versions::ProtocolVersions;
@@ -41,6 +42,8 @@ pub struct Config {
     pub container: Option<MemberContainer>,
     /// Which clusters have metric label values of their own.
     pub cluster_labels: Arc<ClusterLabels>,
+    /// Gets the names of clusters that stand for others here than in the fleet.
+    pub disputed: watch::Sender<Arc<DisputedNames>>,
     /// Seeds the random suffixes of member ids and the jitter of retries.
     pub seed: u64,
 }
@@ -153,6 +156,7 @@ impl Config {
             owner: None,
             container: None,
             cluster_labels: Arc::default(),
+            disputed: watch::Sender::default(),
             seed,
         }
     }

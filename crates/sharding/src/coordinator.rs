@@ -57,7 +57,7 @@ use crate::weight::LoadHistory;
 use crate::world::World;
 
 use draft::Draft;
-use names::Names;
+use names::{Disputes, Names};
 use peers::Peers;
 use removal::Removals;
 use rest::Resting;
@@ -108,6 +108,7 @@ pub struct Plan {
 pub struct Coordinator {
     speaks: ProtocolVersions,
     missing_leases: BTreeMap<MemberId, Moment>,
+    disputes: Disputes,
     removals: Removals,
     resting: Resting,
     loads: LoadHistory,
@@ -126,6 +127,7 @@ impl Coordinator {
         Self {
             speaks,
             missing_leases: BTreeMap::new(),
+            disputes: Disputes::default(),
             removals: Removals::default(),
             resting: Resting::default(),
             loads: LoadHistory::default(),
@@ -186,7 +188,8 @@ impl Coordinator {
             draft.bring_up_to_date(peers, &self.range_changes, &holders);
             draft.pause(view.policies);
         }
-        names.apply(view, &mut drafts);
+        let lost = self.disputes.lost(&names, now, plan);
+        names.apply(view, &mut drafts, &lost);
         if !view.policies.is_empty() {
             let shards: Vec<ShardId> = drafts.values().flat_map(Draft::shards).collect();
             plan.problems.extend(view.policies.problems(shards.iter()));
@@ -200,7 +203,7 @@ impl Coordinator {
         for draft in drafts.values_mut() {
             draft.use_protocol(peers, view.world);
             draft.raise_epochs(view.world);
-            draft.explain(&causes, view.world);
+            draft.explain(&causes, view);
         }
         for draft in drafts.into_values() {
             plan.floor = plan.floor.max(draft.floor());

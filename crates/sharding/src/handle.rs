@@ -75,7 +75,7 @@ impl Sharding {
         config.validate().map_err(Error::Config)?;
         let labels = Arc::clone(&config.cluster_labels);
         let metrics = Metrics::register(registry, labels).map_err(Error::Metrics)?;
-        let (lease, seed) = (config.lease, config.seed);
+        let (lease, seed, disputed) = (config.lease, config.seed, config.disputed.clone());
         metrics.set_lease_duration(lease.duration);
         let writer = Writer {
             client: home,
@@ -105,6 +105,7 @@ impl Sharding {
             owned: owned_sender,
             snapshot: snapshot_sender,
             departed: departed_sender,
+            disputed,
             turned,
             rng: fastrand::Rng::with_seed(seed.wrapping_add(1)),
             problems: Arc::default(),
@@ -181,6 +182,7 @@ impl Sharding {
             shards: owned.holdings.iter().map(|held| shown(held, &snapshot.unserved)).collect(),
             unowned: snapshot.unowned,
             refused_clusters: snapshot.refused.clone(),
+            hindrance: snapshot.hindrance.as_ref().or(snapshot.problems.values().next()).cloned(),
             problems: snapshot.found.iter().chain(snapshot.problems.values()).cloned().collect(),
         }
     }

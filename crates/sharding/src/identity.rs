@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{ClusterName, ClusterUid, Identity, Moment};
+use model::{ClusterName, ClusterUid, DisputedNames, Identity, Moment};
 
 use crate::api::{DownCluster, NamedCluster};
 use crate::record::MapRecord;
@@ -173,6 +173,15 @@ impl Names {
         self.refused.contains_key(name)
     }
 
+    /// The names that stand for other clusters than this member's, each with the fleet's cluster of that name.
+    pub(crate) fn disputed(&self) -> DisputedNames {
+        let disputed = self.refused.iter().filter_map(|(name, (why, _))| match why {
+            Refusal::Another(mapped) => Some((name.clone(), mapped.clone())),
+            Refusal::Second(_) => None,
+        });
+        disputed.collect()
+    }
+
     /// What is wrong with each refused name, and how to repair it.
     pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
         self.refused
@@ -220,7 +229,8 @@ impl Names {
             Refusal::Another(mapped) => format!(
                 "it is another cluster than the one that the fleet knows by this name: its kube-system has \
                  the uid {uid}, the ShardMap's cluster {mapped}; it comes from {origin}; fix: correct the \
-                 kubeconfig; if the cluster was made anew, this ends when no replica has the old one"
+                 kubeconfig, or give this cluster a name of its own; if the cluster was made anew, this ends \
+                 when no replica has the old one"
             ),
             Refusal::Second(first) => {
                 let of_first = match self.own.get(first) {

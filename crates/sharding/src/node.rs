@@ -18,6 +18,7 @@ mod hash;
 mod lead;
 mod leave;
 mod names;
+mod office;
 mod own;
 mod plan;
 mod reach;
@@ -28,7 +29,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{ClusterName, Epoch, GroupName, MemberId, Moment, OwnedShards, ShardId, Work};
+use model::{
+    ClusterName, DisputedNames, Epoch, GroupName, MemberId, Moment, OwnedShards, ShardId, Work,
+};
 
 use crate::api::{DownCluster, MemberSpec, MemberState, ObjectVersion};
 use crate::config::Config;
@@ -166,6 +169,7 @@ pub struct Node {
     names: Names,
     /// What is wrong with names of clusters, as it was logged.
     refused: Vec<String>,
+    disputed: Arc<DisputedNames>,
     reach: Report,
     /// Its own Member as it sent it last, and the version which that gave.
     sent: Option<(ObjectVersion, MemberSpec)>,
@@ -179,6 +183,7 @@ pub struct Node {
     unread: BTreeSet<ClusterName>,
     /// What people must repair, and the revision of the world it was found in.
     problems: (u64, Vec<String>),
+    hindrance: Option<String>,
     /// What it noticed as coordinator.
     noticed: Vec<String>,
     policies: Option<Policies>,
@@ -186,6 +191,8 @@ pub struct Node {
     membership: Membership,
     tracker: Tracker,
     election: Election,
+    /// Who was in office when the coordinator's Lease said last that the namespace is ours.
+    office: Option<office::Office>,
     coordinator: Coordinator,
     /// The epoch floor that the coordinator's Lease should carry, if this is the coordinator.
     floor: Epoch,
@@ -218,6 +225,7 @@ impl Node {
             failing: FailingClusters::default(),
             names: Names::default(),
             refused: Vec::new(),
+            disputed: Arc::default(),
             reach: Report::default(),
             sent: None,
             world: World::of_process_in(config.container.clone()),
@@ -226,12 +234,14 @@ impl Node {
             is_behind: false,
             unread: BTreeSet::new(),
             problems: (0, Vec::new()),
+            hindrance: None,
             noticed: Vec::new(),
             policies: Some(Policies::default()),
             policy_changes: 0,
             tracker: Tracker::new(membership.id().clone(), config.drain_timeout),
             membership,
             election: Election::default(),
+            office: None,
             coordinator: Coordinator::speaking(config.speaks),
             floor: Epoch::default(),
             wall: Epoch::default(),
@@ -306,6 +316,7 @@ impl Node {
     /// Draws the conclusions from all inputs since the last turn. Its plan is made elsewhere.
     pub fn turn(&mut self, now: Moment) -> Output {
         let mut wake = now + MAX_SLEEP;
+        self.follow_office();
         self.follow_others(now);
         self.follow_cordon();
         self.fence(now);
@@ -411,11 +422,6 @@ impl Node {
         self.world.is_synced() && self.clusters.is_some() && !self.is_foreign()
     }
 
-    /// Whether the namespace belongs to another installation.
-    fn is_foreign(&self) -> bool {
-        self.world.installation().is_some_and(|its| its != self.config.installation)
-    }
-
     fn follow_maps(&mut self, now: Moment) {
         if self.membership.standing() == Standing::Gone {
             return;
@@ -453,11 +459,14 @@ impl Node {
         let revision = self.world.revision();
         let Config { speaks, namespace, installation, .. } = &self.config;
         let refusal = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
-        let stranger = problem::of_another_installation(&self.world, installation, namespace);
+        let its = self.world.installation().filter(|_| self.is_foreign());
+        let stranger =
+            its.map(|its| problem::of_another_installation(its, installation, namespace));
         let floor = problem::unreadable_floor(&self.world, namespace);
         let unreadable = problem::unreadable_maps(&self.world, namespace);
-        let mut found: Vec<String> =
-            [stranger, refusal, floor, unreadable, self.unsaid()].into_iter().flatten().collect();
+        let own: Vec<String> = [stranger, refusal, self.unsaid()].into_iter().flatten().collect();
+        self.hindrance = own.first().cloned();
+        let mut found: Vec<String> = own.into_iter().chain(floor).chain(unreadable).collect();
         found.extend(self.noticed.iter().cloned());
         let (_, known) = std::mem::replace(&mut self.problems, (revision, found.clone()));
         let new = found.iter().filter(|text| !known.contains(text)).cloned();
@@ -466,10 +475,16 @@ impl Node {
         self.notes.extend(old.map(Note::Solved));
     }
 
-    /// What people must repair: a namespace of another installation, a version of the protocol that this
-    /// member does not speak, an epoch floor that cannot be read. Each with object, cause and fix.
+    /// What people must repair: what hinders this member, an epoch floor that cannot be read, and what it noticed
+    /// as coordinator. Each with object, cause and fix.
     pub fn problems(&self) -> &[String] {
         &self.problems.1
+    }
+
+    /// Why this very member cannot do its part, while another may: a namespace of another installation, a version
+    /// of the protocol that it does not speak, clusters that differ by more than it can say.
+    pub fn hindrance(&self) -> Option<&String> {
+        self.hindrance.as_ref()
     }
 
     fn complete(&mut self, target: &Target, outcome: WriteOutcome, now: Moment) {

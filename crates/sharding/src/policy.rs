@@ -1,7 +1,8 @@
 //! What people want of the fleet, read from its [`FleetPolicy`](crate::api::FleetPolicy) objects. Pure.
 //!
 //! A policy that cannot be read, or that selects nothing, is told as a problem and changes nothing else: one
-//! wrong object must not undo the others.
+//! wrong object must not undo the others, and one wrong word not the rest of its object. What cannot be read any
+//! more holds as it was last read; where that is not known, a pause is still a pause ([`Unread`]).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
@@ -11,8 +12,12 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use model::{ClusterName, GroupName, MemberId, Range, ShardId};
+use serde::Deserialize;
+use serde_json::Value;
 
-use crate::api::{FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MemberSpec};
+use crate::api::{
+    FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MemberSpec, ShardSelector,
+};
 use crate::planner::{Fit, Limits, Preferences};
 use crate::read;
 
@@ -26,8 +31,17 @@ const MAX_PROBLEMS: usize = 8;
 pub struct PolicyRecord {
     /// The object's name.
     pub name: String,
-    /// What it says, or why that cannot be read.
-    pub spec: Result<FleetPolicySpec, String>,
+    /// What it says, if it can be read.
+    pub spec: Result<FleetPolicySpec, Unread>,
+}
+
+/// A policy that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// Why.
+    cause: String,
+    /// The pause that it is, if it is one: of what it selects, or of all shards if that is what cannot be read.
+    pause: Option<FleetPolicySpec>,
 }
 
 /// All policies, in the order of their names.
@@ -80,13 +94,29 @@ pub(crate) struct Placing<'a> {
 impl PolicyRecord {
     /// Reads a FleetPolicy.
     pub fn of(object: &DynamicObject) -> Self {
-        Self { name: object.name_any(), spec: read::policy(object) }
+        let spec = read::policy(object).map_err(|cause| Unread::of(object, cause));
+        Self { name: object.name_any(), spec }
+    }
+}
+
+impl Unread {
+    fn of(object: &DynamicObject, cause: String) -> Self {
+        let said = &object.data["spec"];
+        let is_pause = !matches!(said["pause"], Value::Null | Value::Bool(false));
+        let shards = ShardSelector::deserialize(&said["shards"]).ok();
+        let pause = FleetPolicySpec { shards, pause: Some(true), ..FleetPolicySpec::default() };
+        Self { cause, pause: is_pause.then_some(pause) }
     }
 }
 
 impl Policies {
     /// Reads policies.
-    pub fn read(mut records: Vec<PolicyRecord>) -> Self {
+    pub fn read(records: Vec<PolicyRecord>) -> Self {
+        Self::default().read_again(records)
+    }
+
+    /// Reads policies that take the place of these.
+    pub(crate) fn read_again(&self, mut records: Vec<PolicyRecord>) -> Self {
         records.sort_by(|a, b| a.name.cmp(&b.name));
         let mut read = Self::default();
         for PolicyRecord { name, spec } in records {
@@ -97,16 +127,38 @@ impl Policies {
                 read.problem(&name, &text);
                 continue;
             }
-            let indexed = spec.and_then(|spec| read.index.add(number, &spec).map(|()| spec));
-            match indexed {
-                Ok(spec) => read.policies.push(Policy { name, spec }),
-                Err(cause) => {
-                    let cause = model::error::foreign(&cause);
-                    read.problem(&name, &format!("does not count: {cause}; correct it"));
-                }
+            let spec = match spec {
+                Ok(spec) => Some(spec),
+                Err(unread) => read.salvage(&name, unread, self),
+            };
+            let Some(spec) = spec else { continue };
+            if let Some(odd) = read.index.add(number, &spec) {
+                read.problem(&name, &format!("{}; correct it", model::error::foreign(&odd)));
             }
+            read.policies.push(Policy { name, spec });
         }
         read
+    }
+
+    /// What holds of a policy that cannot be read. `before` are the policies as they were read last.
+    fn salvage(
+        &mut self,
+        name: &str,
+        Unread { cause, pause }: Unread,
+        before: &Self,
+    ) -> Option<FleetPolicySpec> {
+        let known = before.policies.iter().find(|policy| policy.name == name);
+        let (spec, what) = match (known, pause) {
+            (Some(known), _) => (Some(known.spec.clone()), "holds as it was before"),
+            (None, Some(pause)) if pause.shards.is_some() => {
+                (Some(pause), "counts as a pause of what it selects")
+            }
+            (None, Some(pause)) => (Some(pause), "counts as a pause of all shards"),
+            (None, None) => (None, "does not count"),
+        };
+        let cause = model::error::foreign(&cause);
+        self.problem(name, &format!("{what}, because it cannot be read: {cause}; correct it"));
+        spec
     }
 
     fn problem(&mut self, name: &str, text: &str) {
@@ -165,6 +217,11 @@ impl Policies {
     pub fn pause_of(&self, shard: &ShardId) -> Option<&str> {
         let mut about = self.policies_about(shard);
         about.find(|policy| policy.spec.pause == Some(true)).map(|policy| policy.name.as_str())
+    }
+
+    /// Whether a policy says where a shard should be.
+    pub(crate) fn place(&self, shard: &ShardId) -> bool {
+        self.policies_about(shard).any(Policy::places)
     }
 
     /// Whether a policy is about a shard.
@@ -256,21 +313,23 @@ impl Policy {
 }
 
 impl Index {
-    /// Takes in which shards a policy selects.
-    fn add(&mut self, number: usize, spec: &FleetPolicySpec) -> Result<(), String> {
+    /// Takes in which shards a policy selects. Returns which of its names select nothing, because nothing can have
+    /// such a name.
+    fn add(&mut self, number: usize, spec: &FleetPolicySpec) -> Option<String> {
         let Some(selector) = &spec.shards else {
             self.all.push(number);
-            return Ok(());
+            return None;
         };
-        let clusters: Vec<ClusterName> = parsed("shards.clusters", &selector.clusters)?;
-        let groups: Vec<GroupName> = parsed("shards.groups", &selector.groups)?;
-        let named: Vec<ShardId> = parsed("shards.names", &selector.names)?;
-        if clusters.is_empty() {
+        let mut odd = Vec::new();
+        let clusters: Vec<ClusterName> = parsed("shards.clusters", &selector.clusters, &mut odd);
+        let groups: Vec<GroupName> = parsed("shards.groups", &selector.groups, &mut odd);
+        let named: Vec<ShardId> = parsed("shards.names", &selector.names, &mut odd);
+        if selector.clusters.is_empty() {
             for group in groups {
                 self.groups.entry(group).or_default().push(number);
             }
         } else {
-            let limit = (!groups.is_empty()).then(|| Arc::new(HashSet::from_iter(groups)));
+            let limit = (!selector.groups.is_empty()).then(|| Arc::new(HashSet::from_iter(groups)));
             for cluster in clusters {
                 self.clusters.entry(cluster).or_default().push((number, limit.clone()));
             }
@@ -278,12 +337,20 @@ impl Index {
         for ShardId { cluster, group, range } in named {
             self.named.entry((cluster, group)).or_default().push((number, range));
         }
-        Ok(())
+        let first = odd.first()?;
+        Some(format!("selects nothing by {} of its names: {first}", odd.len()))
     }
 }
 
-fn parsed<T: FromStr<Err: Display>>(field: &str, texts: &[String]) -> Result<Vec<T>, String> {
-    texts.iter().map(|text| text.parse().map_err(|error| format!("{field}: {error}"))).collect()
+/// The names among these texts. What is none is added to `odd`, with its field.
+fn parsed<T: FromStr<Err: Display>>(
+    field: &str,
+    texts: &[String],
+    odd: &mut Vec<String>,
+) -> Vec<T> {
+    let parse =
+        |text: &String| text.parse().map_err(|error| odd.push(format!("{field}: {error}"))).ok();
+    texts.iter().filter_map(parse).collect()
 }
 
 impl MemberSelector {

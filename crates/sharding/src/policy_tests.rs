@@ -50,7 +50,8 @@ fn shards_are_selected_by_cluster_group_or_name() {
 
 #[test]
 fn a_policy_that_cannot_be_read_or_selects_nothing_is_told_and_undoes_no_other() {
-    let odd = PolicyRecord { name: "odd".into(), spec: Err("unknown variant".into()) };
+    let cause = "unknown variant".to_owned();
+    let odd = PolicyRecord { name: "odd".into(), spec: Err(Unread { cause, pause: None }) };
     let policies = Policies::read(vec![
         odd,
         pause("east", shards(&["east"], &[], &[])),
@@ -60,7 +61,7 @@ fn a_policy_that_cannot_be_read_or_selects_nothing_is_told_and_undoes_no_other()
     let here = [shard("east/g/0/1")];
     assert_eq!(policies.pause_of(&here[0]), Some("east"));
     let problems = policies.problems(here.iter());
-    assert_eq!(problems.len(), 3, "{problems:#?}");
+    assert_eq!(problems.len(), 4, "{problems:#?}");
     for (name, cause) in [
         ("odd", "unknown variant"),
         ("wrong", "shards.clusters"),
@@ -68,6 +69,68 @@ fn a_policy_that_cannot_be_read_or_selects_nothing_is_told_and_undoes_no_other()
     ] {
         let told = problems.iter().find(|text| text.contains(&format!(".dev {name} ")));
         assert!(told.is_some_and(|text| text.contains(cause)), "{name}: {problems:#?}");
+    }
+}
+
+/// What was paused stays so when somebody adds a name that no cluster can have.
+#[test]
+fn a_name_that_cannot_be_selects_nothing_and_undoes_nothing() {
+    for (selector, paused) in [
+        (shards(&["east", "WEST"], &[], &[]), true),
+        (shards(&["east"], &["g", "G/2"], &[]), true),
+        (shards(&[], &["g", "G/2"], &[]), true),
+        (shards(&[], &[], &["east/g/0/1", "east/g/7/1"]), true),
+        // It must not select more than before either.
+        (shards(&["WEST"], &["g"], &[]), false),
+        (shards(&["east"], &["G/2"], &[]), false),
+        (shards(&["WEST"], &[], &[]), false),
+    ] {
+        let policies = Policies::read(vec![pause("p", selector.clone())]);
+        let here = [shard("east/g/0/1"), shard("west/h/0/1")];
+        assert_eq!(policies.pause_of(&here[0]).is_some(), paused, "{selector:?}");
+        assert_eq!(policies.pause_of(&here[1]), None, "{selector:?}");
+        let problems = policies.problems(here.iter());
+        let told = problems.iter().filter(|text| text.contains("selects nothing by")).count();
+        assert_eq!(told, 1, "{selector:?}: {problems:#?}");
+    }
+}
+
+fn object(spec: serde_json::Value) -> PolicyRecord {
+    let object = serde_json::json!({"metadata": {"name": "p"}, "spec": spec});
+    PolicyRecord::of(&serde_json::from_value(object).unwrap())
+}
+
+/// Whoever edits a pause so that nobody can read it does not end it, also if a replica begins meanwhile.
+#[test]
+fn what_cannot_be_read_holds_as_it_was_and_a_pause_is_a_pause() {
+    let told = |policies: &Policies, what: &str| {
+        let problems = policies.problems([shard("east/g/0/1")].iter());
+        assert!(problems.iter().any(|text| text.contains(what)), "{problems:#?}");
+    };
+    let east = shards(&["east"], &[], &[]);
+    let odd = |shards: serde_json::Value, pause: serde_json::Value| {
+        object(serde_json::json!({"shards": shards, "pause": pause, "busy": "much"}))
+    };
+    let paused = |policies: &Policies| {
+        ["east/g/0/1", "west/g/0/1"].map(|name| policies.pause_of(&shard(name)).is_some())
+    };
+    let of_east = serde_json::json!({"clusters": ["east"]});
+    for (spec, before, now, what) in [
+        (odd(of_east.clone(), true.into()), [true, false], [true, false], "as a pause of what it"),
+        (odd(of_east.clone(), "yes".into()), [true, false], [true, false], "as a pause of what it"),
+        (odd("east".into(), true.into()), [true, false], [true, true], "as a pause of all shards"),
+        (odd(of_east, false.into()), [true, false], [false, false], "does not count"),
+    ] {
+        let read = Policies::read(vec![pause("p", east.clone())]);
+        let again = read.read_again(vec![spec.clone()]);
+        assert_eq!(paused(&again), before, "{spec:?}");
+        told(&again, "p holds as it was before, because it cannot be read: ");
+        assert_eq!(paused(&again.read_again(vec![spec.clone()])), before, "{spec:?}");
+        let first = Policies::read(vec![spec.clone()]);
+        assert_eq!(paused(&first), now, "{spec:?}");
+        told(&first, what);
+        // Whoever deletes it ends it.
+        assert_eq!(paused(&again.read_again(Vec::new())), [false, false]);
     }
 }
 

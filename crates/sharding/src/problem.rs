@@ -62,16 +62,12 @@ pub(crate) fn unreadable(operation: &Operation, error: &Unreadable) -> String {
     format!("{verb} {resource} in namespace {namespace} of the home cluster: {cause}")
 }
 
-/// Why a replica of installation `mine` cannot take part, and what to do about it; `None` if it can.
-pub(crate) fn of_another_installation(
-    world: &World,
-    mine: &str,
-    namespace: &str,
-) -> Option<String> {
-    let other = foreign(world.installation().filter(|installation| *installation != mine)?);
-    Some(format!(
+/// Why a replica of installation `mine` cannot take part where another is, and what to do about it.
+pub(crate) fn of_another_installation(other: &str, mine: &str, namespace: &str) -> String {
+    let other = foreign(other);
+    format!(
         "namespace {namespace} of the home cluster belongs to the installation {other:?}, and this replica is of {mine:?}, so it takes no part; set `installation: {other}` if it has the same configuration as those replicas, else give it a namespace of its own; if that installation is gone for good: kubectl delete --namespace {namespace} lease {COORDINATOR}"
-    ))
+    )
 }
 
 /// What is wrong with the epoch floor in the coordinator's Lease, and how to repair it.
@@ -121,6 +117,9 @@ pub(crate) fn unclaimed(
     ))
 }
 
+/// What is wrong with a fleet whose controllers have no cluster.
+pub(crate) const NO_CLUSTER: &str = "no live member has a cluster configured, so the controllers of this fleet have nothing to do; add one (`leasehold clusters add`), or see whether a Secret, a folder or a kubeconfig was emptied";
+
 /// What is wrong with a member whose clusters differ too much from the fleet's.
 pub(crate) fn too_different(member: &MemberId) -> String {
     format!(
@@ -169,20 +168,9 @@ mod tests {
         check(500, "etcd is down", "etcd is down (HTTP 500)");
     }
 
-    fn refusal(installation: Option<&str>) -> Option<String> {
-        let mut world = World::default();
-        let me = "m-1".parse().unwrap();
-        let record = LeaseRecord::new(COORDINATOR.into(), &me, Duration::from_secs(8));
-        let lease = LeaseRecord { installation: installation.map(str::to_owned), ..record };
-        world.apply(Object::Lease(lease), Moment::default());
-        of_another_installation(&world, "a", "ns")
-    }
-
     #[test]
     fn a_namespace_is_of_one_installation_and_says_of_which() {
-        assert_eq!(of_another_installation(&World::default(), "a", "ns"), None);
-        assert_eq!((refusal(None), refusal(Some("a"))), (None, None));
-        let text = refusal(Some("\u{1b}[2Jb")).unwrap();
+        let text = of_another_installation("\u{1b}[2Jb", "a", "ns");
         assert!(
             text.starts_with(
                 "namespace ns of the home cluster belongs to the installation \" [2Jb\", and this replica is of \"a\""

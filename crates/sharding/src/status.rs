@@ -33,8 +33,13 @@ pub struct Status {
     /// that name, or has another name. With both names, cause and fix.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused_clusters: Vec<String>,
-    /// The present problems, each with object, cause and fix: this member does not speak the fleet's
-    /// version of the protocol, requests to the home cluster fail, objects there are damaged.
+    /// Why this member cannot do its part, if it cannot: it does not speak the fleet's version of the protocol,
+    /// it is of another installation, its clusters differ by more than it can say, or requests to the home cluster
+    /// fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hindrance: Option<String>,
+    /// The present problems, each with object, cause and fix: what hinders this member, objects in the home
+    /// cluster that are damaged, and what it noticed as coordinator.
     pub problems: Vec<String>,
 }
 

@@ -323,8 +323,10 @@ impl World {
     fn apply_lease(&mut self, record: lease::LeaseRecord, now: Moment) {
         let known = self.leases.get(&record.name);
         let passed_on = known.is_some_and(|known| known.record.holder != record.holder);
-        let floor_changes = known.is_some_and(|known| known.record.floor != record.floor);
-        self.revision += u64::from(known.is_none() || passed_on || floor_changes);
+        let says =
+            |record: &lease::LeaseRecord| (record.floor.clone(), record.installation.clone());
+        let says_another = known.is_some_and(|known| says(&known.record) != says(&record));
+        self.revision += u64::from(known.is_none() || passed_on || says_another);
         self.highest_floor = self.highest_floor.max(record.floor.known().unwrap_or_default());
         let seen = ObservedLease::seen(record, known, now);
         self.leases.insert(seen.record.name.clone(), seen);

@@ -203,10 +203,17 @@ impl Member {
         let claim: Claim = [("copy".to_owned(), [].into())].into_iter().collect();
         let [installation, namespace, by] = ["i", "n", "b"].map(str::to_owned);
         let marker = Some(Marker { fleet, installation, namespace, by, claim });
-        let providers = vec![provider];
+        let (providers, disputed) = (vec![provider], watch::channel(Arc::default()).1);
         let of = (&metrics, Arc::default());
-        let spawned =
-            Registry::spawn(providers, Probing::On, marker, stop.clone(), of, clock.clone());
+        let spawned = Registry::spawn(
+            providers,
+            Probing::On,
+            marker,
+            disputed,
+            stop.clone(),
+            of,
+            clock.clone(),
+        );
         let mut clusters = spawned.unwrap();
         clusters.ready().await.unwrap();
         Self { clusters, metrics, fleet: sender, clock, _stop: stop.drop_guard() }

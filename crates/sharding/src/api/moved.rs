@@ -53,6 +53,10 @@ pub enum MoveCause {
     Merged,
     /// People paused it.
     Paused,
+    /// People had paused it, and it goes on.
+    Resumed,
+    /// People wanted it at no member that could take it, and that has ended.
+    Lifted,
     /// Nobody runs its group any more, or nobody has its cluster configured.
     Removed,
     /// A later release knows why.
@@ -67,7 +71,7 @@ pub struct Moves(pub Arc<BTreeMap<ShardPath, Moved>>);
 
 impl MoveCause {
     /// All of them but [`MoveCause::Other`].
-    const KNOWN: [Self; 13] = [
+    const KNOWN: [Self; 15] = [
         Self::Created,
         Self::OwnerDied,
         Self::OwnerLeft,
@@ -80,6 +84,8 @@ impl MoveCause {
         Self::Split,
         Self::Merged,
         Self::Paused,
+        Self::Resumed,
+        Self::Lifted,
         Self::Removed,
     ];
 
@@ -120,6 +126,8 @@ impl fmt::Display for MoveCause {
             Self::Split => "it was split",
             Self::Merged => "it was merged",
             Self::Paused => "people paused it",
+            Self::Resumed => "its pause ended",
+            Self::Lifted => "a policy ended that had kept it without an owner",
             Self::Removed => "nobody runs its group or has its cluster",
             Self::Other => "for a reason that this release does not know",
         })

@@ -89,18 +89,27 @@ pub struct FleetPolicySpec {
 pub struct ShardSelector {
     /// Names of clusters, as `leasehold status` shows them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 63)))]
+    #[schemars(
+        length(min = 1, max = 64),
+        inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"))
+    )]
     pub clusters: Vec<String>,
     /// Controller groups, as `leasehold status` shows them: the second part of a shard's name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 63)))]
+    #[schemars(
+        length(min = 1, max = 64),
+        inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"))
+    )]
     pub groups: Vec<String>,
     /// Shards, as `leasehold status` shows them: `cluster/group/i/n`. Halves of a shard that was split
     /// meanwhile, and the whole into which it was merged, are meant too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(min = 1, max = 64),
-        inner(length(min = 7, max = 160), regex(pattern = r"^[^/]+/[^/]+/[0-9]+/[0-9]+$"))
+        inner(
+            length(min = 7, max = 160),
+            regex(pattern = r"^[a-z0-9.-]+/[a-z0-9.-]+/[0-9]+/[0-9]+$")
+        )
     )]
     pub names: Vec<String>,
 }

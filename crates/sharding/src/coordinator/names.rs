@@ -5,7 +5,8 @@
 //!  renamed cluster:           old map: drains ─▶ unowned ──────────────────▶ deleted
 //!                             new map:              └─▶ created, unowned, ─────┴─▶ stands for the cluster,
 //!                                                       with the old epochs        gets owners
-//!  name of another cluster:   its map drains (the owners see it) ─▶ unowned ─▶ stands for the new one
+//!  name of another cluster:   its map drains (the owners see it) ─▶ unowned ─▶ stands for the new one, when
+//!                             no live member has had the one before for a while
 //! ```
 //!
 //! # Invariants
@@ -16,27 +17,33 @@
 //! - **S3** The new map of a renamed cluster begins from the entries of the old one: the epochs, and the
 //!   splits, go on. The old map goes only when the new one is there.
 //! - A cluster that has a map keeps its name, however the configurations call it besides: who adds a name
-//!   takes nothing from a cluster that is in use.
+//!   takes nothing from a cluster that is in use. Nor does who has another cluster of that name: the map
+//!   stands for the first as long as a live member has the name configured and does not say that it is
+//!   another cluster. If all such fail to reach it, they may not know; then that lasts for [`LONG_GRACE`].
 //!
 //! Two coordinators that overlap could each create a map for one cluster, because these are two objects.
 //! Then members act under the first of the two names as soon as they see both.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use model::{ClusterName, ClusterUid, single};
+use model::{ClusterName, ClusterUid, MemberId, Moment, single};
 
-use super::View;
 use super::draft::Drafts;
 use super::peers::Peers;
+use super::removal::{LONG_GRACE, REMOVAL_GRACE};
+use super::{Plan, View};
+use crate::planner::{Fit, Role};
 
 /// What the names of clusters stand for.
 #[derive(Debug, Default)]
 pub(super) struct Names<'a> {
     /// For which cluster a name stands, by those who have it configured.
     said: BTreeMap<&'a ClusterName, &'a ClusterUid>,
-    /// The names whose map stands for another cluster than that.
-    disputed: BTreeSet<&'a ClusterName>,
+    /// The names whose map stands for another cluster than that, while no member that could get its shards
+    /// may have the first one; and after which time the map stands for that one no more.
+    disputed: BTreeMap<&'a ClusterName, Option<Duration>>,
     /// The names of clusters that another name keeps.
     seconds: BTreeSet<&'a ClusterName>,
     /// The names that nobody has configured any more, each with the name that the cluster has now.
@@ -60,8 +67,11 @@ impl<'a> Names<'a> {
         for name in maps.keys().chain(unmapped).filter(|name| name.as_str() != single::FLEET) {
             let stands = maps.get(name).and_then(|map| map.cluster_uid.as_ref());
             let said = names.said.get(name).copied();
-            if stands.is_some_and(|stands| said.is_some_and(|said| said != stands)) {
-                names.disputed.insert(name);
+            if let Some(stands) = stands
+                && said.is_some_and(|said| said != stands)
+                && let Some(patience) = patience(view, peers, name, stands)
+            {
+                names.disputed.insert(name, patience);
             }
             if let Some(uid) = stands.or(said) {
                 claims.entry(uid).or_default().push(name);
@@ -87,7 +97,7 @@ impl<'a> Names<'a> {
             let place = view.identities.get(name).map(|identity| identity.place);
             (map.is_none(), map, place.is_none(), place, name)
         };
-        let settled = claimants.iter().copied().filter(|name| !self.disputed.contains(name));
+        let settled = claimants.iter().copied().filter(|name| !self.disputed.contains_key(name));
         let (wanted, gone): (Vec<_>, Vec<_>) = settled.partition(|name| is_wanted(name));
         let Some(keeper) = wanted.iter().copied().min_by_key(|name| rank(name)) else { return };
         self.seconds.extend(wanted.into_iter().filter(|name| *name != keeper));
@@ -115,8 +125,13 @@ impl<'a> Names<'a> {
     }
 
     /// Puts into the drafts for which cluster each map stands, who waits, and what the map of a new name
-    /// takes over from that of the old one.
-    pub(super) fn apply(&self, view: &View<'_>, drafts: &mut Drafts<'_>) {
+    /// takes over from that of the old one. The names in `lost` stand for the clusters before no more.
+    pub(super) fn apply(
+        &self,
+        view: &View<'_>,
+        drafts: &mut Drafts<'_>,
+        lost: &BTreeSet<ClusterName>,
+    ) {
         for (old, new) in &self.renamed {
             let Some((name, mut before)) = drafts.remove_entry(*old) else { continue };
             if let Some(next) = drafts.get_mut(*new) {
@@ -135,8 +150,8 @@ impl<'a> Names<'a> {
             draft.forget_deleted();
             let name = draft.cluster().clone();
             let Some(uid) = self.said.get(&name) else { continue };
-            if self.disputed.contains(&name) {
-                draft.dispute();
+            if self.disputed.contains_key(&name) {
+                draft.dispute(lost.contains(&name));
                 continue;
             }
             if self.waiting.contains(&name) {
@@ -147,6 +162,67 @@ impl<'a> Names<'a> {
             }
         }
     }
+}
+
+/// Since when names have been disputed. The next coordinator begins anew.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Disputes(BTreeMap<ClusterName, Moment>);
+
+impl Disputes {
+    /// The names whose clusters before nobody has had for a while.
+    pub(super) fn lost(
+        &mut self,
+        names: &Names<'_>,
+        now: Moment,
+        plan: &mut Plan,
+    ) -> BTreeSet<ClusterName> {
+        self.0.retain(|name, _| names.disputed.contains_key(name));
+        let mut lost = BTreeSet::new();
+        for (name, patience) in &names.disputed {
+            let since = *self.0.entry((*name).clone()).or_insert(now);
+            let Some(due) = patience.map(|patience| since + patience) else { continue };
+            if now < due {
+                plan.wake_at(due);
+            } else {
+                lost.insert((*name).clone());
+            }
+        }
+        lost
+    }
+}
+
+/// After which time the map of a name stands no more for the cluster for which it `stands`, although some say that
+/// it is another: never while a live member may have the first. `None` if such a member could get its shards: then
+/// all goes on.
+fn patience(
+    view: &View<'_>,
+    peers: &Peers<'_>,
+    name: &ClusterName,
+    stands: &ClusterUid,
+) -> Option<Option<Duration>> {
+    let says_another = |id: &MemberId| {
+        if id == view.me && view.identities.contains_key(name) {
+            return true;
+        }
+        let named = view.world.members().get(id).map(|member| &member.spec.named_clusters);
+        named.is_some_and(|named| named.iter().any(|n| n.name == *name && n.uid != *stands))
+    };
+    let mut best = Fit::Lacks;
+    for (id, member) in &peers.roles {
+        if !peers.is_alive(id) || says_another(id) {
+            continue;
+        }
+        let fit = member.reach.of(name);
+        if fit >= Fit::Unwanted && member.role == Role::Open {
+            return None;
+        }
+        best = best.max(fit);
+    }
+    Some(match best {
+        Fit::Unwanted | Fit::Serves => None,
+        Fit::Unknown | Fit::Fails => Some(LONG_GRACE),
+        Fit::Lacks => Some(REMOVAL_GRACE),
+    })
 }
 
 /// For which clusters names stand, by the coordinator, or else by a live member.

@@ -7,8 +7,10 @@
 //!   ones without the cluster, it goes a little later, because one may come back. Whoever died may come back
 //!   much later;
 //! - while it is not known what some live member has configured, no map goes;
-//! - a mass of maps does not go soon either: a Secret or a folder that somebody emptied by mistake must
-//!   not drain a fleet. Meanwhile the shards stay where they are, and go on when the clusters are back.
+//! - a mass of maps does not go soon either, nor all of them if they are several: a Secret or a folder that
+//!   somebody emptied by mistake must not drain a fleet. Meanwhile the shards stay where they are, and go on when
+//!   the clusters are back. The only map goes as soon as any: nothing tells whether it was meant, and of all
+//!   fleets that have one cluster, most are tried out and taken down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,6 +22,7 @@ use super::{Plan, View};
 use crate::handover::Entry;
 use crate::planner::{Fit, Role};
 use crate::problem;
+use crate::reach;
 
 /// How long a cluster must be missing from the configuration before its shards are drained: loading or
 /// swapping a configuration must not stop a fleet.
@@ -71,13 +74,15 @@ impl Removals {
         plan: &mut Plan,
     ) -> BTreeSet<ClusterName> {
         self.follow(view, peers, now);
-        let count = self.missing.len();
-        let is_mass = count > MASS && count * MASS_PART > view.world.maps().len();
+        let all = reach::mapped(view.world).count();
+        let count = self.missing.keys().filter(|name| is_workload(name)).count();
+        let is_mass = (count > MASS && count * MASS_PART > all) || (count > 1 && count == all);
         let mut due = BTreeSet::new();
         let mut kept = Vec::new();
         for (cluster, missing) in &self.missing {
             let grace = match missing {
-                _ if is_mass || may_return(cluster, peers) => LONG_GRACE,
+                _ if is_mass && is_workload(cluster) => LONG_GRACE,
+                _ if may_return(cluster, peers) => LONG_GRACE,
                 Missing { was_removed: true, .. } => REMOVAL_GRACE,
                 Missing { was_left: true, .. } => LEFT_GRACE,
                 _ => LONG_GRACE,
@@ -93,6 +98,12 @@ impl Removals {
             }
         }
         plan.problems.extend(problem::unclaimed(&kept, LONG_GRACE, is_mass));
+        if all == 0
+            && !view.clusters.iter().any(is_workload)
+            && !peers.groups.keys().all(single::is_single)
+        {
+            plan.problems.push(problem::NO_CLUSTER.to_owned());
+        }
         due
     }
 
@@ -126,6 +137,11 @@ impl Removals {
             self.missing.entry(cluster.clone()).or_insert(fresh).was_removed |= was_removed;
         }
     }
+}
+
+/// Whether it is a cluster, and not the name that stands for the fleet.
+fn is_workload(cluster: &ClusterName) -> bool {
+    cluster.as_str() != single::FLEET
 }
 
 /// Whether a member had a cluster configured that died a short while ago.

@@ -24,9 +24,12 @@ impl Hash for Node {
             is_behind,
             // For logs and status; decisions depend on the world.
             problems: _,
+            hindrance: _,
             membership,
             tracker,
             election,
+            // Nobody edits Leases in the model.
+            office: _,
             coordinator,
             floor,
             // The model tells no time of day.
@@ -41,6 +44,7 @@ impl Hash for Node {
             // No cluster of the model tells its identity.
             names: _,
             refused: _,
+            disputed: _,
             reach,
             // It only saves writes that would change nothing.
             sent: _,

@@ -55,7 +55,12 @@ impl Node {
 
     pub(super) fn release(&mut self, name: &str, now: Moment) -> bool {
         let Some(held) = self.world.leases().get(name) else { return false };
-        let write = Write::Replace(Object::Lease(held.record.released()));
+        let mut released = held.record.released();
+        if name == COORDINATOR {
+            // What somebody wrote there meanwhile is undone.
+            released.installation = Some(self.config.installation.clone());
+        }
+        let write = Write::Replace(Object::Lease(released));
         self.outbox.offer(write, now)
     }
 

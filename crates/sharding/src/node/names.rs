@@ -1,8 +1,9 @@
 //! The names under which this member may not act: see [`crate::identity`].
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use model::{ClusterName, Moment};
+use model::{ClusterName, DisputedNames, Moment};
 
 use super::{Node, Note};
 use crate::identity::Identities;
@@ -33,11 +34,17 @@ impl Node {
             self.notes.extend(new.map(Note::Problem));
             let old = known.into_iter().filter(|text| !self.refused.contains(text));
             self.notes.extend(old.map(Note::Solved));
+            self.disputed = Arc::new(self.names.disputed());
         }
         for cluster in turned {
             self.tracker.refuse(&cluster, self.names.refuses(&cluster));
             changed.insert(cluster);
         }
+    }
+
+    /// The names of clusters that stand for others than this member's.
+    pub(crate) fn disputed(&self) -> &Arc<DisputedNames> {
+        &self.disputed
     }
 
     /// What is wrong with names of clusters. It is those clusters' trouble alone: the member is as ready as

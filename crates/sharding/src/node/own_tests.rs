@@ -216,6 +216,7 @@ fn a_cluster_that_is_down_is_noted_once_and_when_it_works_again() {
         home.wait(3);
         home.notes.clone()
     };
+    noted(Vec::new());
     let refused = DownCluster::new(&east(), "another fleet works there");
     assert_eq!(noted(vec![refused.clone()]), [Note::ClusterDown(refused)]);
     assert_eq!(noted(vec![DownCluster::new(&east(), "its client is not ready")]), []);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use model::{Clock, ClusterSet, Epoch, Moment, OwnedShards, ShardId, Workload};
+use model::{Clock, ClusterSet, DisputedNames, Epoch, Moment, OwnedShards, ShardId, Workload};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -51,6 +51,8 @@ pub(crate) struct Snapshot {
     pub(crate) unowned: u32,
     pub(crate) unserved: Arc<BTreeSet<ShardId>>,
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
+    /// Why the member cannot do its part.
+    pub(crate) hindrance: Option<String>,
     /// What people must repair in the home cluster.
     pub(crate) found: Vec<String>,
     /// What is wrong with names of clusters.
@@ -64,6 +66,8 @@ pub(crate) struct PolicyState {
     known: Option<Vec<PolicyRecord>>,
     /// Those that it does not know yet.
     latest: Option<Vec<PolicyRecord>>,
+    /// As they were read last, also by the watches before.
+    read: Policies,
 }
 
 /// The present watches of home. What a watch with another number shows is of the past.
@@ -108,6 +112,7 @@ pub(crate) struct Loop {
     pub(crate) owned: watch::Sender<Arc<OwnedShards>>,
     pub(crate) snapshot: watch::Sender<Arc<Snapshot>>,
     pub(crate) departed: watch::Sender<Option<Departure>>,
+    pub(crate) disputed: watch::Sender<Arc<DisputedNames>>,
     /// Notes each turn, for those who watch over the loop.
     pub(crate) turned: watch::Sender<Moment>,
     pub(crate) rng: fastrand::Rng,
@@ -141,6 +146,7 @@ impl Snapshot {
             unowned,
             unserved,
             problems,
+            hindrance: node.hindrance().cloned(),
             found: node.problems().to_vec(),
             refused: node.refused().to_vec(),
         }
@@ -266,7 +272,7 @@ impl Loop {
 
     /// Watches home from a list on. The policies are not known before theirs.
     fn watch_home(&mut self, sender: &mpsc::Sender<Message>) -> JoinSet<()> {
-        self.policies = PolicyState::default();
+        (self.policies.known, self.policies.latest) = (None, None);
         self.node.handle(Input::Policies(None), self.clock.now());
         let number = self.reading.rereads;
         self.home(sender).start(number)
@@ -298,7 +304,8 @@ impl Loop {
         if let Some(latest) = self.policies.latest.take()
             && self.policies.known.as_ref() != Some(&latest)
         {
-            self.node.handle(Input::Policies(Some(Policies::read(latest.clone()))), now);
+            self.policies.read = self.policies.read.read_again(latest.clone());
+            self.node.handle(Input::Policies(Some(self.policies.read.clone())), now);
             self.policies.known = Some(latest);
         }
         for (shard, epoch) in self.acknowledged.take() {
@@ -399,6 +406,11 @@ impl Loop {
         self.metrics.set_coordinator(snapshot.is_coordinator);
         self.metrics.set_lease_age(renewed.map_or(0.0, |at| now.since(at).as_secs_f64()));
         self.snapshot.send_replace(Arc::new(snapshot));
+        self.disputed.send_if_modified(|known| {
+            let changed = !Arc::ptr_eq(known, self.node.disputed());
+            known.clone_from(self.node.disputed());
+            changed
+        });
         self.owned.send_if_modified(|owned| {
             let changed = !Arc::ptr_eq(owned, &published.owned);
             *owned = published.owned;

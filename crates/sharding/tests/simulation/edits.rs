@@ -1,16 +1,17 @@
-//! People edit Leases: holders, durations. S1, S3 and S5 hold meanwhile, and every shard is owned afterwards.
+//! People edit Leases: holders, durations, installations. S1, S3 and S5 hold meanwhile, and every shard is owned afterwards.
 
 use crate::fleet::{Edit, Fault, Fleet, Network};
 use crate::for_each_seed;
 
 /// What somebody may write into a Lease.
-const EDITS: [Edit; 6] = [
+const EDITS: [Edit; 7] = [
     Edit::Duration(0),
     Edit::Duration(1),
     Edit::Duration(60),
     Edit::Holder(None),
     Edit::Holder(Some("somebody")),
     Edit::Restore,
+    Edit::Installation("oops"),
 ];
 
 /// A member that does not see the edit acts on until its Lease is over, and nobody has its shards
@@ -48,6 +49,34 @@ fn a_member_writes_its_own_duration() {
     });
 }
 
+/// The coordinator writes the name of its installation back, and meanwhile the fleet goes on: also when the
+/// coordinator dies before it does.
+#[test]
+fn a_member_writes_its_own_installation_and_nothing_moves() {
+    for_each_seed("edited installation", |seed| {
+        let mut fleet = Fleet::new(seed, 12, Network::Calm);
+        fleet.start_all(3);
+        fleet.run_for(10_000);
+        let (moves, coordinator) = (fleet.oracle.moves(), coordinator(&fleet));
+        fleet.edit_lease(0, Edit::Installation("oops"));
+        assert_eq!(fleet.named_installation(), Some("oops"));
+        fleet.run_for(2_500);
+        assert_eq!(fleet.named_installation(), Some("leasehold"));
+        fleet.run_for(10_000);
+        assert_eq!((fleet.oracle.moves(), fleet.oracle.owners()), (moves, vec![4, 4, 4]));
+        assert!(fleet.coordinates(coordinator));
+        fleet.edit_lease(0, Edit::Installation("oops"));
+        fleet.inject(Fault::Crash(coordinator));
+        fleet.run_for(12_000);
+        assert_eq!(fleet.named_installation(), Some("leasehold"));
+        assert_eq!(fleet.oracle.owners(), [6, 6]);
+    });
+}
+
+fn coordinator(fleet: &Fleet) -> usize {
+    (0..3).find(|&replica| fleet.coordinates(replica)).expect("somebody coordinates")
+}
+
 #[test]
 fn nobody_who_edits_leases_under_faults_breaks_a_rule() {
     for_each_seed("editor", |seed| {
@@ -65,6 +94,8 @@ fn nobody_who_edits_leases_under_faults_breaks_a_rule() {
             }
         }
         fleet.heal();
+        // If nobody is left who has seen what stood there, somebody repairs it.
+        fleet.edit_lease(0, Edit::Installation("leasehold"));
         // The longest duration that somebody wrote is believed of the dead.
         fleet.run_for(60_000 + 40_000);
         assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 12, "all owned");

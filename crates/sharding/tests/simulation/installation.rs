@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::fleet::{Fault, Fleet, LONGEST_RECONCILE_MS, Network};
+use crate::fleet::{Edit, Fault, Fleet, Network};
 use crate::{for_each_seed, seeds};
 
 /// Three replicas of one installation, and then two of `second`, under faults.
@@ -26,6 +26,7 @@ fn beside(seed: u64, second: &'static str) -> Fleet {
     for stranger in [3, 4] {
         let problem = fleet.problem(stranger).expect("it says why");
         assert!(problem.contains("belongs to the installation \"leasehold\""), "{problem}");
+        assert_eq!(fleet.hindrance(stranger), Some(problem));
     }
     fleet
 }
@@ -70,26 +71,29 @@ fn of_two_installations_that_begin_at_once_one_gets_everything() {
     });
 }
 
-/// Nobody overwrites what people wrote, not even a coordinator in the midst of its work.
+/// A namespace is given to another installation while nobody of the first is there: then nobody of the first
+/// overwrites what people wrote.
 #[test]
 fn a_namespace_that_somebody_gave_to_another_installation_is_left_alone() {
     for_each_seed("given away", |seed| {
         let mut fleet = Fleet::new(seed, 12, Network::Calm);
         fleet.start_all(3);
         fleet.run_for(10_000);
-        // Maps are about to go, for which the coordinator writes its Lease.
+        for replica in 0..3 {
+            fleet.inject(Fault::Crash(replica));
+        }
+        fleet.edit_lease(0, Edit::Installation("other"));
         fleet.set_clusters(6);
-        fleet.name_installation("other");
+        fleet.start_all(3);
         fleet.run_for(60_000);
         assert_eq!(fleet.named_installation(), Some("other"));
-        assert!((0..3).all(|replica| !fleet.coordinates(replica)));
-        assert!((0..3).all(|replica| fleet.problem(replica).is_some()));
-        let kept = fleet.oracle.owners().iter().sum::<usize>();
-        assert!(kept >= 6, "what nobody may move stays: {kept}");
+        assert!((3..6).all(|replica| !fleet.coordinates(replica)));
+        assert!((3..6).all(|replica| fleet.problem(replica).is_some()));
+        assert_eq!(fleet.server.maps(), 12, "what nobody may move stays");
         // Somebody repairs it.
-        fleet.name_installation("leasehold");
-        fleet.run_for(LONGEST_RECONCILE_MS + 20_000);
+        fleet.edit_lease(3, Edit::Installation("leasehold"));
+        fleet.run_for(700_000);
         assert_eq!((fleet.oracle.owners(), fleet.server.maps()), (vec![2, 2, 2], 6));
-        assert!((0..3).all(|replica| fleet.problem(replica).is_none()));
+        assert!((3..6).all(|replica| fleet.problem(replica).is_none()));
     });
 }

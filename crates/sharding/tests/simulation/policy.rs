@@ -96,3 +96,26 @@ fn pinned_shards_go_to_their_member_and_back_to_it() {
         assert_eq!(left, 6, "nowhere else, if that is required");
     });
 }
+
+/// A policy left over from a removed cluster, or with a word that is no name, is the coordinator's to tell. It
+/// hinders no replica, so rollouts go on.
+#[test]
+fn a_policy_that_selects_nothing_hinders_no_replica() {
+    for_each_seed("left over", |seed| {
+        let mut fleet = Fleet::new(seed, 12, Network::Calm);
+        fleet.start_all(3);
+        fleet.run_for(5_000);
+        let pause = |clusters: &[&str]| FleetPolicySpec {
+            shards: of(clusters),
+            pause: Some(true),
+            ..FleetPolicySpec::default()
+        };
+        fleet
+            .set_policies(vec![policy("gone", pause(&["c99"])), policy("p", pause(&["c0", "C1"]))]);
+        fleet.run_for(10_000);
+        let coordinator = (0..3).find(|&replica| fleet.coordinates(replica)).expect("one does");
+        assert!(fleet.problem(coordinator).is_some(), "people must know");
+        assert!((0..3).all(|replica| fleet.hindrance(replica).is_none()));
+        assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 11, "c0 is paused");
+    });
+}

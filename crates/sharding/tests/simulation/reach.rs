@@ -100,8 +100,8 @@ fn a_cluster_that_fails_everywhere_does_not_go_round_the_fleet() {
 }
 
 /// An emptied Secret: all replicas lose all clusters within a moment.
-fn emptied(seed: u64, bug: Bug) -> Fleet {
-    let mut fleet = Fleet::new(seed, 24, Network::Calm);
+fn emptied(seed: u64, of: usize, bug: Bug) -> Fleet {
+    let mut fleet = Fleet::new(seed, of, Network::Calm);
     fleet.bug = bug;
     fleet.start_all(2);
     fleet.run_for(10_000);
@@ -114,14 +114,15 @@ fn emptied(seed: u64, bug: Bug) -> Fleet {
 #[test]
 fn an_emptied_configuration_does_not_drain_the_fleet() {
     for_each_seed("emptied", |seed| {
-        let mut fleet = emptied(seed, Bug::None);
+        let of = if seed.is_multiple_of(2) { 24 } else { 3 };
+        let mut fleet = emptied(seed, of, Bug::None);
         let moves = fleet.oracle.moves();
         fleet.run_for(540_000);
-        assert_eq!((fleet.server.maps(), fleet.oracle.moves()), (24, moves), "all stays");
+        assert_eq!((fleet.server.maps(), fleet.oracle.moves()), (of, moves), "all stays");
         let told = (0..2).find_map(|replica| fleet.problem(replica)).expect("people must know");
-        assert!(told.contains("(and 23 more)"), "{told}");
+        assert!(told.contains(&format!("(and {} more)", of - 1)), "{told}");
         for replica in 0..2 {
-            fleet.configure(replica, &clusters(0..24));
+            fleet.configure(replica, &clusters(0..of));
         }
         fleet.run_for(1_000);
         assert_served(&fleet);
@@ -224,7 +225,7 @@ fn each_planted_bug_is_caught() {
         assert_served(&fleet);
     });
     caught(&|| {
-        let fleet = emptied(1, Bug::LosesInParts);
+        let fleet = emptied(1, 24, Bug::LosesInParts);
         assert_eq!(fleet.server.maps(), 24, "S7: an emptied configuration drains the fleet");
     });
 }

@@ -5,18 +5,17 @@ use std::sync::Arc;
 
 use model::ShardId;
 
-use super::Draft;
+use super::{Draft, View};
 use crate::api::{MoveCause, Moved, ShardPath};
 use crate::handover::Entry;
 use crate::node::HandoverCause;
-use crate::world::World;
 
 /// Why the plan moves shards.
 pub(in super::super) type Causes = BTreeMap<ShardId, MoveCause>;
 
 impl Draft<'_> {
     /// Says for each shard that changes hands or phase why it does.
-    pub(in super::super) fn explain(&mut self, causes: &Causes, world: &World) {
+    pub(in super::super) fn explain(&mut self, causes: &Causes, view: &View<'_>) {
         if self.is_untouched() {
             return;
         }
@@ -31,7 +30,7 @@ impl Draft<'_> {
             !old(path).is_some_and(is_same)
         });
         let causes: Vec<(ShardPath, MoveCause)> = changed
-            .map(|(path, entry)| (path.clone(), self.cause(path, old(path), entry, causes, world)))
+            .map(|(path, entry)| (path.clone(), self.cause(path, old(path), entry, causes, view)))
             .collect();
         let gone = desired.moves.0.keys().any(|path| !desired.entries.contains_key(path));
         if causes.is_empty() && !gone {
@@ -49,13 +48,16 @@ impl Draft<'_> {
         old: Option<&Entry>,
         new: &Entry,
         causes: &Causes,
-        world: &World,
+        view: &View<'_>,
     ) -> MoveCause {
         let lost = old.and_then(Entry::owner).filter(|owner| new.owner() != Some(owner));
-        match lost.map(|owner| HandoverCause::of(owner, world)) {
+        match lost.map(|owner| HandoverCause::of(owner, view.world)) {
             Some(HandoverCause::Crash) => return MoveCause::OwnerDied,
             Some(HandoverCause::Leave) => return MoveCause::OwnerLeft,
             Some(HandoverCause::Live) | None => {}
+        }
+        if let Some(ended) = self.ended(path, old, new, view) {
+            return ended;
         }
         if let Some(cause) = causes.get(&path.in_cluster(&self.desired.cluster)) {
             return *cause;
@@ -68,6 +70,25 @@ impl Draft<'_> {
             // What began for a reason goes on for it.
             Some(_) => self.desired.moves.why(path).unwrap_or(MoveCause::Created),
             None => self.made(path),
+        }
+    }
+
+    /// That what had kept a shard from all members has ended, if somebody gets it now.
+    fn ended(
+        &self,
+        path: &ShardPath,
+        old: Option<&Entry>,
+        new: &Entry,
+        view: &View<'_>,
+    ) -> Option<MoveCause> {
+        let is_owned = |entry: &Entry| matches!(entry, Entry::Owned { .. });
+        let was_for_nobody = old.is_some_and(|old| !is_owned(old) && old.target().is_none());
+        let is_given = is_owned(new) || new.target().is_some();
+        let shard = || path.in_cluster(&self.desired.cluster);
+        match self.desired.moves.why(path).filter(|_| was_for_nobody && is_given)? {
+            MoveCause::Paused => Some(MoveCause::Resumed),
+            MoveCause::Policy if !view.policies.place(&shard()) => Some(MoveCause::Lifted),
+            _ => None,
         }
     }
 

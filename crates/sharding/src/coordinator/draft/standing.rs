@@ -34,11 +34,11 @@ impl Draft<'_> {
         self.waits = true;
     }
 
-    /// The map stands for another cluster than those who have it configured say: as soon as nobody may act
-    /// for a shard of it, it stands for none.
-    pub(in crate::coordinator) fn dispute(&mut self) {
+    /// The map stands for another cluster than those who have it configured say. If that one `is_lost`, the map
+    /// stands for none as soon as nobody may act for a shard of it.
+    pub(in crate::coordinator) fn dispute(&mut self, is_lost: bool) {
         self.wait();
-        if self.is_unowned() {
+        if is_lost && self.is_unowned() {
             self.desired.to_mut().cluster_uid = None;
         }
     }

@@ -1,7 +1,9 @@
 //! Why shards come to where they are, as the maps say it.
 
 use super::*;
-use crate::api::{FleetPolicySpec, MoveCause, ShardLoad, ShardSelector};
+use crate::api::{
+    FleetPolicySpec, MemberPreference, MemberSelector, MoveCause, ShardLoad, ShardSelector,
+};
 use crate::policy::PolicyRecord;
 
 /// Why the shards of the maps come to where they are that the next step writes. What it writes is there then.
@@ -95,6 +97,38 @@ fn what_is_split_paused_removed_or_drained_for_maintenance_says_so() {
         });
     };
     assert_eq!(of(&pressed), ["m-0>m-0@4 Split"]);
+}
+
+#[test]
+fn what_goes_on_after_a_pause_or_a_policy_says_that_this_has_ended() {
+    let clusters = vec!["east".to_owned()];
+    let shards = Some(ShardSelector { clusters, ..ShardSelector::default() });
+    let select = MemberSelector { names: vec!["nobody".to_owned()], zones: Vec::new() };
+    let pause = FleetPolicySpec { pause: Some(true), ..FleetPolicySpec::default() };
+    let pin = Some(MemberPreference { select, required: true });
+    let pin = FleetPolicySpec { pin, ..FleetPolicySpec::default() };
+    for (spec, began, ended) in [(pause, "Paused", "Resumed"), (pin, "Policy", "Lifted")] {
+        let policies = |spec| {
+            let spec = Ok(FleetPolicySpec { shards: shards.clone(), ..spec });
+            Policies::read(vec![PolicyRecord { name: "p".into(), spec }])
+        };
+        for acknowledged in [true, false] {
+            let mut scene = Scene::new(&["m-0"], &["east"]);
+            scene.map("east", "m-0@4");
+            scene.policies = policies(spec.clone());
+            assert_eq!(causes(&mut scene), [format!("m-0>@4 {began}")]);
+            if acknowledged {
+                acknowledge(&mut scene, "m-0", "east/g/0/1", 4);
+                assert_eq!(causes(&mut scene), [format!("@4 {began}")]);
+            }
+            scene.policies = Policies::default();
+            if !acknowledged {
+                assert_eq!(causes(&mut scene), [format!("m-0>m-0@4 {ended}")]);
+                acknowledge(&mut scene, "m-0", "east/g/0/1", 4);
+            }
+            assert_eq!(causes(&mut scene), [format!("m-0@5 {ended}")]);
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use model::{ClusterUid, Identity};
 use std::sync::Arc;
 
 use super::*;
-use crate::api::NamedCluster;
+use crate::api::{ConfiguredClusters, NamedCluster};
 
 impl Scene {
     /// The coordinator's own clusters told who they are: `east=u1`, in the order of the configuration.
@@ -44,6 +44,13 @@ impl Scene {
         }
         self.raise_floor(plan.floor);
         lines
+    }
+
+    /// Time passes, and the members renew.
+    fn wait(&mut self, time: Duration) {
+        self.pass(time);
+        let members: Vec<MemberId> = self.world.members().keys().cloned().collect();
+        members.iter().for_each(|member| self.renew(member.as_str()));
     }
 
     fn raise_floor(&mut self, floor: Epoch) {
@@ -126,11 +133,64 @@ fn a_name_stands_for_another_cluster_when_nobody_acts_for_the_one_before() {
     scene.stands("east", "u1", "m-1@7");
     scene.identify(&["east=u2"]);
     assert_eq!(scene.carry_out(), [""; 0]);
-    // The owner drains by itself when it sees the other cluster.
-    scene.acknowledge("m-1", "east", 7);
+    let drained = |spec: &mut MemberSpec| {
+        let shard = "east/g/0/1".parse().unwrap();
+        spec.acknowledged_drains = vec![AcknowledgedDrain { shard, epoch: Epoch(7) }];
+        spec.state = MemberState::Leaving;
+    };
+    scene.member("m-1", drained);
+    assert_eq!(scene.carry_out(), ["east=u1 @7"]);
+    // It has the first one, as far as anybody knows, until it says something else. It cannot get the shards.
+    scene.wait(LONG_GRACE * 2);
+    assert_eq!(scene.carry_out(), [""; 0]);
+    scene.member("m-1", |spec| {
+        let (name, uid) = ("east".parse().unwrap(), "u2".parse().unwrap());
+        spec.named_clusters = vec![NamedCluster { name, uid }];
+    });
+    assert_eq!(scene.carry_out(), [""; 0]);
+    scene.wait(REMOVAL_GRACE - Duration::from_secs(1));
+    assert_eq!(scene.carry_out(), [""; 0]);
+    scene.wait(Duration::from_secs(1));
     assert_eq!(scene.carry_out(), ["east= @7"]);
     let next = scene.carry_out();
     assert!(next[0].starts_with("east=u2 m-") && next[0].ends_with("@8"), "{next:?}");
+}
+
+/// A replica whose file of that name leads elsewhere, here the coordinator, takes nothing from a fleet that has
+/// the cluster: not even while no shard of it has an owner.
+#[test]
+fn who_has_another_cluster_of_a_name_takes_nothing_from_those_who_have_the_first() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &[]);
+    scene.stands("east", "u1", "@7");
+    scene.identify(&["east=u2"]);
+    let said = |fails: bool| {
+        move |spec: &mut MemberSpec| {
+            let name: ClusterName = "east".parse().unwrap();
+            let (count, digest) = (1, crate::tally::Tally::of([&name]).digest());
+            let only = vec![name.clone()].into();
+            let fails = if fails { vec![name] } else { Vec::new() }.into();
+            let said = ConfiguredClusters { count, digest, only, fails, ..Default::default() };
+            spec.clusters = Some(said);
+        }
+    };
+    scene.member("m-0", said(true));
+    scene.member("m-1", said(false));
+    assert_eq!(scene.carry_out(), ["east=u1 m-1@8"], "it goes to one that has it");
+    // Nobody reaches it for a while, and it has no owner: it still is what it was.
+    scene.stands("east", "u1", "@8");
+    scene.member("m-1", said(true));
+    for _ in 0..3 {
+        assert_eq!(scene.carry_out(), [""; 0]);
+        scene.wait(REMOVAL_GRACE * 2);
+    }
+    scene.member("m-1", said(false));
+    assert_eq!(scene.carry_out(), ["east=u1 m-1@9"]);
+    // In the end nobody can tell.
+    scene.stands("east", "u1", "@9");
+    scene.member("m-1", said(true));
+    assert_eq!(scene.carry_out(), [""; 0]);
+    scene.wait(LONG_GRACE);
+    assert_eq!(scene.carry_out(), ["east= @9"]);
 }
 
 #[test]
@@ -150,6 +210,8 @@ fn two_clusters_that_swap_their_names_are_served_in_the_end() {
     scene.stands("east", "u1", "@7");
     scene.stands("west", "u2", "@3");
     scene.identify(&["east=u2", "west=u1"]);
+    assert_eq!(scene.carry_out(), [""; 0]);
+    scene.wait(REMOVAL_GRACE);
     assert_eq!(scene.carry_out(), ["east= @7", "west= @3"]);
     assert_eq!(scene.carry_out(), ["east=u2 m-0@8", "west=u1 m-0@4"]);
 }

@@ -223,3 +223,31 @@ fn a_mass_of_maps_does_not_go_soon() {
         assert_eq!(scene.writes().len(), held, "it was meant");
     }
 }
+
+/// A small fleet whose folder is emptied is one as well; but who removes one cluster means it, also the only one.
+#[test]
+fn all_maps_of_a_small_fleet_do_not_go_soon_either() {
+    let all = ["a", "b", "c"];
+    for (before, left, is_mass) in [(3, 0, true), (3, 1, false), (2, 0, true), (1, 0, false)] {
+        let mut scene = Scene::new(&["m-0"], &[]);
+        for name in &all[..before] {
+            scene.map(name, "m-0@1");
+        }
+        // Work in no cluster has a map besides, which does not count.
+        scene.map(model::single::FLEET, "m-0@1");
+        scene.clusters = all[..left].iter().map(|name| name.parse().unwrap()).collect();
+        scene.says("m-0", &all[..left], &[]);
+        scene.writes();
+        scene.later(&["m-0"], REMOVAL_GRACE);
+        let of_clusters = |scene: &mut Scene| {
+            let writes = scene.writes();
+            writes.iter().filter(|write| !write.contains(model::single::FLEET)).count()
+        };
+        let gone = before - left;
+        let expect = if is_mass { (0, 1) } else { (gone, 0) };
+        let told = scene.problems().iter().filter(|text| text.contains("Secret")).count();
+        assert_eq!((of_clusters(&mut scene), told), expect, "{left} of {before} are left");
+        scene.later(&["m-0"], LONG_GRACE);
+        assert_eq!(of_clusters(&mut scene), gone, "it was meant");
+    }
+}

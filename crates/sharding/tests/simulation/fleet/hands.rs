@@ -10,7 +10,7 @@ use model::MemberId;
 
 use super::Fleet;
 
-/// What somebody writes into the Lease of a member.
+/// What somebody writes into the Lease of a member, or into the coordinator's.
 #[derive(Clone, Copy, Debug)]
 pub enum Edit {
     /// Another duration, in seconds.
@@ -19,6 +19,8 @@ pub enum Edit {
     Holder(Option<&'static str>),
     /// The member as holder.
     Restore,
+    /// Another installation, into the coordinator's.
+    Installation(&'static str),
 }
 
 impl Fleet {
@@ -27,29 +29,20 @@ impl Fleet {
         self.replicas[replica].node.problems().first()
     }
 
+    /// Why a replica cannot do its part.
+    pub fn hindrance(&self, replica: usize) -> Option<&String> {
+        self.replicas[replica].node.hindrance()
+    }
+
     /// Whether a replica believes that it coordinates.
     pub fn coordinates(&self, replica: usize) -> bool {
         let replica = &self.replicas[replica];
         replica.node.is_coordinator(replica.clock.read(self.now_us))
     }
 
-    /// Somebody writes another installation into the coordinator's Lease.
-    pub fn name_installation(&mut self, installation: &str) {
-        let Some(Object::Lease(lease)) = self.server.get(Kind::Lease, COORDINATOR) else {
-            panic!("nobody coordinates");
-        };
-        let installation = Some(installation.to_owned());
-        let lease = LeaseRecord { installation, ..lease.clone() };
-        let (outcome, _) = self.server.write(Write::Replace(Object::Lease(lease)));
-        assert!(matches!(outcome, WriteOutcome::Done(_)), "{outcome:?}");
-    }
-
     /// To which installation the coordinator's Lease says that the namespace belongs.
     pub fn named_installation(&self) -> Option<&str> {
-        match self.server.get(Kind::Lease, COORDINATOR)? {
-            Object::Lease(lease) => lease.installation.as_deref(),
-            _ => None,
-        }
+        self.lease(COORDINATOR)?.installation.as_deref()
     }
 
     /// How many shards have an owner that runs no more.
@@ -111,11 +104,16 @@ impl Fleet {
     /// Somebody edits the Lease of a replica, if it has one.
     pub fn edit_lease(&mut self, replica: usize, edit: Edit) {
         let member = self.replicas[replica].node.id().clone();
-        let Some(mut lease) = self.lease_of(replica).cloned() else { return };
+        let name = match edit {
+            Edit::Installation(_) => COORDINATOR.to_owned(),
+            _ => member_lease_name(&member),
+        };
+        let Some(mut lease) = self.lease(&name).cloned() else { return };
         match edit {
             Edit::Duration(seconds) => lease.duration = Duration::from_secs(seconds),
             Edit::Holder(holder) => lease.holder = holder.map(str::to_owned),
             Edit::Restore => lease.holder = Some(member.as_str().to_owned()),
+            Edit::Installation(name) => lease.installation = Some(name.to_owned()),
         }
         let (outcome, _) = self.server.write(Write::Replace(Object::Lease(lease)));
         assert!(matches!(outcome, WriteOutcome::Done(_)), "{outcome:?}");
@@ -124,12 +122,12 @@ impl Fleet {
 
     /// The duration in the Lease of a replica.
     pub fn lease_seconds(&self, replica: usize) -> Option<u64> {
-        Some(self.lease_of(replica)?.duration.as_secs())
+        let name = member_lease_name(self.replicas[replica].node.id());
+        Some(self.lease(&name)?.duration.as_secs())
     }
 
-    fn lease_of(&self, replica: usize) -> Option<&LeaseRecord> {
-        let name = member_lease_name(self.replicas[replica].node.id());
-        match self.server.get(Kind::Lease, &name)? {
+    fn lease(&self, name: &str) -> Option<&LeaseRecord> {
+        match self.server.get(Kind::Lease, name)? {
             Object::Lease(lease) => Some(lease),
             _ => None,
         }
