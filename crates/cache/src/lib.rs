@@ -73,7 +73,9 @@ mod tests;
 
 pub use decoded::{AGE_EVERY, DECODED_BYTES, DecodedCache};
 pub use entry::{DecodeError, Entry};
-pub use header::{Header, HeaderError, Labels, LocalKey, Owner, ResourceVersion, Uid};
+pub use header::{
+    Header, HeaderError, Labels, LocalKey, MAX_NAME_BYTES, Owner, ResourceVersion, Uid,
+};
 pub use options::{Index, OWNERS, OptionsByKind, StoreOptions, Transform};
 pub use partial::{PartialFields, PartialMetadata, partial_metadata};
 pub use store::{CacheBytes, NoIndex, Store, StoreSize};
