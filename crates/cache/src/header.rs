@@ -102,7 +102,7 @@ impl fmt::Display for Uid {
 
 /// `metadata.resourceVersion`: opaque, to be compared for equality only. The usual form, a decimal
 /// number, takes no heap.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ResourceVersion {
     /// A number without leading zeros.
     Number(u64),

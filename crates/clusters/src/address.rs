@@ -3,16 +3,22 @@
 //! A name in a kubeconfig says nothing about the address behind it, and its owner may change it at any
 //! time. So every address is checked right before it is connected to, as well as those that the
 //! kubeconfig writes out.
+//!
+//! A lookup takes a thread until the system gives it up, which may be a minute after nobody waits for it any
+//! more, and the runtime has 512 threads for lookups and files. So a server has one lookup at a time, and all
+//! servers together [`MAX_LOOKUPS`].
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
-use tower::{BoxError, Service};
+use tokio::sync::Semaphore;
+use tower::{BoxError, Service, ServiceExt};
 
 use crate::risk::Risk;
 
@@ -24,6 +30,11 @@ const METADATA: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
+
+/// The most names that are looked up at once: half of the threads that files need too.
+const MAX_LOOKUPS: usize = 256;
+/// The places of all lookups of this process, whose threads they share.
+static LOOKUPS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_LOOKUPS)));
 
 /// Which addresses beside ordinary ones may be connected to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,12 +109,14 @@ struct Refused {
 
 /// Resolves names, and leaves out addresses that may not be connected to.
 #[derive(Clone, Debug)]
-pub(crate) struct Resolver {
-    inner: GaiResolver,
+pub(crate) struct Resolver<R = GaiResolver> {
+    inner: R,
     reach: Reach,
+    /// The place of the server's lookup.
+    place: Arc<Semaphore>,
 }
 
-/// Opens connections to what is within reach.
+/// Opens connections to what is within reach. Clones are for the same server.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
     inner: HttpConnector<Resolver>,
@@ -115,7 +128,8 @@ type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 impl Dialer {
     /// Connections over TCP, without delay of small packets, below TLS if there is any.
     pub(crate) fn new(reach: Reach) -> Self {
-        let resolver = Resolver { inner: GaiResolver::new(), reach };
+        let place = Arc::new(Semaphore::new(1));
+        let resolver = Resolver { inner: GaiResolver::new(), reach, place };
         let mut inner = HttpConnector::new_with_resolver(resolver);
         inner.enforce_http(false);
         inner.set_nodelay(true);
@@ -123,21 +137,37 @@ impl Dialer {
     }
 }
 
-impl Service<Name> for Resolver {
+impl<R> Service<Name> for Resolver<R>
+where
+    R: Service<Name> + Clone + Send + 'static,
+    R::Response: Iterator<Item = SocketAddr> + Send + 'static,
+    R::Error: Into<BoxError> + Send + 'static,
+    R::Future: Send + 'static,
+{
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = BoxError;
     type Future = Answer<Self::Response>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
         let (reach, host) = (self.reach, name.as_str().to_owned());
-        let found = self.inner.call(name);
+        let (inner, place) = (self.inner.clone(), Arc::clone(&self.place));
         Box::pin(async move {
+            let closed = "nobody closes it";
+            let own = place.acquire_owned().await.expect(closed);
+            let shared = Arc::clone(&LOOKUPS).acquire_owned().await.expect(closed);
+            // A task of its own, because the thread is free when the lookup ends, and not when its caller
+            // gives up.
+            let lookup = tokio::spawn(async move {
+                let found = inner.oneshot(name).await;
+                drop((own, shared));
+                found
+            });
             let (mut within, mut refused) = (Vec::new(), None);
-            for address in found.await? {
+            for address in lookup.await?.map_err(Into::into)? {
                 match reach.refuses(address.ip()) {
                     None => within.push(address),
                     Some(risk) => refused = Some((address.ip(), risk)),
@@ -178,6 +208,9 @@ impl Service<Uri> for Dialer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -221,6 +254,31 @@ mod tests {
         assert_eq!(reach.refuses_host("LOCALHOST."), None);
         assert_eq!(Reach::default().refuses_host("[::1]"), Some(Risk::Loopback));
         assert_eq!(Reach::default().refuses_host("host.test"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lookup_that_hangs_is_not_begun_again_until_it_has_ended() {
+        let (begun, end) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+        let (count, ends) = (Arc::clone(&begun), Arc::clone(&end));
+        let inner = tower::service_fn(move |_: Name| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let ends = Arc::clone(&ends);
+            async move {
+                ends.acquire_owned().await.unwrap().forget();
+                Ok::<_, BoxError>([SocketAddr::from(([10, 0, 0, 1], 1))].into_iter())
+            }
+        });
+        let place = Arc::new(Semaphore::new(1));
+        let resolver = Resolver { inner, reach: Reach::default(), place };
+        let lookup = || resolver.clone().oneshot("host.test".parse().unwrap());
+        for _ in 0..20 {
+            let found = tokio::time::timeout(Duration::from_secs(5), lookup()).await;
+            assert!(found.is_err(), "it hangs");
+        }
+        assert_eq!(begun.load(Ordering::Relaxed), 1);
+        end.add_permits(2);
+        assert_eq!(lookup().await.unwrap().count(), 1);
+        assert_eq!(begun.load(Ordering::Relaxed), 2);
     }
 
     /// Names that the system's resolver turns into addresses of this host.

@@ -13,6 +13,7 @@
 //! | discovery | [`DISCOVERY_BYTES`] | [`WHOLE_TIME`] |
 //! | a refusal | [`REFUSAL_BYTES`] | [`WHOLE_TIME`] |
 //! | an object | [`OBJECT_BYTES`] | [`WHOLE_TIME`] |
+//! | the answer to a write | [`WRITE_BYTES`] | [`WHOLE_TIME`] |
 //! | a list | [`LIST_BYTES`] | [`WHOLE_TIME`] |
 //! | a watch | [`LINE_BYTES`] for each line | [`LINE_TIME`] for each line |
 //! | a log that is followed | none: its reader has to stop | none |
@@ -42,6 +43,8 @@ pub(crate) const DISCOVERY_BYTES: usize = 8 << 20;
 pub(crate) const REFUSAL_BYTES: usize = 1 << 20;
 /// The most bytes of an object. etcd stores 1.5 MiB by default, and JSON is longer than what is stored.
 pub(crate) const OBJECT_BYTES: usize = 16 << 20;
+/// The most bytes of the answer to a write, of one object: an API server takes 3 MiB of one.
+pub(crate) const WRITE_BYTES: usize = 4 << 20;
 /// The most bytes of a list or of one page of it: more than `listwatch` takes, which then asks for less.
 pub(crate) const LIST_BYTES: usize = 33 << 20;
 /// The most bytes of a line of a watch: more than `listwatch` takes, which says why it refuses a line.
@@ -104,8 +107,9 @@ impl Bound {
         };
         match of_kind {
             [_, _, "log"] if asks("follow") => Self::Open,
-            [_] => Self::Whole(LIST_BYTES),
-            _ => Self::Whole(OBJECT_BYTES),
+            [_] if matches!(*method, Method::GET | Method::DELETE) => Self::Whole(LIST_BYTES),
+            _ if *method == Method::GET => Self::Whole(OBJECT_BYTES),
+            _ => Self::Whole(WRITE_BYTES),
         }
     }
 
@@ -299,8 +303,17 @@ mod tests {
         ] {
             assert_eq!(Bound::of(&Method::GET, path, query), expect, "{path}?{query}");
         }
-        let write = Bound::of(&Method::PATCH, "/api/v1/namespaces/web/pods/a", "watch=true");
-        assert_eq!(write, Whole(OBJECT_BYTES));
+        let (pods, pod) = ("/api/v1/namespaces/web/pods", "/api/v1/namespaces/web/pods/a");
+        for (method, path, expect) in [
+            (Method::PATCH, pod, WRITE_BYTES),
+            (Method::PUT, "/apis/apps/v1/namespaces/web/deployments/a/status", WRITE_BYTES),
+            (Method::POST, pods, WRITE_BYTES),
+            (Method::DELETE, pod, WRITE_BYTES),
+            (Method::DELETE, pods, LIST_BYTES),
+        ] {
+            let bound = Bound::of(&method, path, "watch=true");
+            assert_eq!(bound, Whole(expect), "{method} {path}");
+        }
         let refusal = Lines(LINE_BYTES).answered(StatusCode::FORBIDDEN);
         assert_eq!(refusal, Whole(REFUSAL_BYTES));
         let small = Whole(SMALL_BYTES).answered(StatusCode::FORBIDDEN);

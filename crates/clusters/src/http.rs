@@ -55,8 +55,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The flow-control window of a stream, in bytes: a stream that nobody reads holds this much.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// The window of a connection: the largest there is, so that unread streams do not stop others.
-const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+/// The window of a connection: that of all its streams, so that unread ones do not stop others. It is no
+/// larger, because the library bounds by it what many small frames cost beside their bytes.
+const CONNECTION_WINDOW: u32 = STREAMS_PER_CONNECTION as u32 * STREAM_WINDOW;
 
 /// The protocol of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +82,7 @@ const SESSIONS: usize = 8;
 /// Opens connections to a server.
 type RawConnector = TimeoutConnector<HttpsConnector<Dialer>>;
 
-/// Opens connections as `config` says, to addresses within `reach`, with `identity` in place of its own
-/// client certificate.
+/// Opens connections as `config` says, by `dialer`, with `identity` in place of its own client certificate.
 ///
 /// # Errors
 /// When certificates cannot be used.
@@ -90,7 +90,7 @@ fn raw_connector(
     config: &kube::Config,
     identity: Option<&Identity>,
     protocol: Protocol,
-    reach: Reach,
+    dialer: Dialer,
 ) -> Result<RawConnector, kube::Error> {
     if config.proxy_url.is_some() {
         // The library's own error would repeat the URL, which may hold a password.
@@ -107,7 +107,6 @@ fn raw_connector(
         }
     };
     tls.resumption = Resumption::in_memory_sessions(SESSIONS);
-    let http = Dialer::new(reach);
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = &config.tls_server_name {
         let name =
@@ -115,8 +114,8 @@ fn raw_connector(
         https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
     let mut connector = TimeoutConnector::new(match protocol {
-        Protocol::Http1 => https.enable_http1().wrap_connector(http),
-        Protocol::Any => https.enable_all_versions().wrap_connector(http),
+        Protocol::Http1 => https.enable_http1().wrap_connector(dialer),
+        Protocol::Any => https.enable_all_versions().wrap_connector(dialer),
     });
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
@@ -131,7 +130,7 @@ pub(crate) struct Connections(Arc<Inner>);
 struct Inner {
     config: kube::Config,
     protocol: Protocol,
-    reach: Reach,
+    dialer: Dialer,
     open: Mutex<Open>,
 }
 
@@ -158,8 +157,9 @@ impl Connections {
         protocol: Protocol,
         reach: Reach,
     ) -> Result<Self, kube::Error> {
-        let open = Mutex::new(Open::new(&config, None, protocol, reach)?);
-        Ok(Self(Arc::new(Inner { config, protocol, reach, open })))
+        let dialer = Dialer::new(reach);
+        let open = Mutex::new(Open::new(&config, None, protocol, dialer.clone())?);
+        Ok(Self(Arc::new(Inner { config, protocol, dialer, open })))
     }
 
     /// Sends a request over a connection with that client certificate.
@@ -182,16 +182,16 @@ impl Connections {
     ) -> Result<(Connection, Stream), kube::Error> {
         let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.identity.as_ref() != identity {
-            let Inner { config, protocol, reach, .. } = &*self.0;
-            *open = Open::new(config, identity.cloned(), *protocol, *reach)?;
+            let Inner { config, protocol, dialer, .. } = &*self.0;
+            *open = Open::new(config, identity.cloned(), *protocol, dialer.clone())?;
         }
         if upgrade {
-            let Inner { config, reach, .. } = &*self.0;
+            let Inner { config, dialer, .. } = &*self.0;
             let connection = match open.upgrading.take() {
                 Some(connection) => connection,
                 None => {
                     let own = open.identity.as_deref();
-                    Connection::new(raw_connector(config, own, Protocol::Http1, *reach)?)
+                    Connection::new(raw_connector(config, own, Protocol::Http1, dialer.clone())?)
                 }
             };
             open.upgrading = Some(connection.clone());
@@ -216,16 +216,16 @@ impl Open {
         config: &kube::Config,
         identity: Option<Arc<Identity>>,
         protocol: Protocol,
-        reach: Reach,
+        dialer: Dialer,
     ) -> Result<Self, kube::Error> {
-        let connector = raw_connector(config, identity.as_deref(), protocol, reach)?;
+        let connector = raw_connector(config, identity.as_deref(), protocol, dialer)?;
         Ok(Self { connector, upgrading: None, identity, connections: Vec::new() })
     }
 }
 
 impl Connection {
     fn new(connector: RawConnector) -> Self {
-        Self { client: legacy(connector), streams: Arc::default() }
+        Self { client: builder().build(connector), streams: Arc::default() }
     }
 }
 
@@ -238,15 +238,16 @@ fn choose(streams: impl ExactSizeIterator<Item = usize> + Clone) -> usize {
     room.or(new).or_else(|| least().map(|(index, _)| index)).unwrap_or_default()
 }
 
-fn legacy(connector: RawConnector) -> legacy::Client<RawConnector, Body> {
-    legacy::Client::builder(TokioExecutor::new())
+fn builder() -> legacy::Builder {
+    let mut builder = legacy::Client::builder(TokioExecutor::new());
+    builder
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .http2_keep_alive_interval(PING_EVERY)
-        .http2_keep_alive_timeout(PING_TIMEOUT)
-        .build(connector)
+        .http2_keep_alive_timeout(PING_TIMEOUT);
+    builder
 }
 
 /// One open stream, counted.
@@ -293,7 +294,72 @@ impl HttpBody for Counted {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use futures::{StreamExt, stream};
+    use http_body_util::{BodyExt, StreamBody};
+    use hyper::service::service_fn;
+    use hyper_util::client::legacy::connect::HttpConnector;
+    use hyper_util::rt::TokioIo;
+    use tokio::net::TcpListener;
+    use tokio::task::JoinHandle;
+
     use super::*;
+
+    /// Serves one HTTP/2 connection, until the task ends. The answer to `/N/M` is N frames of M bytes.
+    async fn serve() -> (String, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let task = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let service = service_fn(async |request: Request<Incoming>| {
+                let mut numbers = request.uri().path()[1..].split('/').map(|one| one.parse());
+                let [count, bytes] = [(); 2].map(|()| numbers.next().unwrap().unwrap());
+                let frames = stream::iter(0..count)
+                    .map(move |_: usize| Frame::data(Bytes::from(vec![b'x'; bytes])));
+                let frames = frames.map(Ok::<_, Infallible>);
+                Ok::<_, Infallible>(Response::new(StreamBody::new(frames)))
+            });
+            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let _ = server.serve_connection(TokioIo::new(stream), service).await;
+        });
+        (address, task)
+    }
+
+    fn client() -> legacy::Client<HttpConnector, Body> {
+        builder().http2_only(true).build(HttpConnector::new())
+    }
+
+    /// A request for a path, whose answer nobody reads yet.
+    async fn unread(
+        client: &legacy::Client<HttpConnector, Body>,
+        address: &str,
+        path: &str,
+    ) -> Response<Incoming> {
+        let request = Request::get(format!("{address}{path}")).body(Body::empty());
+        client.request(request.unwrap()).await.unwrap()
+    }
+
+    /// A frame costs a few hundred bytes here, however few are in it: 100,000 of them more than the window.
+    #[tokio::test]
+    async fn a_connection_with_many_small_frames_that_nobody_reads_ends() {
+        let (address, server) = serve().await;
+        let client = client();
+        let _answer = unread(&client, &address, "/100000/1").await;
+        server.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn streams_that_nobody_reads_do_not_stop_another_on_their_connection() {
+        let (address, _server) = serve().await;
+        let client = client();
+        let mut unread_ones = Vec::new();
+        for _ in 1..STREAMS_PER_CONNECTION {
+            unread_ones.push(unread(&client, &address, "/64/16384").await);
+        }
+        let read = unread(&client, &address, "/1/1").await.into_body().collect().await.unwrap();
+        assert_eq!(read.to_bytes().len(), 1);
+    }
 
     #[test]
     fn a_connection_is_filled_before_the_next_is_opened() {

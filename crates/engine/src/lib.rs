@@ -86,6 +86,7 @@ mod finish;
 mod gauges;
 mod handler;
 mod informers;
+mod large;
 mod linger;
 mod meter;
 mod presence;

@@ -34,6 +34,7 @@ use upstream::{Caller, Gate, Outcome, Ticket};
 
 use crate::dispatch::Dispatch;
 use crate::fence::{Fence, FencedError};
+use crate::large::LargeAnswers;
 use metrics::RestMetrics;
 use writes::Written;
 use writes::stamp;
@@ -77,6 +78,7 @@ struct Inner {
     stamps: bool,
     /// For streams to Pods.
     streams: Arc<Semaphore>,
+    large: LargeAnswers,
 }
 
 /// What sends the requests of one dispatch: reads as they are, writes through the fence.
@@ -117,7 +119,9 @@ impl ClusterClient {
         let (wire, namespace) = (cluster.wire.clone(), cluster.client.default_namespace());
         let default_namespace = namespace.to_owned();
         let streams = Arc::new(Semaphore::new(MAX_STREAMS));
-        Self(Arc::new(Inner { wire, default_namespace, gate, metrics, clock, stamps, streams }))
+        let large = LargeAnswers::default();
+        let inner = Inner { wire, default_namespace, gate, metrics, clock, stamps, streams, large };
+        Self(Arc::new(inner))
     }
 
     /// Sends a request that changes nothing, when it is its turn.
@@ -125,7 +129,11 @@ impl ClusterClient {
         let (cluster, span) = (self.clone(), api_span(&request));
         let exchange = async move {
             let ticket = cluster.0.gate.admit(caller).await?;
-            cluster.send(ticket, request).await
+            // Informers bound what they read themselves.
+            let takes_turns = caller == Caller::Reconcile && !is_followed(request.uri());
+            let large = cluster.0.large.clone();
+            let answer = cluster.send(ticket, request).await?;
+            Ok(if takes_turns { answer.map(|body| large.in_turn(body)) } else { answer })
         };
         exchange.instrument(span).boxed()
     }
@@ -155,8 +163,9 @@ impl ClusterClient {
                 false => request,
             };
             let (method, uri) = (request.method().clone(), request.uri().clone());
+            let large = self.0.large.clone();
             let (parts, body) = self.send(ticket, request).await?.into_parts();
-            let answer = body.collect().await?.to_bytes();
+            let answer = large.in_turn(body).collect().await?.to_bytes();
             let query = uri.query().unwrap_or_default();
             if parts.status.is_success()
                 && let Some(one) = Written::read(&method, uri.path(), query, &answer)
@@ -323,6 +332,12 @@ impl Service<Request<Body>> for FencedClient {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         self.send(request)
     }
+}
+
+/// Whether an answer has no end of its own: a watch, or a log that grows.
+fn is_followed(uri: &Uri) -> bool {
+    let follows = || uri.query().unwrap_or_default().contains("follow=");
+    wire::is_watch(uri) || (uri.path().ends_with("/log") && follows())
 }
 
 /// The span of a request.

@@ -19,12 +19,15 @@
 //! Everything else is sent; a server that finds nothing to change writes nothing. Nothing is remembered
 //! after a start or a handover: objects that are not exact are then applied once more.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
-use cache::ResourceVersion;
+use cache::{ResourceVersion, Uid};
 use model::uid_hash;
+use serde::de::DeserializeSeed;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use crate::digest::{Concern, Digest};
 use crate::remembered::{Known, Part};
 
 /// The prefix of the annotation; its name is the field manager.
@@ -88,52 +91,79 @@ impl Applied {
         })
     }
 
-    /// What to remember of `found`, if it is the server's answer to this apply.
-    pub(crate) fn known(&self, found: &Value, hasher: &impl BuildHasher) -> Option<Known> {
-        let version = found.pointer("/metadata/resourceVersion").and_then(Value::as_str)?;
-        let (version, content) = (ResourceVersion::new(version), self.content(found, hasher));
-        Some(Known { digest: self.digest, version, content: Some(content) })
+    /// What to remember of the server's answer to this apply, and of which object; nothing if it names none,
+    /// or no version. Of the answer, only what is needed is read.
+    ///
+    /// # Errors
+    /// If it is no object in JSON.
+    pub(crate) fn known(
+        &self,
+        answer: &str,
+        hasher: &impl BuildHasher,
+    ) -> serde_json::Result<Option<(Uid, Known)>> {
+        let Answer { metadata: AnswerMeta { uid, resource_version } } =
+            serde_json::from_str(answer)?;
+        if uid.is_empty() || resource_version.is_empty() {
+            return Ok(None);
+        }
+        let content = self.content(&mut serde_json::Deserializer::from_str(answer), hasher)?;
+        let version = hasher.hash_one(ResourceVersion::new(&resource_version));
+        let known = Known { digest: self.digest, version, content: Some(content) };
+        Ok(Some((Uid::new(&uid), known)))
     }
 
-    /// Whether this version of the object is the result of the last apply of the same content.
-    pub(crate) fn left_version(&self, known: &Known, found: &ResourceVersion) -> bool {
-        known.digest == self.digest && known.version == *found
+    /// Whether the version with this digest is the result of the last apply of the same content.
+    pub(crate) fn left_version(&self, known: Known, version: u64) -> bool {
+        known.digest == self.digest && known.version == version
     }
 
     /// Whether `found` has the content that resulted from the last apply of the same content.
     pub(crate) fn left_content(
         &self,
-        known: &Known,
+        known: Known,
         found: &Value,
         hasher: &impl BuildHasher,
     ) -> bool {
-        known.digest == self.digest && known.content == Some(self.content(found, hasher))
+        let content = || self.content(found, hasher).ok();
+        known.digest == self.digest && known.content.is_some() && known.content == content()
     }
 
-    /// A digest of everything in `found` that this apply may concern. It covers only the applied fields
+    /// A digest of everything in an object that this apply may concern. It covers only the applied fields
     /// of the metadata, since the server sets the rest, and the status only if it is applied, since it
     /// changes all the time.
-    fn content(&self, found: &Value, hasher: &impl BuildHasher) -> u64 {
-        let mut digest = hasher.build_hasher();
-        if self.part == Part::Status {
-            found.get("status").hash(&mut digest);
-            return digest.finish();
-        }
-        for (field, value) in found.as_object().into_iter().flatten() {
-            match field.as_str() {
-                "apiVersion" | "kind" => {}
-                "status" if !self.body.contains_key(field) => {}
-                "metadata" => {
-                    let applied = self.body.get(field).and_then(Value::as_object);
-                    for (field, applied) in applied.into_iter().flatten() {
-                        concerned(field, applied, value.get(field)).hash(&mut digest);
-                    }
-                }
-                _ => (field, value).hash(&mut digest),
-            }
-        }
-        digest.finish()
+    fn content<'de, D: Deserializer<'de>>(
+        &self,
+        object: D,
+        hasher: &impl BuildHasher,
+    ) -> Result<u64, D::Error> {
+        let applied = self.body.get("metadata").and_then(Value::as_object);
+        let of_metadata = |field: &str| match (field, applied?.get(field)?) {
+            ("labels" | "annotations", Value::Object(wanted)) => Some(Concern::Keys(wanted)),
+            _ => Some(Concern::All),
+        };
+        let of_object = |field: &str| match field {
+            "status" => self.body.contains_key(field).then_some(Concern::All),
+            _ if self.part == Part::Status => None,
+            "apiVersion" | "kind" => None,
+            "metadata" => Some(Concern::Some(&of_metadata)),
+            _ => Some(Concern::All),
+        };
+        Digest { concern: Concern::Some(&of_object), hasher }.deserialize(object)
     }
+}
+
+/// What an answer is read for beside its content.
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    metadata: AnswerMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct AnswerMeta {
+    uid: String,
+    resource_version: String,
 }
 
 fn fields(object: Value) -> Map<String, Value> {
@@ -193,6 +223,13 @@ mod tests {
         held["status"] = json!({"ready": true});
         change(&mut held);
         held
+    }
+
+    /// What is remembered of the answer `left`.
+    fn known(applied: &Applied, left: &Value, hasher: &RandomState) -> Known {
+        let (uid, known) = applied.known(&left.to_string(), hasher).unwrap().unwrap();
+        assert_eq!(uid, Uid::new("u"));
+        known
     }
 
     fn push(list: &mut Value, element: Value) {
@@ -255,11 +292,12 @@ mod tests {
         };
         let left = held(answer);
         assert!(!applied.is_exactly(&left));
-        let known = applied.known(&left, &hasher).unwrap();
-        assert!(applied.left_version(&known, &ResourceVersion::new("7")));
-        assert!(!applied.left_version(&known, &ResourceVersion::new("8")));
+        let known = known(&applied, &left, &hasher);
+        let version = |text: &str| hasher.hash_one(ResourceVersion::new(text));
+        assert!(applied.left_version(known, version("7")));
+        assert!(!applied.left_version(known, version("8")));
         let is_left =
-            |applied: &Applied, found: &Value| applied.left_content(&known, found, &hasher);
+            |applied: &Applied, found: &Value| applied.left_content(known, found, &hasher);
         let served = held(|held| {
             answer(held);
             held["metadata"]["resourceVersion"] = "9".into();
@@ -277,7 +315,7 @@ mod tests {
         let mut less = wanted();
         remove(&mut less["spec"], "args");
         let less = Applied::object(less, "tests");
-        assert!(!is_left(&less, &left) && !less.left_version(&known, &ResourceVersion::new("7")));
+        assert!(!is_left(&less, &left) && !less.left_version(known, version("7")));
     }
 
     #[test]
@@ -285,12 +323,22 @@ mod tests {
         let secret = json!({"metadata": {"name": "a"}, "stringData": {"key": "value"}});
         let (applied, hasher) = (Applied::object(secret, "tests"), RandomState::new());
         let held = |data: &str| {
-            let metadata = json!({"name": "a", "resourceVersion": "7"});
+            let metadata = json!({"name": "a", "uid": "u", "resourceVersion": "7"});
             json!({"metadata": metadata, "data": {"key": data}, "type": "Opaque"})
         };
-        let known = applied.known(&held("dmFsdWU="), &hasher).unwrap();
-        assert!(applied.left_content(&known, &held("dmFsdWU="), &hasher));
-        assert!(!applied.left_content(&known, &held("b3RoZXI="), &hasher));
+        let known = known(&applied, &held("dmFsdWU="), &hasher);
+        assert!(applied.left_content(known, &held("dmFsdWU="), &hasher));
+        assert!(!applied.left_content(known, &held("b3RoZXI="), &hasher));
+    }
+
+    #[test]
+    fn an_answer_that_names_no_object_or_version_is_not_remembered() {
+        let (applied, hasher) = (Applied::object(wanted(), "tests"), RandomState::new());
+        for field in ["uid", "resourceVersion"] {
+            let answer = held(|held| remove(&mut held["metadata"], field));
+            assert!(applied.known(&answer.to_string(), &hasher).unwrap().is_none(), "{field}");
+        }
+        assert!(applied.known("<html>", &hasher).is_err());
     }
 
     #[test]
@@ -317,9 +365,9 @@ mod tests {
         assert!(applied.is_exactly(&held(|held| held["spec"] = json!({}))));
         let more = held(|held| held["status"]["theirs"] = 1.into());
         assert!(!applied.is_exactly(&more), "it may be ours, of the last time");
-        let known = applied.known(&more, &hasher).unwrap();
-        assert!(applied.left_content(&known, &more, &hasher));
-        assert!(!applied.left_content(&known, &held(|_| {}), &hasher));
+        let known = known(&applied, &more, &hasher);
+        assert!(applied.left_content(known, &more, &hasher));
+        assert!(!applied.left_content(known, &held(|_| {}), &hasher));
     }
 
     #[test]

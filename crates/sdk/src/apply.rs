@@ -1,6 +1,8 @@
 //! Server-side apply, of objects and of their status. An apply that would change nothing is not sent.
 
-use cache::{Entry, Uid};
+use std::hash::BuildHasher;
+
+use cache::Entry;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::api::{Patch, PatchParams};
@@ -264,8 +266,7 @@ impl Context {
             let answer = self.fenced().request_text(request.map_err(kube::Error::BuildRequest)?);
             let answer = answer.await?;
             if !dry_run {
-                let read = serde_json::from_str(&answer).map_err(kube::Error::SerdeError)?;
-                self.remember(applied, &read);
+                self.remember(applied, &answer).map_err(kube::Error::SerdeError)?;
             }
             Ok(answer)
         }
@@ -276,23 +277,23 @@ impl Context {
     fn shows(&self, applied: &Applied, entry: &Entry) -> bool {
         let (remembered, header) = (self.remembered(), &entry.header);
         let known = remembered.get(self.cluster(), applied.part(), &header.uid);
-        if known.as_ref().is_some_and(|known| applied.left_version(known, &header.resource_version))
-        {
+        let hasher = remembered.hasher();
+        let version = hasher.hash_one(&header.resource_version);
+        if known.is_some_and(|known| applied.left_version(known, version)) {
             return true;
         }
         let Ok(found) = entry.decode_dynamic::<Value>() else { return false };
         applied.is_exactly(&found)
-            || known.is_some_and(|known| applied.left_content(&known, &found, remembered.hasher()))
+            || known.is_some_and(|known| applied.left_content(known, &found, hasher))
     }
 
     /// Remembers the result of an apply.
-    fn remember(&self, applied: &Applied, answer: &Value) {
+    fn remember(&self, applied: &Applied, answer: &str) -> serde_json::Result<()> {
         let remembered = self.remembered();
-        let uid = answer.pointer("/metadata/uid").and_then(Value::as_str);
-        let known = applied.known(answer, remembered.hasher());
-        if let (Some(uid), Some(known)) = (uid, known) {
-            remembered.keep(self.cluster(), applied.part(), &Uid::new(uid), known);
+        if let Some((uid, known)) = applied.known(answer, remembered.hasher())? {
+            remembered.keep(self.cluster(), applied.part(), &uid, known);
         }
+        Ok(())
     }
 }
 

@@ -21,6 +21,7 @@ mod apply;
 pub mod condition;
 mod context;
 mod controller;
+mod digest;
 mod dynamic;
 mod events;
 mod finalizers;

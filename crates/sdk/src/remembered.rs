@@ -2,11 +2,11 @@
 //! written again.
 //!
 //! In memory only: to keep it in an annotation would be a second write of every object. What is
-//! forgotten is at worst written once more, which changes nothing.
+//! forgotten is at worst written once more, which changes nothing. Of what servers answer only digests are
+//! kept, so that none of them fills the memory.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
-use cache::ResourceVersion;
 use model::ClusterName;
 use quick_cache::sync::Cache;
 
@@ -25,12 +25,12 @@ pub(crate) enum Part {
 }
 
 /// The result of a write, by its answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     /// Of what was written.
     pub(crate) digest: u64,
-    /// The object's version since.
-    pub(crate) version: ResourceVersion,
+    /// A digest of the object's version since.
+    pub(crate) version: u64,
     /// A digest of what the part is since, if that is compared.
     pub(crate) content: Option<u64>,
 }
@@ -59,7 +59,7 @@ impl Remembered {
         self.known.insert(self.key(cluster, part, uid), known);
     }
 
-    /// What digests the contents that are compared.
+    /// What digests the versions and contents that are compared.
     pub(crate) fn hasher(&self) -> &RandomState {
         &self.hasher
     }
@@ -78,14 +78,18 @@ mod tests {
         let remembered = Remembered::default();
         let (east, west): (ClusterName, ClusterName) =
             ("east".parse().unwrap(), "west".parse().unwrap());
-        let known = Known { digest: 1, version: ResourceVersion::new("7"), content: None };
-        remembered.keep(&east, Part::Object, &0, known.clone());
+        let known = Known { digest: 1, version: 7, content: None };
+        remembered.keep(&east, Part::Object, &0, known);
         assert!(remembered.get(&east, Part::Object, &0).is_some());
         assert!(remembered.get(&east, Part::Status, &0).is_none());
         assert!(remembered.get(&west, Part::Object, &0).is_none());
         for uid in 1..2 * MAX_REMEMBERED {
-            remembered.keep(&east, Part::Object, &uid, known.clone());
+            remembered.keep(&east, Part::Object, &uid, known);
         }
         assert!(remembered.known.len() <= MAX_REMEMBERED);
+        assert!(
+            MAX_REMEMBERED * size_of::<(u64, Known)>() <= 4 << 20,
+            "nothing of it is elsewhere"
+        );
     }
 }

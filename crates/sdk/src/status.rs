@@ -146,7 +146,7 @@ impl Context {
         match known {
             // Other values than the last time.
             Some(known) if known.digest != desired.digest => return Ok(false),
-            Some(known) if known.version == ResourceVersion::new(version) => return Ok(true),
+            Some(known) if known.version == self.version_digest(version) => return Ok(true),
             _ => {}
         }
         let found = match self.as_cached(kind, object) {
@@ -165,9 +165,13 @@ impl Context {
         let Some(uid) = object.meta().uid.as_deref().filter(|_| !version.is_empty()) else {
             return;
         };
-        let version = ResourceVersion::new(version);
+        let version = self.version_digest(version);
         let known = Known { digest: desired.digest, version, content: None };
         self.remembered().keep(self.cluster(), desired.fields, &uid, known);
+    }
+
+    fn version_digest(&self, version: &str) -> u64 {
+        self.remembered().hasher().hash_one(ResourceVersion::new(version))
     }
 }
 

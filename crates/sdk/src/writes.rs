@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PatchParams, Preconditions};
 use kube::core::Request;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use crate::context::Context;
@@ -47,7 +47,7 @@ impl Context {
         let params = DeleteParams::background().preconditions(pinned);
         let kind = self.kind_of(object)?;
         let request = requests(&kind, object).delete(&name(&kind, object)?, &params);
-        match self.send::<Value>(request).await {
+        match self.send::<IgnoredAny>(request).await {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             answer => Ok(answer.map(drop)?),
         }

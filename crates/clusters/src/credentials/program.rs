@@ -4,25 +4,34 @@
 //! output; see
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>.
 //! It has no terminal, because nobody could answer it there.
+//!
+//! It runs in a process group of its own. With its end, or that of the time it has, what it began ends too: else
+//! each attempt could leave processes behind.
 
 use std::fmt;
 use std::io;
 use std::path::{MAIN_SEPARATOR, PathBuf};
+use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use model::error::foreign;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use super::header::bearer;
 use super::{Credential, MAX_ANSWER_BYTES};
 use crate::error::Unusable;
 use crate::http::Identity;
 use crate::trust::Environment;
+
+/// How long after its end what it wrote is read on: its output stays open while a process that it began has it.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// A credential program.
 pub(crate) struct Program {
@@ -70,7 +79,7 @@ impl Program {
         Ok(Self { exec, command, environment, info: info.to_string() })
     }
 
-    /// Runs it once. Ends it when the future is dropped.
+    /// Runs it once. Ends it, and what it began, when the future is dropped.
     pub async fn run(&self, origin: &str) -> Result<Answer, Unusable> {
         let Some(path) = find(&self.command) else { return Err(self.missing(origin)) };
         let mut command = Command::new(path);
@@ -91,15 +100,11 @@ impl Program {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .process_group(0)
             .kill_on_drop(true);
-        let running = async {
-            let mut child = command.spawn()?;
-            let (output, errors) = (child.stdout.take(), child.stderr.take());
-            let (output, errors) = tokio::try_join!(read(output), read(errors))?;
-            io::Result::Ok((child.wait().await?, output, errors))
-        };
         let wrong = |problem: String| no_credential(origin, &self.command, problem);
-        let (status, output, errors) = running.await.map_err(|source| wrong(source.to_string()))?;
+        let ended = ended(command).await;
+        let (status, output, errors) = ended.map_err(|source| wrong(source.to_string()))?;
         if !status.success() {
             return Err(self.failed(origin, status, &errors));
         }
@@ -147,16 +152,60 @@ fn no_credential(origin: &str, command: &str, problem: impl Into<String>) -> Unu
     Unusable::PluginAnswer { origin, command, problem: problem.into() }
 }
 
+/// The process group of a program. It ends with this.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        let id = child.id().and_then(|id| i32::try_from(id).ok());
+        Self(id.and_then(Pid::from_raw))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // Mostly there is none any more.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+/// Runs a command to its end. Returns how it ended and what it wrote.
+async fn ended(mut command: Command) -> io::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
+    let mut child = command.spawn()?;
+    // Dropped before the child, whose id is its own until then; or right after its end.
+    let _group = Group::of(&child);
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let reading = async { tokio::try_join!(read(stdout, &mut output), read(stderr, &mut errors)) };
+    let status = {
+        let mut reading = pin!(reading);
+        tokio::select! {
+            read = &mut reading => {
+                read?;
+                child.wait().await?
+            }
+            status = child.wait() => {
+                if let Ok(read) = tokio::time::timeout(GRACE, reading).await {
+                    read?;
+                }
+                status?
+            }
+        }
+    };
+    Ok((status, output, errors))
+}
+
 /// Reads to the end, or fails beyond the bound.
-async fn read(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if let Some(output) = output {
-        output.take(MAX_ANSWER_BYTES + 1).read_to_end(&mut bytes).await?;
+async fn read(from: Option<impl AsyncRead + Unpin>, bytes: &mut Vec<u8>) -> io::Result<()> {
+    if let Some(from) = from {
+        from.take(MAX_ANSWER_BYTES + 1).read_to_end(bytes).await?;
     }
     if bytes.len() as u64 > MAX_ANSWER_BYTES {
         return Err(io::Error::other(format!("it writes more than {MAX_ANSWER_BYTES} bytes")));
     }
-    Ok(bytes)
+    Ok(())
 }
 
 #[derive(Deserialize)]

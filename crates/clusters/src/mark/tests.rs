@@ -12,7 +12,7 @@ fn claim(text: &str) -> Claim {
     text.split_whitespace().map(one).collect()
 }
 
-fn own(id: &str, former: &[&str], claims: &str) -> Own {
+pub(super) fn own(id: &str, former: &[&str], claims: &str) -> Own {
     Own {
         id: id.parse().unwrap(),
         former: former.iter().map(|id| id.parse().unwrap()).collect(),

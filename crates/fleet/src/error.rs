@@ -1,0 +1,37 @@
+//! Why a home cluster could not be read, and what to do.
+
+/// The home cluster could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// A list was refused or not answered.
+    #[error("list {what} in namespace {namespace} of the home cluster")]
+    List {
+        /// The resource.
+        what: &'static str,
+        /// The namespace.
+        namespace: String,
+        /// The cause.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+/// What to do about a cluster that does not serve our kinds. Installed in a wrong one, they would stay there.
+pub const NO_HOME: &str = "is this the home cluster of a fleet? If not, name that with --context or --kubeconfig, or \
+                           a manager's configuration file with --config; if it is to become one, install the \
+                           definitions there: `leasehold crds --for home | kubectl apply -f -`";
+
+impl ReadError {
+    /// What the operator can do.
+    pub fn fix(&self) -> &'static str {
+        let Self::List { source, .. } = self;
+        match &**source {
+            kube::Error::Api(status) if status.code == 403 => {
+                "let this user read the fleet: `leasehold rbac` prints the rights"
+            }
+            kube::Error::Api(status) if status.code == 404 => NO_HOME,
+            kube::Error::Api(status) => model::error::remedy(Some(status.code)),
+            _ => model::error::remedy(None),
+        }
+    }
+}
