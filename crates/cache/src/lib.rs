@@ -73,13 +73,9 @@ mod tests;
 
 pub use decoded::{AGE_EVERY, DECODED_BYTES, DecodedCache};
 pub use entry::{DecodeError, Entry};
-<<<<<<< HEAD
-pub use header::{Header, HeaderError, Labels, LocalKey, Owner, ResourceVersion, Uid, is_name};
-=======
 pub use header::{
-    Header, HeaderError, Labels, LocalKey, MAX_NAME_BYTES, Owner, ResourceVersion, Uid,
+    Header, HeaderError, Labels, LocalKey, MAX_NAME_BYTES, Owner, ResourceVersion, Uid, is_name,
 };
->>>>>>> fix-answers
 pub use options::{Index, OWNERS, OptionsByKind, StoreOptions, Transform};
 pub use partial::{PartialFields, PartialMetadata, partial_metadata};
 pub use store::{CacheBytes, NoIndex, Store, StoreSize};
