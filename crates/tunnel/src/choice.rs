@@ -315,7 +315,10 @@ impl Defaults {
 /// The spec of a Service's Tunnel.
 pub(super) fn spec(service: &Service, defaults: &Defaults) -> TunnelSpec {
     let annotations = service.annotations();
-    let own = |key: &str| annotations.get(&format!("{ANNOTATION}{key}")).cloned();
+    let own = |key: &str| {
+        let found = annotations.get(&format!("{ANNOTATION}{key}"));
+        found.filter(|value| !value.is_empty()).cloned()
+    };
     let provider = own("provider").or_else(|| defaults.get("provider").map(str::to_owned));
     // Regions and sizes belong to one provider: defaults apply only to the provider beside them.
     let same = provider.as_deref() == defaults.get("provider");
@@ -338,16 +341,28 @@ pub(super) fn spec(service: &Service, defaults: &Defaults) -> TunnelSpec {
     }
 }
 
-fn ports(service: &Service) -> Vec<TunnelPort> {
+/// The ports of a Service and their protocols.
+fn named(service: &Service) -> impl Iterator<Item = (i32, &str)> {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-    let passed = ports.filter_map(|port| {
-        let protocol = match port.protocol.as_deref().unwrap_or("TCP") {
-            "TCP" => Protocol::Tcp,
-            "UDP" => Protocol::Udp,
-            _ => return None,
-        };
-        Some(TunnelPort { port: port.port, protocol })
-    });
+    ports.map(|port| (port.port, port.protocol.as_deref().unwrap_or("TCP")))
+}
+
+fn forwarded(protocol: &str) -> Option<Protocol> {
+    match protocol {
+        "TCP" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        _ => None,
+    }
+}
+
+/// The ports of a Service that no Tunnel forwards.
+pub(super) fn unforwarded(service: &Service) -> impl Iterator<Item = (i32, &str)> {
+    named(service).filter(|(_, protocol)| forwarded(protocol).is_none())
+}
+
+fn ports(service: &Service) -> Vec<TunnelPort> {
+    let passed = named(service)
+        .filter_map(|(port, name)| Some(TunnelPort { port, protocol: forwarded(name)? }));
     let mut ports: Vec<_> = passed.collect();
     ports.sort_by_key(|port| (port.port, port.protocol));
     ports

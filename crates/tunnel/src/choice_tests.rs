@@ -79,7 +79,8 @@ fn a_service_names_no_endpoint_secret_or_size_that_the_administrator_does_not() 
         (json!({"size": "large"}), "kube-system/t"),
         (json!({"size": "s-1vcpu-512mb-10gb"}), "kube-system/t"),
         (json!({"size": "huge"}), "size"),
-        (json!({"size": ""}), "size"),
+        // What is empty is not said.
+        (json!({"size": "", "endpoint": "", "token-secret": ""}), "kube-system/t"),
     ] {
         let prefixed = annotations.as_object().unwrap().iter();
         let prefixed = prefixed.map(|(key, value)| (format!("{ANNOTATION}{key}"), value.clone()));

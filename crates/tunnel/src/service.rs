@@ -24,6 +24,8 @@ pub(super) enum Step {
     Ignore,
     /// It is ours: apply this Tunnel.
     Apply(Box<Tunnel>),
+    /// It is ours, and the server refuses its Tunnel, with these words.
+    Rejected(String),
     /// It is ours, and its Tunnel is being deleted: wait until it is gone.
     Await,
     /// It is ours, and another object has the Tunnel's name.
@@ -52,8 +54,8 @@ pub(super) fn asks(service: &Service, defaults: &Defaults) -> bool {
         Some(class) => class == CLASS,
         None => match defaults.serves_classless() {
             Some(serves) => serves && (is_served(service) || !has_address(service)),
-            // What has an address of ours keeps it.
-            None => is_served(service),
+            // What we have taken on stays ours, also while it has no address, unless others give it one.
+            None => told(service).is_some() && (is_served(service) || !has_address(service)),
         },
     }
 }
@@ -136,7 +138,8 @@ pub(super) fn status(
     let before = service.status.clone().unwrap_or_default();
     let mut kept = before.conditions.clone().unwrap_or_default();
     kept.retain(|condition| condition.type_ != CONDITION);
-    let address = found.filter(|_| matches!(step, Step::Apply(_))).and_then(address);
+    let keeps = matches!(step, Step::Apply(_) | Step::Rejected(_));
+    let address = found.filter(|_| keeps).and_then(address);
     if let Some(finding) = finding(service, step, address.as_deref()) {
         let known = before.conditions.clone().unwrap_or_default();
         kept.extend(conditions(vec![finding], &known, service.metadata.generation, now));
@@ -184,6 +187,16 @@ fn restricted() -> String {
         .to_owned()
 }
 
+/// What is said of the ports that no Tunnel forwards; empty if there are none.
+pub(super) fn unforwarded(service: &Service) -> String {
+    let named: Vec<_> =
+        choice::unforwarded(service).map(|(port, protocol)| format!("{port}/{protocol}")).collect();
+    match named.is_empty() {
+        true => String::new(),
+        false => format!("; port {} is not forwarded: use TCP or UDP", named.join(", ")),
+    }
+}
+
 fn finding(service: &Service, step: &Step, address: Option<&str>) -> Option<Finding> {
     let name = tunnel(&service.name_any());
     let (holds, reason, message) = match (step, address) {
@@ -195,10 +208,23 @@ fn finding(service: &Service, step: &Step, address: Option<&str>) -> Option<Find
         ),
         (Step::Refuse { reason, message }, _) => (false, *reason, message.clone()),
         (Step::Await, _) => (false, "Replacing", format!("Tunnel {name} is being deleted")),
-        (Step::Apply(_), Some(address)) => {
-            (true, "Active", format!("Tunnel {name} serves it at {address}"))
+        (Step::Apply(_), Some(address)) => (
+            true,
+            "Active",
+            format!("Tunnel {name} serves it at {address}{}", unforwarded(service)),
+        ),
+        (Step::Apply(_), None) => {
+            (false, "Pending", format!("Tunnel {name} has no address yet{}", unforwarded(service)))
         }
-        (Step::Apply(_), None) => (false, "Pending", format!("Tunnel {name} has no address yet")),
+        (Step::Rejected(why), address) => {
+            let as_before = address.map(|address| format!("; it serves {address} as before"));
+            let as_before = as_before.unwrap_or_default();
+            (
+                address.is_some(),
+                "Rejected",
+                format!("the API server refuses Tunnel {name}: {why}{as_before}"),
+            )
+        }
     };
     Some(Finding { type_: CONDITION, holds, reason, message })
 }

@@ -1,18 +1,24 @@
 //! The shell of a Service: its Tunnel, and its address.
 
+use std::error::Error;
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
+use sdk::refusal::refusal;
 use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
-use sdk::{ObjectKey, controlled_by};
+use sdk::{ObjectKey, controlled_by, spread};
 
 use crate::access::Access;
 use crate::account::{defaults, watching_defaults};
 use crate::api::Tunnel;
 use crate::names;
-use crate::service::{Step, plan, status};
+use crate::service::{Step, plan, status, unforwarded};
 
 /// The name of this part of the controller.
 pub(super) const NAME: &str = "tunnel-service";
+/// When a Tunnel that the server refuses is tried again: what refuses it may be a quota or another's webhook.
+const AGAIN: Duration = Duration::from_secs(300);
 
 /// Reconciles Services.
 #[derive(Clone, Debug, Default)]
@@ -52,11 +58,13 @@ impl Reconciler for ServiceReconciler {
         let defaults = defaults(ctx)?;
         let permit =
             |account: &str| self.access.permit(ctx, namespace.unwrap_or_default(), account);
-        let step = plan(&service, &defaults, found.as_deref(), permit);
+        let mut step = plan(&service, &defaults, found.as_deref(), permit);
         match &step {
             Step::Ignore => return Ok(Action::Done),
             Step::Apply(tunnel) => {
-                ctx.apply_child(&*service, (**tunnel).clone()).await?;
+                if let Err(error) = ctx.apply_child(&*service, (**tunnel).clone()).await {
+                    step = Step::Rejected(refused(error)?);
+                }
             }
             Step::Withdraw | Step::Refuse { .. } => {
                 let ours = found.as_deref().filter(|found| controlled_by(*found, &*service));
@@ -64,11 +72,23 @@ impl Reconciler for ServiceReconciler {
                     ctx.delete(found).await?;
                 }
             }
-            Step::Await | Step::Taken => {}
+            Step::Await | Step::Taken | Step::Rejected(_) => {}
         }
         record(ctx, &service, &step, found.as_deref()).await?;
-        Ok(Action::Done)
+        Ok(match step {
+            Step::Rejected(_) => Action::RequeueAfter(spread(AGAIN, &*service)),
+            _ => Action::Done,
+        })
     }
+}
+
+/// The server's words, if it refused a write.
+///
+/// # Errors
+/// Any other failure.
+fn refused(error: ReconcileError) -> Result<String, ReconcileError> {
+    let said = error.source().and_then(|source| source.downcast_ref()).and_then(refusal);
+    said.ok_or(error)
 }
 
 /// Writes address and condition if they say something new.
@@ -96,6 +116,13 @@ async fn record(
             Some(("NameTaken", note))
         }
         Step::Refuse { reason, message } => Some((*reason, message.clone())),
+        Step::Rejected(why) => Some(("Rejected", why.clone())),
+        Step::Apply(_) => {
+            let told = unforwarded(service);
+            let mut known = before.conditions.iter().flatten();
+            let is_new = !told.is_empty() && !known.any(|known| known.message.ends_with(&told));
+            is_new.then(|| ("PortsNotForwarded", told.trim_start_matches("; ").to_owned()))
+        }
         _ => None,
     };
     if let Some((reason, note)) = told {

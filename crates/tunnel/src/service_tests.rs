@@ -54,10 +54,15 @@ fn claiming() -> Defaults {
 
 /// The step in a word, and the addresses after it.
 fn check(service: &Service, found: Option<&Tunnel>, expect: &str) {
-    let step = plan(service, &claiming(), found, |_| Ok(()));
+    check_with(&claiming(), service, found, expect);
+}
+
+fn check_with(defaults: &Defaults, service: &Service, found: Option<&Tunnel>, expect: &str) {
+    let step = plan(service, defaults, found, |_| Ok(()));
     let word = match &step {
         Step::Ignore => "ignore",
         Step::Apply(_) => "apply",
+        Step::Rejected(_) => "rejected",
         Step::Await => "await",
         Step::Taken => "taken",
         Step::Withdraw => "withdraw",
@@ -95,6 +100,39 @@ fn who_asks_and_whose_address_it_is() {
     check(&service(ranges, json!({})), Some(&active), "refuse");
     let another = tunnel_of("another-uid", None);
     check(&service(json!({}), json!({})), Some(&another), "taken");
+}
+
+/// What was taken on stays, although nothing is said of Services without a class any more.
+#[test]
+fn a_service_without_a_class_stays_until_others_serve_it() {
+    let unsaid = Defaults::default();
+    let (active, pending) =
+        (tunnel_of("service-uid", Some("1.2.3.4")), tunnel_of("service-uid", None));
+    let served = |ip: &str, told: &str| json!({"loadBalancer": {"ingress": [{"ip": ip}]}, "conditions": condition(told)});
+    let check = |status, found, expect| {
+        check_with(&unsaid, &service(json!({}), status), found, expect);
+    };
+    check(json!({}), None, "ignore");
+    check(served("1.2.3.4", "True"), Some(&active), "apply 1.2.3.4");
+    check(served("1.2.3.4", "True"), Some(&pending), "apply");
+    check(json!({"conditions": condition("False")}), Some(&pending), "apply");
+    check(json!({"conditions": condition("False")}), Some(&active), "apply 1.2.3.4");
+    check(served("9.9.9.9", "False"), Some(&pending), "withdraw 9.9.9.9");
+}
+
+#[test]
+fn a_refused_change_takes_no_address_away() {
+    let rejected = Step::Rejected("too many ports".to_owned());
+    let now = "2026-11-22T12:00:00Z".parse().unwrap();
+    for (ip, expect) in [(Some("1.2.3.4"), "True"), (None, "False")] {
+        let found = tunnel_of("service-uid", ip);
+        let status = status(&service(json!({}), json!({})), &rejected, Some(&found), now);
+        let told = status.conditions.unwrap().remove(0);
+        assert_eq!((&*told.reason, &*told.status), ("Rejected", expect));
+        assert!(told.message.contains("too many ports"), "{}", told.message);
+        let ingress = status.load_balancer.unwrap().ingress;
+        assert_eq!(ingress.and_then(|mut list| list.remove(0).ip).as_deref(), ip);
+    }
 }
 
 #[test]

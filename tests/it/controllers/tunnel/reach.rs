@@ -143,3 +143,85 @@ async fn a_service_without_a_class_is_left_to_others_unless_the_administrator_sa
     world.gone().await;
     addressless(&world).await;
 }
+
+/// What is served goes on when nothing is said any more, also through a while in which no connection comes through.
+#[tokio::test(start_paused = true)]
+async fn a_service_without_a_class_outlasts_a_while_without_its_backend() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let passes = Arc::new(AtomicBool::new(true));
+    let shown = Arc::clone(&passes);
+    let probe = Probe::through(move |_| {
+        let passes = shown.load(Ordering::SeqCst);
+        async move { if passes { Ok(()) } else { Err("refused".to_owned()) } }.boxed()
+    });
+    world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
+    let first = world.example().await.status.unwrap();
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    let unsaid = json!({"data": {"claimServicesWithoutClass": null}});
+    merge(&defaults, "leasehold-tunnel", unsaid).await;
+    world.rests().await;
+    passes.store(false, Ordering::SeqCst);
+    world.env.pass(Duration::from_secs(90)).await;
+    addressless(&world).await;
+    passes.store(true, Ordering::SeqCst);
+    let again = world.served().await.status.unwrap();
+    assert_eq!((again.host_id, again.host_ip), (first.host_id, first.host_ip));
+    assert_eq!(world.hosts().len(), 1);
+}
+
+/// More ports than a Tunnel may have: the server refuses the Tunnel, and the Service says so and keeps what it has.
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_that_the_server_refuses_is_told_by_its_service() {
+    let world = World::running().await;
+    let ports: Vec<_> =
+        (1000..1101).map(|port| json!({"port": port, "name": format!("p{port}")})).collect();
+    let many = json!({"spec": {"ports": ports}});
+    let told = |service: &Service| {
+        let conditions = service.status.clone().unwrap_or_default().conditions.unwrap_or_default();
+        let found = conditions.into_iter().find(|found| found.type_ == "leasehold.dev/Tunnel");
+        found.map(|found| (found.reason, found.status, found.message))
+    };
+    let rejected =
+        |service: &Service| told(service).is_some_and(|(reason, ..)| reason == "Rejected");
+    // Before it has a Tunnel, and after.
+    let example = controllers::get("tunnel").unwrap().example;
+    let ports = serde_json::to_string(&many["spec"]["ports"]).unwrap();
+    world.env.apply(&example.replace("  - port: 80", &format!("    {ports}")).to_string()).await;
+    let service = world.env.until_object(&world.services(), SERVICE, rejected).await;
+    let (_, status, message) = told(&service).unwrap();
+    assert_eq!(status, "False");
+    assert!(message.contains("spec.ports") && message.contains("100"), "{message}");
+    assert!(reasons(&world.env, NAMESPACE).await.contains(&"Rejected".to_owned()));
+    // It is asked again every five minutes or so, which writes nothing.
+    world.rests().await;
+    merge(&world.services(), SERVICE, json!({"spec": {"ports": [{"port": 80}]}})).await;
+    let before = world.served().await.status.unwrap();
+    merge(&world.services(), SERVICE, many).await;
+    let service = world.env.until_object(&world.services(), SERVICE, rejected).await;
+    assert_eq!(ingress(&service), before.host_ip);
+    world.rests().await;
+    merge(&world.services(), SERVICE, json!({"spec": {"ports": [{"port": 443}]}})).await;
+    world.env.until_object(&world.services(), SERVICE, |service| !rejected(service)).await;
+    assert_eq!(world.served().await.status.unwrap().host_id, before.host_id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_that_cannot_be_forwarded_is_told() {
+    let world = World::running().await;
+    world.example().await;
+    let ports = json!([
+        {"port": 80, "name": "a"}, {"port": 9, "name": "b", "protocol": "SCTP"},
+    ]);
+    merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
+    world
+        .env
+        .until_object(&world.services(), SERVICE, |service| {
+            let conditions =
+                service.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|found| found.message.contains("port 9/SCTP"))
+        })
+        .await;
+    world.served().await;
+    world.rests().await;
+    assert!(reasons(&world.env, NAMESPACE).await.contains(&"PortsNotForwarded".to_owned()));
+}
