@@ -1,5 +1,7 @@
 //! From a Tunnel to an account at its provider, and the requests to it. Shell.
 
+use std::error::Error;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::Api;
 use sdk::{Context, Controller, External, ExternalError, Object, ReconcileError, Scope, Selector};
@@ -8,8 +10,20 @@ use crate::api::Placement;
 use crate::choice::{Defaults, InvalidTunnel, TokenRef};
 use crate::exit::Exit;
 use crate::names::{CONFIG_MAP, Tag, is_system};
-use crate::provider::{self, Account, Address, AddressRequest, Failure, Host};
+use crate::provider::{self, Account, Address, AddressRequest, Failure, Host, Kind};
 use crate::settings::Settings;
+
+/// What is asked of a provider about a host or an address that exists, and the words for it.
+const CHANGES: [(&str, &str); 4] = [
+    (CONFIGURE, "tell the host something else"),
+    (ASSIGN, "give the host its address"),
+    (RELEASE, "give up the address"),
+    (DELETE, "remove the host"),
+];
+const CONFIGURE: &str = "ConfigureHost";
+const ASSIGN: &str = "AssignAddress";
+const RELEASE: &str = "ReleaseAddress";
+const DELETE: &str = "DeleteHost";
 
 /// Something that only a person can fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +39,34 @@ impl Blocked {
     pub(super) fn by(failure: &Failure) -> Option<Self> {
         let (reason, remedy) = failure.obstacle()?;
         Some(Self { reason, message: format!("{failure}: {remedy}") })
+    }
+
+    /// What a provider refuses for good, if that is why a step failed.
+    ///
+    /// # Errors
+    /// The step's error otherwise: it is retried.
+    pub(super) fn within(error: ReconcileError) -> Result<Self, ReconcileError> {
+        let failed = error.source().and_then(|source| source.downcast_ref());
+        let blocked = match failed {
+            Some(ExternalError::Failed { what, source }) => Self::of(what, source),
+            _ => None,
+        };
+        blocked.ok_or(error)
+    }
+
+    fn of(what: &str, failure: &Failure) -> Option<Self> {
+        let change = CHANGES.iter().find(|(change, _)| *change == what);
+        match (failure.kind, change) {
+            // What is locked for a moment, or has gone meanwhile: the next look shows it.
+            (Kind::Busy, _) | (Kind::Gone, Some(_)) => None,
+            (Kind::Refused, Some((_, words))) => Some(Self {
+                reason: "ChangeRefused",
+                message: format!(
+                    "{failure} (asked to {words}): remove there what protects or locks it; it is asked again every minute"
+                ),
+            }),
+            _ => Self::by(failure),
+        }
     }
 }
 
@@ -57,7 +99,7 @@ pub(super) fn defaults(ctx: &Context) -> Result<Defaults, ReconcileError> {
     Ok(Defaults::of_system(config_maps.iter().map(AsRef::as_ref)))
 }
 
-/// The account at a placement's provider, with the token that a Secret holds.
+/// The account at a placement's provider, with the token that a Secret holds, and that Secret.
 ///
 /// The Secret is read when it is needed: a watch would cache every Secret of the cluster.
 pub(super) async fn account(
@@ -65,12 +107,11 @@ pub(super) async fn account(
     settings: &Settings,
     placement: &Placement,
     token: Option<&TokenRef>,
-) -> Result<Result<Account, Blocked>, ReconcileError> {
-    let mut value = String::new();
+) -> Result<Result<(Account, Option<Secret>), Blocked>, ReconcileError> {
+    let (mut value, mut held) = (String::new(), None);
     if let Some(TokenRef { namespace, secret }) = token {
-        let found =
-            Api::<Secret>::namespaced(ctx.client(), namespace).get_opt(&secret.name).await?;
-        let data = found.as_ref().and_then(|found| found.data.as_ref()?.get(&secret.key));
+        held = Api::<Secret>::namespaced(ctx.client(), namespace).get_opt(&secret.name).await?;
+        let data = held.as_ref().and_then(|held| held.data.as_ref()?.get(&secret.key));
         let Some(text) = data.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()) else {
             let missing = format!(
                 "Secret {namespace}/{} has no key {}: put the token of {} there",
@@ -81,7 +122,7 @@ pub(super) async fn account(
         value = text;
     }
     let account = provider::account(placement, &value, &settings.http, &settings.local);
-    Ok(account.map_err(|failure| match Blocked::by(&failure) {
+    Ok(account.map(|account| (account, held)).map_err(|failure| match Blocked::by(&failure) {
         Some(blocked) => blocked,
         None => Blocked { reason: "Unequipped", message: failure.to_string() },
     }))
@@ -148,7 +189,7 @@ impl ProviderClient {
         exit: Exit,
     ) -> Option<Result<(), ExternalError<Failure>>> {
         let call = self.account.provider.reconfigure(id.to_owned(), exit)?;
-        Some(self.external.write("ConfigureHost", move |_| call).await)
+        Some(self.external.write(CONFIGURE, move |_| call).await)
     }
 
     /// Every reserved address of the account that may be a Tunnel's.
@@ -168,18 +209,18 @@ impl ProviderClient {
     /// Gives a host a reserved address.
     pub(super) async fn assign(&self, id: &str, host: &str) -> Result<(), ExternalError<Failure>> {
         let (provider, id, host) = (self.account.provider.clone(), id.to_owned(), host.to_owned());
-        self.external.write("AssignAddress", move |_| provider.assign(id, host)).await
+        self.external.write(ASSIGN, move |_| provider.assign(id, host)).await
     }
 
     /// Gives up a reserved address.
     pub(super) async fn release(&self, id: &str) -> Result<(), ExternalError<Failure>> {
         let (provider, id) = (self.account.provider.clone(), id.to_owned());
-        self.external.write("ReleaseAddress", move |_| provider.release(id)).await
+        self.external.write(RELEASE, move |_| provider.release(id)).await
     }
 
     /// Removes a host.
     pub(super) async fn delete(&self, id: &str) -> Result<(), ExternalError<Failure>> {
         let (provider, id) = (self.account.provider.clone(), id.to_owned());
-        self.external.write("DeleteHost", move |_| provider.delete(id)).await
+        self.external.write(DELETE, move |_| provider.delete(id)).await
     }
 }

@@ -2,7 +2,7 @@
 
 use sdk::{Action, ReconcileError};
 
-use crate::account::{Blocked, ProviderClient};
+use crate::account::ProviderClient;
 use crate::api::{Placement, ReservedAddress};
 use crate::names;
 use crate::plan::{Mark, POLL, keep};
@@ -69,11 +69,8 @@ impl TunnelRun<'_> {
                 // One that is recorded and that no list shows may be shown again.
                 let unseen = known.is_none() && wanted.is_some() && status.address.is_some();
                 let is_told = known == status.address && status.reserving_since.is_none();
-                if !unseen && !is_told {
-                    match self.mark(&Mark::Addressed(known)).await? {
-                        Some(marked) => self.tunnel = marked,
-                        None => return Ok(Err(Action::Done)),
-                    }
+                if !unseen && !is_told && !self.mark(&Mark::Addressed(known)).await? {
+                    return Ok(Err(Action::Done));
                 }
                 Ok(Ok(address))
             }
@@ -94,10 +91,9 @@ impl TunnelRun<'_> {
             host,
             now: self.ctx.now(),
         };
-        let Some(marked) = self.mark(&Mark::Reserving(at.clone())).await? else {
+        if !self.mark(&Mark::Reserving(at.clone())).await? {
             return Ok(Action::Done);
-        };
-        self.tunnel = marked;
+        }
         let error = match provider.reserve(request).await {
             Ok(_) => return Ok(Action::RequeueAfter(SOON)),
             Err(error) => error,
@@ -107,20 +103,10 @@ impl TunnelRun<'_> {
         if failure.is_some_and(|found| found.kind == Kind::Exists) {
             return Ok(Action::RequeueAfter(POLL));
         }
-        if !failure.is_some_and(|found| found.changed_nothing()) {
-            return Err(error.into());
+        if failure.is_some_and(|found| found.changed_nothing()) {
+            self.mark(&Mark::Addressed(None)).await?;
         }
-        let obstacle = failure.and_then(Blocked::by);
-        if let Some(marked) = self.mark(&Mark::Addressed(None)).await? {
-            self.tunnel = marked;
-        }
-        match obstacle {
-            Some(blocked) => {
-                self.tell(blocked).await?;
-                Ok(self.recheck())
-            }
-            None => Err(error.into()),
-        }
+        Err(error.into())
     }
 
     /// Gives up addresses.

@@ -203,13 +203,29 @@ pub struct TunnelStatus {
     /// The placement of the host, which may not exist yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
+    /// The Secret of the Tunnel's namespace with the token, held by a finalizer until the host is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_secret: Option<String>,
     /// The Deployment that connects the Service to the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_deployment: Option<String>,
-    /// `Ready`: the host and the client run.
+    /// `Ready`: connections come through. `Managed`, if false: nothing can be done about the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "sdk::schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+impl TunnelStatus {
+    /// Whether a host exists, or may exist.
+    pub(crate) fn has_host(&self) -> bool {
+        self.host_id.is_some() || self.creating_since.is_some()
+    }
+
+    /// The placement of a host or an address that exists or may exist, which may differ from the desired one.
+    pub(crate) fn held(&self) -> Option<&Placement> {
+        let address = self.address.is_some() || self.reserving_since.is_some();
+        self.placement.as_ref().filter(|_| self.has_host() || address)
+    }
 }
 
 fn default_key() -> String {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 
-use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec};
+use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec, TunnelStatus};
 use crate::exit::{self, RESERVED_PORTS};
 use crate::names::{ACCOUNT, CONFIG_MAP, MAX_ACCOUNTS, SYSTEM_NAMESPACES};
 
@@ -182,6 +182,12 @@ impl InvalidTunnel {
             Self::InvalidDefault { .. } => "InvalidDefaults",
             Self::TooManyHosts { .. } => "TooManyHosts",
         }
+    }
+
+    /// Whether the administrator refuses the account: where its token is sent, or whose it is. What serves through it
+    /// serves no more.
+    pub(super) fn is_of_account(&self) -> bool {
+        matches!(self, Self::NotPermitted { what: "endpoint" | "tokenSecretRef", .. })
     }
 }
 
@@ -392,6 +398,42 @@ pub(super) fn placement(spec: &TunnelSpec) -> Result<Placement, InvalidTunnel> {
     })
 }
 
+/// The placement that a Tunnel asks for: of what its spec does not say, that of the host or address that it holds. The
+/// defaults are those of this version, and concern new hosts.
+///
+/// # Errors
+/// As [`placement`], or if a size is asked for that no new host may have.
+pub(super) fn wanted(tunnel: &Tunnel, defaults: &Defaults) -> Result<Placement, InvalidTunnel> {
+    let spec = &tunnel.spec;
+    let mut wanted = placement(spec)?;
+    let held = tunnel.status.as_ref().and_then(|status| Some((status.held()?, status.has_host())));
+    let Some((held, has_host)) = held.filter(|(held, _)| held.provider == wanted.provider) else {
+        check_size(&wanted, defaults)?;
+        return Ok(wanted);
+    };
+    if spec.region.is_none() {
+        wanted.region = held.region.clone();
+    }
+    if spec.size.is_none() && has_host {
+        wanted.size = held.size.clone();
+    }
+    // A host that exists stays, whatever the administrator allows now.
+    if !has_host || held.size != wanted.size {
+        check_size(&wanted, defaults)?;
+    }
+    Ok(wanted)
+}
+
+/// The ports that a host can open, of those that a spec names.
+pub(super) fn open_ports(spec: &TunnelSpec) -> Vec<TunnelPort> {
+    spec.ports.iter().filter(|port| !is_reserved(port)).copied().collect()
+}
+
+/// Whether the host needs a port itself.
+fn is_reserved(port: &TunnelPort) -> bool {
+    port.protocol == Protocol::Tcp && RESERVED_PORTS.contains(&port.port)
+}
+
 /// What an account is called: its provider, and the Secret with its token.
 pub(super) fn account_name(placement: &Placement, token: Option<&TokenRef>) -> String {
     let provider = &placement.provider;
@@ -410,9 +452,7 @@ pub(super) fn check_ports(spec: &TunnelSpec) -> Result<(), InvalidTunnel> {
     if spec.ports.is_empty() {
         return Err(InvalidTunnel::NoPorts { service: service() });
     }
-    let own =
-        |port: &&TunnelPort| port.protocol == Protocol::Tcp && RESERVED_PORTS.contains(&port.port);
-    match spec.ports.iter().find(own) {
+    match spec.ports.iter().find(|port| is_reserved(port)) {
         Some(port) => Err(InvalidTunnel::PortReserved { port: port.port, service: service() }),
         None => Ok(()),
     }
@@ -487,8 +527,7 @@ pub(super) fn check_number<'a>(
     let max = defaults.max_hosts()?;
     let rank = |tunnel: &Tunnel| {
         let status = tunnel.status.as_ref();
-        let holds = status
-            .is_some_and(|status| status.host_id.is_some() || status.creating_since.is_some());
+        let holds = status.is_some_and(TunnelStatus::has_host);
         (!holds, tunnel.metadata.creation_timestamp.clone(), tunnel.metadata.uid.clone())
     };
     let own = rank(tunnel);

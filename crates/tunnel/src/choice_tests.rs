@@ -119,6 +119,54 @@ fn a_token_of_the_defaults_goes_nowhere_else() {
     }
 }
 
+/// A default is for new hosts: another version has others.
+#[test]
+fn what_is_not_asked_for_is_as_the_host_is() {
+    let tunnel = |spec: serde_json::Value, status: serde_json::Value| -> Tunnel {
+        let mut spec = spec;
+        spec["serviceName"] = json!("web");
+        let of = json!({
+            "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
+            "metadata": {"name": "web-tunnel"}, "spec": spec, "status": status,
+        });
+        serde_json::from_value(of).unwrap()
+    };
+    let map = defaults("kube-system", json!({"provider": "hetzner", "sizes": "cx33"}));
+    let of_map = Defaults::of(&map);
+    let at = json!({"provider": "hetzner", "region": "nbg1", "size": "cx11"});
+    let host = json!({"hostID": "1", "placement": at});
+    let asked = json!({"creatingSince": "2026-11-22T12:00:00Z", "placement": at});
+    let stable = json!({"address": {"id": "1", "ip": "1.2.3.4", "seal": ""}, "placement": at});
+    let gone = json!({"placement": at});
+    let hetzner = |more: &[(&str, &str)]| {
+        let mut spec = json!({"provider": "hetzner"});
+        more.iter().for_each(|(key, value)| spec[*key] = json!(value));
+        spec
+    };
+    for (spec, status, expect) in [
+        (hetzner(&[]), &host, "nbg1 cx11"),
+        (hetzner(&[]), &asked, "nbg1 cx11"),
+        (hetzner(&[("region", "fsn1")]), &host, "fsn1 cx11"),
+        (hetzner(&[("size", "cx23")]), &host, "nbg1 cx23"),
+        (hetzner(&[("size", "cx33")]), &host, "nbg1 cx33"),
+        // It need not be one that new hosts may have.
+        (hetzner(&[("size", "cx11")]), &host, "nbg1 cx11"),
+        (hetzner(&[("size", "cx11")]), &gone, "NotPermitted"),
+        (hetzner(&[("size", "huge")]), &host, "NotPermitted"),
+        // An address is of its region, and has no size.
+        (hetzner(&[]), &stable, "nbg1 cx23"),
+        (hetzner(&[]), &gone, "fsn1 cx23"),
+        (json!({"provider": "digitalocean"}), &host, "fra1 s-1vcpu-512mb-10gb"),
+    ] {
+        let found = wanted(&tunnel(spec.clone(), status.clone()), &of_map);
+        let found = match found {
+            Ok(placement) => format!("{} {}", placement.region, placement.size),
+            Err(invalid) => invalid.reason().to_owned(),
+        };
+        assert_eq!(found, expect, "{spec} {status}");
+    }
+}
+
 #[test]
 fn what_cannot_be_is_named_with_its_remedy() {
     let ports = |list: &[i32]| TunnelSpec {

@@ -10,8 +10,7 @@ use crate::api::{HostStatus, Placement};
 use crate::credentials::Credentials;
 use crate::exit::{self, Exit, Form};
 use crate::names;
-use crate::plan::{CHECK, Outcome, serves};
-use crate::probe::{AGAIN, EVERY};
+use crate::plan::{CHECK, Outcome};
 use crate::provider::Host;
 use crate::reconcile::{Found, TunnelRun};
 
@@ -56,7 +55,7 @@ impl TunnelRun<'_> {
     }
 
     pub(super) async fn connect(
-        mut self,
+        &mut self,
         host: Host,
         at: Placement,
         address: String,
@@ -71,36 +70,17 @@ impl TunnelRun<'_> {
                 self.apply_client(&address, &host.id, &exit, form).await?
             }
         };
-        let tried = match self.defaults.probes() && serves(Some(&client)) {
-            true => self.settings.probe.run(&address, &self.tunnel.spec.ports).await,
-            false => None,
-        };
         let note = format!("host {} runs at {address}", host.id);
-        let closed = tried.clone().and_then(Result::err);
-        let is_new = closed.is_some() && !self.is_told("Unreachable");
-        let outcome =
-            Outcome::Active { host, at, address: address.clone(), closed: closed.clone() };
-        self.record(&outcome, Some(&client)).await?;
+        let check = spread(CHECK, &self.tunnel);
+        let active = {
+            let address = address.clone();
+            |closed| Outcome::Active { host, at, address, closed }
+        };
+        let then = self.served(address, Some(&client), check, active).await?;
         if !known {
             self.ctx.publish(Event::normal(&self.tunnel, "HostActive", "Connect", note)).await;
         }
-        if let Some(why) = closed.filter(|_| is_new) {
-            let note = format!("no connection comes through at {why}");
-            self.ctx.publish(Event::warning(&self.tunnel, "Unreachable", "Probe", note)).await;
-        }
-        let (uid, check) = (self.uid(), spread(CHECK, &self.tunnel));
-        Ok(Action::RequeueAfter(match tried {
-            None => check,
-            Some(Ok(())) => {
-                let now = self.ctx.now();
-                self.schedule.found(&uid, address, now, now + check);
-                EVERY
-            }
-            Some(Err(_)) => {
-                self.schedule.forget(&uid);
-                AGAIN
-            }
-        }))
+        Ok(then)
     }
 
     /// The Tunnel's credentials: the stored ones, or new ones, which are stored.

@@ -2,64 +2,81 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
-use sdk::{Action, Event, ReconcileError, controlled_by, spread};
+use sdk::{Action, Event, ReconcileError, controlled_by};
 
 use crate::account::{Blocked, ProviderClient};
-use crate::api::{HostStatus, Placement, Tunnel};
-use crate::plan::{Cleanup, Outcome, POLL, RECHECK, cleanup};
-use crate::provider::Host;
+use crate::api::{HostStatus, Placement};
+use crate::plan::{Cleanup, Mark, Outcome, POLL, cleanup};
 use crate::reconcile::TunnelRun;
 use crate::{exit, names};
 
 impl TunnelRun<'_> {
     /// Takes back what the Tunnel may not have any more: its address first, then the client, then its hosts.
     pub(super) async fn withdraw(
-        mut self,
+        &mut self,
         at: &Placement,
         blocked: Blocked,
     ) -> Result<Action, ReconcileError> {
         self.schedule.forget(&self.uid());
-        let Some(told) = self.tell(blocked.clone()).await? else { return Ok(Action::Done) };
-        self.tunnel = told;
-        self.rest_client().await?;
-        if self.held().is_none() {
+        let is_held = self.status().held().is_some();
+        // What is in the way is told too, and stays until it is over.
+        let is_told = is_held && self.is_unready(blocked.reason);
+        if !is_told && !self.tell(blocked.clone()).await? {
             return Ok(Action::Done);
         }
-        let Ok(provider) = self.provider(at).await? else { return Ok(self.recheck()) };
-        let hosts = self.hosts(&provider).await?;
-        if let Some(again) = self.clear(&provider, &hosts).await? {
-            return Ok(again);
+        self.rest_client().await?;
+        if is_held {
+            match self.give_back(at).await? {
+                Ok(Some(again)) => return Ok(again),
+                Ok(None) => {}
+                Err(Blocked { message, .. }) => {
+                    let message =
+                        format!("{}; its host is not removed yet: {message}", blocked.message);
+                    self.tell(Blocked { message, ..blocked }).await?;
+                    return Ok(self.recheck());
+                }
+            }
+            let Blocked { reason, message } = blocked;
+            self.record(&Outcome::Withdrawn { reason, message }, None).await?;
         }
-        let Blocked { reason, message } = blocked;
-        self.record(&Outcome::Withdrawn { reason, message }, None).await?;
+        self.let_go().await?;
         Ok(Action::Done)
     }
 
+    /// Whether the Tunnel does not serve, for that reason.
+    fn is_unready(&self, reason: &str) -> bool {
+        let conditions = self.status().conditions;
+        conditions.iter().any(|told| told.type_ == names::READY && told.reason == reason)
+    }
+
+    /// Gives back what the Tunnel has at a place, and says when to look again: `None` when nothing is left. Or says
+    /// what is in the way that only a person can remove.
+    async fn give_back(
+        &mut self,
+        at: &Placement,
+    ) -> Result<Result<Option<Action>, Blocked>, ReconcileError> {
+        let provider = match self.provider(at).await? {
+            Ok(provider) => provider,
+            Err(blocked) => return Ok(Err(blocked)),
+        };
+        match self.clear(&provider).await {
+            Ok(again) => Ok(Ok(again)),
+            Err(error) => Ok(Err(Blocked::within(error)?)),
+        }
+    }
+
     /// Deletes the addresses and hosts that are left, and says when to look again; `None` when nothing is left.
-    async fn clear(
-        &self,
-        provider: &ProviderClient,
-        hosts: &[Host],
-    ) -> Result<Option<Action>, ReconcileError> {
+    async fn clear(&self, provider: &ProviderClient) -> Result<Option<Action>, ReconcileError> {
+        let hosts = self.hosts(provider).await?;
         // Before the hosts: an address without tags is known by its host.
         if self.may_have_address(false) {
-            let all = match provider.addresses().await {
-                Ok(all) => all,
-                Err(error) => match error.failure().and_then(Blocked::by) {
-                    Some(blocked) => {
-                        self.tell(blocked).await?;
-                        return Ok(Some(self.recheck()));
-                    }
-                    None => return Err(error.into()),
-                },
-            };
-            let own = self.own_addresses(provider, &all);
+            let own = self.own_addresses(provider, &provider.addresses().await?);
             if !own.is_empty() {
                 self.release_addresses(provider, &own).await?;
                 return Ok(Some(Action::RequeueAfter(POLL)));
             }
         }
-        match cleanup(&self.status(), hosts, self.ctx.now()) {
+        match cleanup(&self.status(), &hosts, self.ctx.now()) {
             Cleanup::Delete(hosts) => {
                 for host in &hosts {
                     provider.delete(&host.id).await?;
@@ -87,50 +104,37 @@ impl TunnelRun<'_> {
     }
 
     /// Removes the hosts of a Tunnel that is being deleted, then its finalizer.
-    pub(super) async fn end(mut self) -> Result<Action, ReconcileError> {
+    pub(super) async fn end(&mut self) -> Result<Action, ReconcileError> {
         let status = self.status();
         if self.tunnel.annotations().get(names::ABANDON).is_some_and(|value| value == "true") {
             return self.abandon().await;
         }
-        let Some(placement) = status.placement.clone() else { return self.release().await };
-        let what = status.host_id.clone().unwrap_or_else(|| "any that was requested".to_owned());
+        let Some(placement) = status.placement else { return self.release().await };
+        let what = status.host_id.unwrap_or_else(|| "any that was requested".to_owned());
         let waits = format!("host {what} is being removed at {}", placement.provider);
-        let Some(marked) = self.deleting(&waits, None).await? else { return Ok(Action::Done) };
-        self.tunnel = marked;
-        let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
-        let provider = match self.provider(&placement).await? {
-            Ok(provider) => provider,
+        if !self.deleting(&waits, None).await? {
+            return Ok(Action::Done);
+        }
+        match self.give_back(&placement).await? {
+            Ok(Some(again)) => Ok(again),
+            Ok(None) => self.release().await,
             Err(blocked) => {
                 self.deleting(&waits, Some(&blocked)).await?;
-                return Ok(recheck);
+                Ok(self.recheck())
             }
-        };
-        let hosts = match self.hosts(&provider).await {
-            Ok(hosts) => hosts,
-            Err(error) => match error.failure().and_then(Blocked::by) {
-                Some(blocked) => {
-                    self.deleting(&waits, Some(&blocked)).await?;
-                    return Ok(recheck);
-                }
-                None => return Err(error.into()),
-            },
-        };
-        match self.clear(&provider, &hosts).await? {
-            Some(again) => Ok(again),
-            None => self.release().await,
         }
     }
 
     /// Records that the Tunnel is being deleted, and what delays that. An earlier cause stays until it
     /// is known to be over.
     async fn deleting(
-        &self,
+        &mut self,
         waits: &str,
         blocked: Option<&Blocked>,
-    ) -> Result<Option<Tunnel>, ReconcileError> {
+    ) -> Result<bool, ReconcileError> {
         let status = self.status();
         if blocked.is_none() && status.host_status == Some(HostStatus::Deleting) {
-            return Ok(Some(self.tunnel.clone()));
+            return Ok(true);
         }
         let escape = format!("annotation {}=true deletes the Tunnel without it", names::ABANDON);
         let message = match blocked {
@@ -140,9 +144,10 @@ impl TunnelRun<'_> {
         self.record(&Outcome::Deleting { message }, None).await
     }
 
-    async fn abandon(self) -> Result<Action, ReconcileError> {
+    async fn abandon(&mut self) -> Result<Action, ReconcileError> {
+        self.let_go().await?;
         let status = self.status();
-        let held = self.held().map(|placement| placement.provider);
+        let held = status.held().map(|placement| placement.provider.clone());
         self.ctx.remove_finalizer(&self.tunnel, names::FINALIZER).await?;
         if let Some(provider) = held {
             let id = status.host_id.unwrap_or_else(|| names::host(&self.uid()));
@@ -155,7 +160,13 @@ impl TunnelRun<'_> {
         Ok(Action::Done)
     }
 
-    async fn release(self) -> Result<Action, ReconcileError> {
+    /// Lets the Tunnel go, of which nothing is left, and its Secret before.
+    async fn release(&mut self) -> Result<Action, ReconcileError> {
+        // Without the Secret nothing could be looked for any more.
+        if self.status().token_secret.is_some() && !self.mark(&Mark::Cleared).await? {
+            return Ok(Action::Done);
+        }
+        self.let_go().await?;
         self.ctx.remove_finalizer(&self.tunnel, names::FINALIZER).await?;
         Ok(Action::Done)
     }

@@ -10,7 +10,8 @@
 //!
 //! In data order: [`api`] is the Tunnel; [`names`] says what belongs together; `choice` selects
 //! provider, region and size, as far as `access` permits; `service` decides what a Service gets. `plan` decides the next step of a
-//! Tunnel, and `stable` that of the address that outlives its host; `reconcile` takes it, through `machine`, `address`, `client` and `account`, at a [`provider`]; `ending` gives back what it has. [`exit`] is the tunnel itself
+//! Tunnel, and `stable` that of the address that outlives its host; `reconcile` takes it, through `machine`, `address`, `client` and `account`, at a [`provider`]; `ending` gives back what it has, and `holding` keeps the token
+//! until then; `record` writes what the status says. [`exit`] is the tunnel itself
 //! and [`credentials`] authenticates its ends. `probe` tries whether connections come through; `inventory` lists all hosts at once, so that a thousand
 //! Tunnels cost no more requests than ten; `number` bounds what an account may have; `sweep` removes hosts whose Tunnel
 //! is gone, from all accounts that `used` has recorded.
@@ -32,6 +33,7 @@ mod ending;
 pub mod exit;
 #[cfg(test)]
 mod fuzz;
+mod holding;
 mod inventory;
 mod machine;
 pub mod names;
@@ -40,6 +42,7 @@ mod plan;
 mod probe;
 pub mod provider;
 mod reconcile;
+mod record;
 mod service;
 mod service_reconcile;
 mod settings;

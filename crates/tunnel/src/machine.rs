@@ -15,16 +15,15 @@ impl TunnelRun<'_> {
     /// Requests a host. The mark of the request is written first. It uses the client of the look, which
     /// has been admitted already: another would queue behind all that look.
     pub(super) async fn create(
-        mut self,
+        &mut self,
         provider: &ProviderClient,
         wanted: Placement,
         exit: Exit,
     ) -> Result<Action, ReconcileError> {
         let request = self.request(names::host(&self.uid()), &wanted, exit).await?;
-        let Some(marked) = self.record(&Outcome::Creating(wanted.clone()), None).await? else {
+        if !self.record(&Outcome::Creating(wanted.clone()), None).await? {
             return Ok(Action::Done);
-        };
-        self.tunnel = marked;
+        }
         match provider.create(request).await {
             Ok(host) => {
                 self.record(&Outcome::Provisioning { host, at: wanted }, None).await?;
@@ -40,7 +39,7 @@ impl TunnelRun<'_> {
 
     /// Requests another host, in whose place the present one serves until that one does.
     async fn replace(
-        mut self,
+        &mut self,
         provider: &ProviderClient,
         old: &Host,
         wanted: &Placement,
@@ -48,8 +47,9 @@ impl TunnelRun<'_> {
     ) -> Result<Action, ReconcileError> {
         let name = names::next_host(&self.uid(), &exit.digest());
         let request = self.request(name, wanted, exit).await?;
-        let Some(marked) = self.mark(&Mark::Replacing).await? else { return Ok(Action::Done) };
-        self.tunnel = marked;
+        if !self.mark(&Mark::Replacing).await? {
+            return Ok(Action::Done);
+        }
         match provider.create(request).await {
             Err(error) if error.failure().is_none_or(|found| found.kind != Kind::Exists) => {
                 return self.not_created(error).await;
@@ -85,7 +85,7 @@ impl TunnelRun<'_> {
     /// Lets another host serve in the place of the present one, once it takes connections of clients. The next look
     /// removes the present one.
     pub(super) async fn switch(
-        self,
+        &mut self,
         provider: &ProviderClient,
         at: Placement,
         host: Host,
@@ -113,13 +113,13 @@ impl TunnelRun<'_> {
 
     /// Removes a host that does not come to serve in the place of the present one, and tries none for a while.
     pub(super) async fn give_up(
-        mut self,
+        &mut self,
         provider: &ProviderClient,
         host: Host,
     ) -> Result<Action, ReconcileError> {
-        let mark = Mark::NotReplaced { refused: true };
-        let Some(marked) = self.mark(&mark).await? else { return Ok(Action::Done) };
-        self.tunnel = marked;
+        if !self.mark(&Mark::NotReplaced { refused: true }).await? {
+            return Ok(Action::Done);
+        }
         provider.delete(&host.id).await?;
         let message = format!(
             "host {} was to serve in the place of the present one and did not in time: it is removed, and another is \
@@ -130,7 +130,10 @@ impl TunnelRun<'_> {
         Ok(Action::RequeueAfter(spread(RETRY, &self.tunnel)))
     }
 
-    async fn not_created(self, error: ExternalError<Failure>) -> Result<Action, ReconcileError> {
+    async fn not_created(
+        &mut self,
+        error: ExternalError<Failure>,
+    ) -> Result<Action, ReconcileError> {
         let unsent = matches!(error, ExternalError::HeldBack { .. });
         if !unsent && !error.failure().is_some_and(Failure::changed_nothing) {
             // A host may exist: the mark stays, and the next looks show it.
@@ -152,7 +155,7 @@ impl TunnelRun<'_> {
 
     /// Reconfigures a host; where its provider cannot, makes another. One that never served is removed first.
     pub(super) async fn outdated(
-        self,
+        &mut self,
         provider: &ProviderClient,
         host: Host,
         wanted: &Placement,
@@ -177,7 +180,7 @@ impl TunnelRun<'_> {
 
     /// Removes hosts.
     pub(super) async fn discard(
-        self,
+        &mut self,
         provider: &ProviderClient,
         hosts: Vec<Host>,
         wanted: &Placement,
@@ -198,7 +201,7 @@ impl TunnelRun<'_> {
     }
 
     pub(super) async fn gone(
-        self,
+        &mut self,
         reason: &'static str,
         message: String,
     ) -> Result<Action, ReconcileError> {

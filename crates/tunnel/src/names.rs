@@ -17,6 +17,9 @@ pub(crate) const FINALIZER: &str = "leasehold.dev/tunnel-host";
 pub(crate) const CONDITION: &str = "leasehold.dev/Tunnel";
 /// The condition of a Tunnel: connections come through it.
 pub(crate) const READY: &str = "Ready";
+/// The condition of a Tunnel whose host serves: it is false while the controller can do nothing about that host, and
+/// else there is none.
+pub(crate) const MANAGED: &str = "Managed";
 /// The ConfigMap of defaults.
 pub(crate) const CONFIG_MAP: &str = "leasehold-tunnel";
 /// What the names of its annotations begin with that record the accounts that were used.
@@ -30,6 +33,11 @@ pub(crate) const SYSTEM_NAMESPACES: [&str; 2] = ["leasehold-system", "kube-syste
 /// Whether the ConfigMap of a namespace counts.
 pub(crate) fn is_system(namespace: Option<&str>) -> bool {
     namespace.is_some_and(|name| SYSTEM_NAMESPACES.contains(&name))
+}
+
+/// The finalizer by which the Tunnel with this uid holds the Secret with its token.
+pub(crate) fn holder(uid: &str) -> String {
+    format!("tunnel.leasehold.dev/{uid}")
 }
 
 /// The Tunnel of a Service.

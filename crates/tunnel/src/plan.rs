@@ -23,7 +23,7 @@ use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
 use crate::api::{HostStatus, Placement, ReservedAddress, Tunnel, TunnelStatus};
-use crate::names::{READY, client};
+use crate::names::{MANAGED, READY, client};
 use crate::provider::{Host, State};
 
 /// How long a requested host may stay unseen: the request may be delayed, and lists lag.
@@ -149,7 +149,7 @@ fn refused(tunnel: &Tunnel, status: &TunnelStatus, now: Timestamp) -> Option<Dur
 /// Whether others can reach an address over the internet: it is of no special range of IPv4
 /// (<https://www.iana.org/assignments/iana-ipv4-special-registry>), those for
 /// documentation and benchmarks aside, in which stand-ins of clouds are.
-fn is_public(address: &str) -> bool {
+pub(super) fn is_public(address: &str) -> bool {
     address.parse::<Ipv4Addr>().is_ok_and(|ip| {
         let [first, second, third, _] = ip.octets();
         let shared = first == 100 && (64..128).contains(&second);
@@ -226,6 +226,17 @@ pub(super) enum Outcome {
         /// A sentence.
         message: String,
     },
+    /// Likewise, and its host serves all the same.
+    Unmanaged {
+        /// One word.
+        reason: &'static str,
+        /// A sentence.
+        message: String,
+        /// The host's address.
+        address: String,
+        /// Why no connection comes through, if none does.
+        closed: Option<String>,
+    },
     /// A host is about to be requested.
     Creating(Placement),
     /// The request failed.
@@ -284,9 +295,8 @@ pub(super) fn status(
         observed_generation: tunnel.metadata.generation,
         ..record(before.clone(), outcome, now)
     };
-    let finding = finding(tunnel, outcome, client);
-    status.conditions =
-        conditions(vec![finding], &before.conditions, tunnel.metadata.generation, now);
+    let findings = findings(tunnel, outcome, client);
+    status.conditions = conditions(findings, &before.conditions, tunnel.metadata.generation, now);
     if let Outcome::Active { .. } = outcome {
         status.client_deployment = Some(self::client(&tunnel.name_any()));
     }
@@ -307,6 +317,10 @@ pub(super) enum Mark {
     Reserving(Placement),
     /// Which address the Tunnel has is known.
     Addressed(Option<ReservedAddress>),
+    /// Which Secret is held is about to change.
+    Holding(Option<String>),
+    /// Neither host nor address is left of a Tunnel that is being deleted.
+    Cleared,
 }
 
 /// The status with a mark.
@@ -330,6 +344,8 @@ pub(super) fn marked(tunnel: &Tunnel, mark: &Mark, now: Timestamp) -> TunnelStat
         Mark::Addressed(address) => {
             TunnelStatus { address: address.clone(), reserving_since: None, ..before }
         }
+        Mark::Holding(secret) => TunnelStatus { token_secret: secret.clone(), ..before },
+        Mark::Cleared => TunnelStatus { placement: None, ..before },
     }
 }
 
@@ -367,6 +383,7 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
     };
     match outcome {
         Outcome::Blocked { .. } if before.host_id.is_some() => before,
+        Outcome::Unmanaged { .. } => before,
         Outcome::Blocked { .. } => TunnelStatus { host_status: Some(HostStatus::Error), ..before },
         Outcome::Creating(placement) => TunnelStatus {
             host_status: Some(HostStatus::Provisioning),
@@ -401,6 +418,15 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
     }
 }
 
+fn findings(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> Vec<Finding> {
+    let mut findings = vec![finding(tunnel, outcome, client)];
+    if let Outcome::Unmanaged { reason, message, .. } = outcome {
+        let message = message.clone();
+        findings.push(Finding { type_: MANAGED, holds: false, reason, message });
+    }
+    findings
+}
+
 fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> Finding {
     let ready = |holds, reason, message| Finding { type_: READY, holds, reason, message };
     match outcome {
@@ -430,20 +456,25 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> F
             };
             ready(false, "Provisioning", message)
         }
-        Outcome::Active { closed: Some(why), .. } if serves(client) => {
-            ready(false, "Unreachable", format!("no connection comes through at {why}"))
+        Outcome::Active { address, closed, .. } | Outcome::Unmanaged { address, closed, .. } => {
+            match closed {
+                _ if !serves(client) => ready(
+                    false,
+                    "ClientUnavailable",
+                    format!(
+                        "the host at {address} runs, and Deployment {} has no Pod available",
+                        self::client(&tunnel.name_any())
+                    ),
+                ),
+                Some(why) => {
+                    ready(false, "Unreachable", format!("no connection comes through at {why}"))
+                }
+                None => {
+                    let service = &tunnel.spec.service_name;
+                    ready(true, "Connected", format!("{service} is served at {address}"))
+                }
+            }
         }
-        Outcome::Active { address, .. } if serves(client) => {
-            ready(true, "Connected", format!("{} is served at {address}", tunnel.spec.service_name))
-        }
-        Outcome::Active { address, .. } => ready(
-            false,
-            "ClientUnavailable",
-            format!(
-                "the host at {address} runs, and Deployment {} has no Pod available",
-                self::client(&tunnel.name_any())
-            ),
-        ),
         Outcome::Deleting { message } => ready(false, "Deleting", message.clone()),
     }
 }

@@ -263,6 +263,36 @@ fn what_the_status_tells() {
     );
 }
 
+#[test]
+fn a_host_that_serves_is_as_it_was_while_nothing_can_be_done_about_it() {
+    let client: Deployment =
+        serde_json::from_value(json!({"status": {"availableReplicas": 1}})).unwrap();
+    let recorded = tunnel(TunnelStatus {
+        host_ip: Some("1.2.3.4".to_owned()),
+        host_status: Some(HostStatus::Active),
+        creating_since: ago(9),
+        ..recorded("7", 9)
+    });
+    for (closed, client, expect) in [
+        (None, Some(&client), "Ready True Connected"),
+        (Some("1.2.3.4:80: refused"), Some(&client), "Ready False Unreachable"),
+        (None, None, "Ready False ClientUnavailable"),
+    ] {
+        let outcome = Outcome::Unmanaged {
+            reason: "TokenRefused",
+            message: "renew it".to_owned(),
+            address: "1.2.3.4".to_owned(),
+            closed: closed.map(str::to_owned),
+        };
+        let mut told = status(&recorded, &outcome, client, now());
+        let conditions = std::mem::take(&mut told.conditions);
+        let said: Vec<_> =
+            conditions.iter().map(|c| format!("{} {} {}", c.type_, c.status, c.reason)).collect();
+        assert_eq!(said, [expect, "Managed False TokenRefused"]);
+        assert_eq!(Some(told), recorded.status);
+    }
+}
+
 /// What was told is not told again: a status computed from the one on record is the same.
 #[test]
 fn a_status_is_stable() {
@@ -274,6 +304,12 @@ fn a_status_is_stable() {
         Outcome::Active {
             host: running,
             at: placement("fra1"),
+            address: "1.2.3.4".to_owned(),
+            closed: None,
+        },
+        Outcome::Unmanaged {
+            reason: "TokenMissing",
+            message: "put it there".to_owned(),
             address: "1.2.3.4".to_owned(),
             closed: None,
         },

@@ -12,7 +12,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use sdk::ObjectKey;
 use sdk::{
-    Action, Context, Controller, ControllerSpec, Event, ExternalError, Lifecycle, ReconcileError,
+    Action, Context, Controller, ControllerSpec, ExternalError, Lifecycle, ReconcileError,
     Reconciler, Selector, controlled_by, spread,
 };
 use serde_json::json;
@@ -21,13 +21,13 @@ use crate::account::{Blocked, ProviderClient, account, cluster_uid, defaults, wa
 use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
 use crate::choice::{
     Defaults, InvalidTunnel, TokenRef, account_name, check_image, check_number, check_ports,
-    check_size, placement, token, wants_address,
+    open_ports, token, wanted, wants_address,
 };
 use crate::exit::Exit;
 use crate::inventory::{FRESH, Inventory};
 use crate::names;
 use crate::number::Number;
-use crate::plan::{CHECK, Mark, Outcome, POLL, RECHECK, Step, marked, next, status};
+use crate::plan::{CHECK, Outcome, POLL, Step, next};
 use crate::probe::{AGAIN, EVERY, Schedule};
 use crate::provider::{Address, Failure, Host, State};
 use crate::settings::Settings;
@@ -70,23 +70,16 @@ impl Reconciler for TunnelReconciler {
         let tunnels = Api::<Tunnel>::namespaced(ctx.client(), namespace);
         let Some(tunnel) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
         let defaults = defaults(ctx)?;
+        let (tunnel, ends) = match ctx.finalizer(&tunnel, names::FINALIZER).await? {
+            Lifecycle::Over => return Ok(Action::Done),
+            Lifecycle::Ending => (tunnel, true),
+            Lifecycle::Live(tunnel) => (tunnel.into_owned(), false),
+        };
         let Self { settings, inventory, schedule, number } = self;
         let secrets = Secrets::default();
-        let run = |tunnel| TunnelRun {
-            ctx,
-            settings,
-            inventory,
-            schedule,
-            number,
-            defaults,
-            tunnel,
-            secrets,
-        };
-        match ctx.finalizer(&tunnel, names::FINALIZER).await? {
-            Lifecycle::Over => Ok(Action::Done),
-            Lifecycle::Ending => run(tunnel.clone()).end().await,
-            Lifecycle::Live(tunnel) => run(tunnel.into_owned()).live().await,
-        }
+        let mut run =
+            TunnelRun { ctx, settings, inventory, schedule, number, defaults, tunnel, secrets };
+        if ends { run.end().await } else { run.live().await }
     }
 }
 
@@ -99,7 +92,7 @@ impl TunnelReconciler {
             && tunnel.metadata.deletion_timestamp.is_none();
         // The address of the last look, not what the status says: others may write that.
         let address = self.schedule.due(&uid, ctx.now()).filter(|_| as_told)?;
-        match self.settings.probe.run(&address, &tunnel.spec.ports).await? {
+        match self.settings.probe.run(&address, &open_ports(&tunnel.spec)).await? {
             Ok(()) => {
                 self.schedule.passed(&uid, ctx.now());
                 Some(Action::RequeueAfter(EVERY))
@@ -125,11 +118,12 @@ pub(super) struct TunnelRun<'a> {
     pub(super) secrets: Secrets,
 }
 
-/// The Tunnel's Secrets, as far as they exist.
+/// The Tunnel's Secrets, and the one with its provider's token, as far as they are read and exist.
 #[derive(Default)]
 pub(super) struct Secrets {
     pub credentials: Option<Secret>,
     pub client: Option<Secret>,
+    pub token: Option<Secret>,
 }
 
 /// What a Tunnel's spec asks for.
@@ -186,16 +180,8 @@ impl TunnelRun<'_> {
         self.tunnel.namespace().unwrap_or_default()
     }
 
-    /// The placement of a host or an address that exists or may exist, which may differ from the desired one.
-    pub(super) fn held(&self) -> Option<Placement> {
-        let status = self.status();
-        let host = status.host_id.is_some() || status.creating_since.is_some();
-        let address = status.address.is_some() || status.reserving_since.is_some();
-        status.placement.filter(|_| host || address)
-    }
-
     pub(super) async fn provider(
-        &self,
+        &mut self,
         placement: &Placement,
     ) -> Result<Result<ProviderClient, Blocked>, ReconcileError> {
         let token = match self.held_token(placement) {
@@ -203,7 +189,10 @@ impl TunnelRun<'_> {
             Err(invalid) => return Ok(Err(invalid.into())),
         };
         let account = account(self.ctx, self.settings, placement, token.as_ref()).await?;
-        Ok(account.map(|account| ProviderClient::new(self.ctx, account)))
+        Ok(account.map(|(account, secret)| {
+            self.secrets.token = secret;
+            ProviderClient::new(self.ctx, account)
+        }))
     }
 
     /// Where the token for a placement is, which may be that of a host that exists.
@@ -219,7 +208,7 @@ impl TunnelRun<'_> {
 
     /// A host that exists or may exist and that the Tunnel may not have any more, whatever its spec says, and why.
     fn unpermitted(&self) -> Option<(Placement, InvalidTunnel)> {
-        let mut at = self.held()?;
+        let mut at = self.status().held()?.clone();
         if at.account.is_none() {
             let token = self.held_token(&at).ok()?;
             at.account = Some(account_name(&at, token.as_ref()));
@@ -229,21 +218,14 @@ impl TunnelRun<'_> {
     }
 
     /// What the spec asks for.
-    fn wanted(&self) -> Result<Asked, InvalidTunnel> {
-        let spec = &self.tunnel.spec;
-        check_ports(spec)?;
-        check_image(spec, &self.defaults)?;
-        let wanted = placement(spec)?;
-        // A host that exists stays, whatever the administrator allows now.
-        if self.held().is_none_or(|held| held.size != wanted.size) {
-            check_size(&wanted, &self.defaults)?;
-        }
-        let asked = Asked {
-            placement: wanted,
+    fn asked(&self) -> Result<Asked, InvalidTunnel> {
+        check_ports(&self.tunnel.spec)?;
+        check_image(&self.tunnel.spec, &self.defaults)?;
+        Ok(Asked {
+            placement: wanted(&self.tunnel, &self.defaults)?,
             archive: self.defaults.archive()?,
             stable: wants_address(&self.tunnel, &self.defaults)?,
-        };
-        Ok(asked)
+        })
     }
 
     /// Records in the administrator's ConfigMap that an account is used, if it does not say so yet.
@@ -288,16 +270,23 @@ impl TunnelRun<'_> {
         provider.look(names::tunnel_tag(&self.uid()), self.status().host_id.as_deref()).await
     }
 
-    /// Looks again at what only a person can fix.
-    pub(super) fn recheck(&self) -> Action {
-        Action::RequeueAfter(spread(RECHECK, &self.tunnel))
+    /// Brings a Tunnel that is not being deleted a step on. What its provider refuses for good is told.
+    async fn live(&mut self) -> Result<Action, ReconcileError> {
+        match self.step().await {
+            Err(error) => {
+                let blocked = Blocked::within(error)?;
+                let recheck = self.recheck();
+                self.blocked(blocked, recheck).await
+            }
+            done => done,
+        }
     }
 
-    async fn live(mut self) -> Result<Action, ReconcileError> {
+    async fn step(&mut self) -> Result<Action, ReconcileError> {
         if let Some((at, refused)) = self.unpermitted() {
             return self.withdraw(&at, refused.into()).await;
         }
-        let Asked { placement: mut wanted, archive, stable } = match self.wanted() {
+        let Asked { placement: mut wanted, archive, stable } = match self.asked() {
             Ok(asked) => asked,
             Err(invalid) => return self.blocked(invalid.into(), Action::Done).await,
         };
@@ -308,16 +297,21 @@ impl TunnelRun<'_> {
                 wanted.account = Some(account_name(&wanted, token.as_ref()));
                 Used::new(&wanted, token.as_ref())
             }
+            Err(refused) if refused.is_of_account() => {
+                self.schedule.forget(&self.uid());
+                self.tell(refused.into()).await?;
+                return Ok(recheck);
+            }
             Err(invalid) => return self.blocked(invalid.into(), recheck).await,
         };
         if let Err(refused) = self.permit(&wanted) {
             // What it has elsewhere it may keep.
-            return match self.held() {
+            return match self.status().held() {
                 None => self.withdraw(&wanted, refused.into()).await,
                 Some(_) => self.blocked(refused.into(), recheck).await,
             };
         }
-        let at = self.held().unwrap_or_else(|| wanted.clone());
+        let at = self.status().held().unwrap_or(&wanted).clone();
         match self.read_children().await? {
             Some(Taken::ByFormer) => return Ok(Action::RequeueAfter(POLL)),
             Some(Taken::ByOthers(blocked)) => return self.blocked(blocked, recheck).await,
@@ -329,6 +323,9 @@ impl TunnelRun<'_> {
             Ok(provider) => provider,
             Err(blocked) => return self.blocked(blocked, recheck).await,
         };
+        if let Some(blocked) = self.hold().await? {
+            return self.blocked(blocked, recheck).await;
+        }
         if let Err(blocked) = self.remember(&account).await? {
             return self.blocked(blocked, recheck).await;
         }
@@ -344,13 +341,7 @@ impl TunnelRun<'_> {
                 return self.take(step, &provider, wanted, found).await;
             }
         }
-        let (hosts, addresses) = match self.look(&provider, looks).await {
-            Ok(seen) => seen,
-            Err(error) => match error.failure().and_then(Blocked::by) {
-                Some(blocked) => return self.blocked(blocked, recheck).await,
-                None => return Err(error.into()),
-            },
-        };
+        let (hosts, addresses) = self.look(&provider, looks).await?;
         match self.address(&provider, addressed, &hosts, &addresses).await? {
             Err(then) => Ok(then),
             Ok(address) => {
@@ -424,7 +415,7 @@ impl TunnelRun<'_> {
 
     /// Takes a step.
     async fn take(
-        self,
+        &mut self,
         step: Step,
         provider: &ProviderClient,
         wanted: Placement,
@@ -435,7 +426,7 @@ impl TunnelRun<'_> {
             self.schedule.forget(&self.uid());
         }
         match step {
-            Step::Create if self.held().is_some_and(|held| !held.is(&wanted)) => {
+            Step::Create if self.status().held().is_some_and(|held| !held.is(&wanted)) => {
                 // The request at the earlier placement failed: the next step looks at the desired one.
                 self.record(&Outcome::NotCreated { obstacle: None }, None).await?;
                 Ok(Action::RequeueAfter(SOON))
@@ -482,22 +473,15 @@ impl TunnelRun<'_> {
         }
     }
 
-    /// Whether the status names that reason already.
-    pub(super) fn is_told(&self, reason: &str) -> bool {
-        self.status().conditions.iter().any(|condition| condition.reason == reason)
-    }
-
     /// Reads what is in the cluster under the names of the Tunnel's children. Returns why one is not free, if so.
     async fn read_children(&mut self) -> Result<Option<Taken>, ReconcileError> {
         let (namespace, name) = (self.namespace(), self.tunnel.name_any());
         let (client, credentials) = (names::client(&name), names::credentials(&name));
         let secrets = Api::<Secret>::namespaced(self.ctx.client(), &namespace);
-        self.secrets = Secrets {
-            credentials: secrets.get_opt(&credentials).await?,
-            client: secrets.get_opt(&client).await?,
-        };
+        self.secrets.credentials = secrets.get_opt(&credentials).await?;
+        self.secrets.client = secrets.get_opt(&client).await?;
         let deployment = self.ctx.get::<Deployment>(Some(&namespace), &client)?;
-        let Secrets { credentials: found, client: config } = &self.secrets;
+        let Secrets { credentials: found, client: config, .. } = &self.secrets;
         let taken = deployment.and_then(|found| self.taken(&*found, "Deployment"));
         let taken = taken.or_else(|| self.taken(config.as_ref()?, "Secret"));
         Ok(taken.or_else(|| self.taken(found.as_ref()?, "Secret")))
@@ -519,43 +503,5 @@ impl TunnelRun<'_> {
             "{kind} {name} is not this Tunnel's: delete it, or rename the Service and with it the Tunnel"
         );
         Some(Taken::ByOthers(Blocked { reason: "NameTaken", message }))
-    }
-
-    /// Records what blocks the Tunnel, with an Event if it is new.
-    async fn blocked(self, blocked: Blocked, then: Action) -> Result<Action, ReconcileError> {
-        self.tell(blocked).await?;
-        Ok(then)
-    }
-
-    /// Likewise. Returns the Tunnel as it then is; `None` if it is gone.
-    pub(super) async fn tell(&self, blocked: Blocked) -> Result<Option<Tunnel>, ReconcileError> {
-        let Blocked { reason, message } = blocked;
-        let known = self.is_told(reason);
-        let told =
-            self.record(&Outcome::Blocked { reason, message: message.clone() }, None).await?;
-        if !known {
-            self.ctx.publish(Event::warning(&self.tunnel, reason, "Provision", message)).await;
-        }
-        Ok(told)
-    }
-
-    /// Writes a mark into the status. Returns the Tunnel as it then is; `None` if it is gone.
-    pub(super) async fn mark(&self, mark: &Mark) -> Result<Option<Tunnel>, ReconcileError> {
-        let status = marked(&self.tunnel, mark, self.ctx.now());
-        self.ctx.update_status(&Tunnel { status: Some(status), ..self.tunnel.clone() }).await
-    }
-
-    /// Writes the status if it says something new. Returns the Tunnel as it then is; `None` if it is
-    /// gone.
-    pub(super) async fn record(
-        &self,
-        outcome: &Outcome,
-        client: Option<&Deployment>,
-    ) -> Result<Option<Tunnel>, ReconcileError> {
-        let status = status(&self.tunnel, outcome, client, self.ctx.now());
-        if self.tunnel.status.as_ref() == Some(&status) {
-            return Ok(Some(self.tunnel.clone()));
-        }
-        self.ctx.update_status(&Tunnel { status: Some(status), ..self.tunnel.clone() }).await
     }
 }

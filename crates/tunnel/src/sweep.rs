@@ -141,7 +141,7 @@ impl SweepReconciler {
         tag: &Tag,
     ) -> Result<bool, ReconcileError> {
         let Some((placement, token)) = used.account() else { return Ok(true) };
-        let account = match account(ctx, &self.settings, &placement, token.as_ref()).await? {
+        let (account, _) = match account(ctx, &self.settings, &placement, token.as_ref()).await? {
             Ok(account) => account,
             Err(blocked) => return Ok(unswept(ctx, config_map, &blocked).await),
         };

@@ -26,6 +26,7 @@ mod many;
 mod reach;
 mod rights;
 mod stable;
+mod trouble;
 
 const NAMESPACE: &str = "default";
 const SERVICE: &str = "nginx-1";

@@ -86,7 +86,7 @@ async fn an_address_is_paid_for_only_where_the_administrator_says_so() {
     let asks = |value: Value| json!({"metadata": {"annotations": {"leasehold.dev/tunnel-stable-address": value}}});
     world.served().await;
     merge(&world.services(), SERVICE, asks(json!("true"))).await;
-    let told = reason(&world.env, "NotPermitted").await.status.unwrap().conditions.remove(0);
+    let told = reason(&world.env, "NotPermitted").await.status.unwrap().conditions.remove(1);
     assert!(told.message.starts_with("stableAddress"), "{}", told.message);
     world.rests().await;
     assert_eq!(world.reserved(), []);

@@ -1,0 +1,135 @@
+//! How a Tunnel's status is written, and that what stops the controller takes nothing away that works. Shell.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt;
+use sdk::{Action, Event, ReconcileError, controlled_by, spread};
+
+use crate::account::Blocked;
+use crate::api::{HostStatus, Tunnel};
+use crate::choice::open_ports;
+use crate::names;
+use crate::plan::{CHECK, Mark, Outcome, RECHECK, is_public, marked, serves, status};
+use crate::probe::{AGAIN, EVERY};
+use crate::reconcile::TunnelRun;
+
+impl TunnelRun<'_> {
+    /// Whether the status names that reason already.
+    pub(super) fn is_told(&self, reason: &str) -> bool {
+        self.status().conditions.iter().any(|condition| condition.reason == reason)
+    }
+
+    /// Looks again at what only a person can fix.
+    pub(super) fn recheck(&self) -> Action {
+        Action::RequeueAfter(spread(RECHECK, &self.tunnel))
+    }
+
+    /// Records what stops the controller, with an Event if it is new. A host that serves goes on: it is tried as before,
+    /// and its address stays as long as connections come through.
+    pub(super) async fn blocked(
+        &mut self,
+        blocked: Blocked,
+        then: Action,
+    ) -> Result<Action, ReconcileError> {
+        let Some(address) = self.serving() else {
+            self.tell(blocked).await?;
+            return Ok(then);
+        };
+        let Blocked { reason, message } = blocked;
+        let (namespace, name) = (self.namespace(), names::client(&self.tunnel.name_any()));
+        let client = self.ctx.get::<Deployment>(Some(&namespace), &name)?;
+        let client = client.filter(|found| controlled_by(&**found, &self.tunnel));
+        let check = match then {
+            Action::RequeueAfter(wait) => wait,
+            Action::Done => spread(CHECK, &self.tunnel),
+        };
+        let is_new = !self.is_told(reason);
+        let (at, note) = (address.clone(), message.clone());
+        let unmanaged = |closed| Outcome::Unmanaged { reason, message, address: at, closed };
+        let then = self.served(address, client.as_deref(), check, unmanaged).await?;
+        if is_new {
+            self.ctx.publish(Event::warning(&self.tunnel, reason, "Provision", note)).await;
+        }
+        Ok(then)
+    }
+
+    /// The address at which a host serves, as far as the status says. Others may write that, so no address of a local
+    /// network is tried.
+    fn serving(&self) -> Option<String> {
+        let status = self.status();
+        let serves = status.host_status == Some(HostStatus::Active)
+            && !open_ports(&self.tunnel.spec).is_empty();
+        status.host_ip.filter(|address| serves && is_public(address))
+    }
+
+    /// Tries whether connections come through at an address, and records what that makes of the outcome. All is looked
+    /// at again after `check`.
+    pub(super) async fn served(
+        &mut self,
+        address: String,
+        client: Option<&Deployment>,
+        check: Duration,
+        outcome: impl FnOnce(Option<String>) -> Outcome,
+    ) -> Result<Action, ReconcileError> {
+        let tried = match self.defaults.probes() && serves(client) {
+            true => self.settings.probe.run(&address, &open_ports(&self.tunnel.spec)).await,
+            false => None,
+        };
+        let closed = tried.clone().and_then(Result::err);
+        let is_new = closed.is_some() && !self.is_told("Unreachable");
+        self.record(&outcome(closed.clone()), client).await?;
+        if let Some(why) = closed.filter(|_| is_new) {
+            let note = format!("no connection comes through at {why}");
+            self.ctx.publish(Event::warning(&self.tunnel, "Unreachable", "Probe", note)).await;
+        }
+        let (uid, now) = (self.uid(), self.ctx.now());
+        Ok(Action::RequeueAfter(match tried {
+            None => check,
+            Some(Ok(())) => {
+                self.schedule.found(&uid, address, now, now + check);
+                EVERY
+            }
+            Some(Err(_)) => {
+                self.schedule.forget(&uid);
+                AGAIN
+            }
+        }))
+    }
+
+    /// Records why the Tunnel does not serve, with an Event if it is new. Returns whether it still exists.
+    pub(super) async fn tell(&mut self, blocked: Blocked) -> Result<bool, ReconcileError> {
+        let Blocked { reason, message } = blocked;
+        let is_new = !self.is_told(reason);
+        let told =
+            self.record(&Outcome::Blocked { reason, message: message.clone() }, None).await?;
+        if is_new {
+            self.ctx.publish(Event::warning(&self.tunnel, reason, "Provision", message)).await;
+        }
+        Ok(told)
+    }
+
+    /// Writes a mark into the status. Returns whether the Tunnel still exists.
+    pub(super) async fn mark(&mut self, mark: &Mark) -> Result<bool, ReconcileError> {
+        let status = marked(&self.tunnel, mark, self.ctx.now());
+        self.write(Tunnel { status: Some(status), ..self.tunnel.clone() }).await
+    }
+
+    /// Writes the status if it says something new. Returns whether the Tunnel still exists.
+    pub(super) async fn record(
+        &mut self,
+        outcome: &Outcome,
+        client: Option<&Deployment>,
+    ) -> Result<bool, ReconcileError> {
+        let status = status(&self.tunnel, outcome, client, self.ctx.now());
+        if self.tunnel.status.as_ref() == Some(&status) {
+            return Ok(true);
+        }
+        self.write(Tunnel { status: Some(status), ..self.tunnel.clone() }).await
+    }
+
+    async fn write(&mut self, tunnel: Tunnel) -> Result<bool, ReconcileError> {
+        let written = self.ctx.update_status(&tunnel).await?;
+        Ok(written.map(|written| self.tunnel = written).is_some())
+    }
+}

@@ -1,0 +1,318 @@
+//! What stops the controller takes nothing away that works, and what a provider refuses is told.
+
+use super::*;
+
+/// A condition of the Tunnel, as type, status and reason, and its message.
+fn conditions(tunnel: &Tunnel) -> Vec<(String, String)> {
+    let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
+    let told = conditions.map(|found| {
+        (format!("{} {} {}", found.type_, found.status, found.reason), found.message.clone())
+    });
+    told.collect()
+}
+
+impl World {
+    /// Waits until the Tunnel says exactly this of itself. Returns the last message.
+    async fn says(&self, expect: &[&str]) -> String {
+        let says = |tunnel: &Tunnel| {
+            conditions(tunnel).iter().map(|(told, _)| told.as_str()).eq(expect.iter().copied())
+        };
+        let tunnel = self.env.until_object(&self.tunnels(), NAME, says).await;
+        conditions(&tunnel).pop().unwrap().1
+    }
+
+    /// Another token of the account: no Secret has it.
+    fn renew(&self, token: &str) {
+        self.cloud.machines(|machines| machines.token = token.to_owned());
+    }
+
+    /// A Secret with the account's token.
+    async fn secret(&self, namespace: &str, name: &str) {
+        let token = self.cloud.machines(|machines| machines.token.clone());
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": {"token": token},
+            "metadata": {"name": name, "namespace": namespace},
+        });
+        self.env.apply(&secret.to_string()).await;
+    }
+
+    /// A Service whose token is in its own namespace.
+    async fn with_own_token(&self) -> Tunnel {
+        let defaults: Api<ConfigMap> = self.env.api("leasehold-system");
+        let lists = json!({"data": {"tokenSecrets": "mine, other"}});
+        merge(&defaults, "leasehold-tunnel", lists).await;
+        self.secret(NAMESPACE, "mine").await;
+        self.env.apply(controllers::get("tunnel").unwrap().example).await;
+        self.names_secret("mine").await;
+        let at = format!("digitalocean/{NAMESPACE}/mine");
+        let tunnels = self.tunnels();
+        let there = |tunnel: &Tunnel| {
+            let placement = tunnel.status.as_ref().and_then(|status| status.placement.as_ref());
+            placement.is_some_and(|placement| placement.account.as_deref() == Some(&*at))
+        };
+        self.env.until_object(&tunnels, NAME, there).await;
+        self.served().await
+    }
+
+    /// Lets the Service name that Secret.
+    async fn names_secret(&self, name: &str) {
+        let own = json!({"metadata": {"annotations": {"leasehold.dev/tunnel-token-secret": name}}});
+        merge(&self.services(), SERVICE, own).await;
+    }
+}
+
+/// Each takes the controller's hold of the host away, and leaves the host as it is.
+#[tokio::test(start_paused = true)]
+async fn what_stops_the_controller_takes_no_address_away_that_works() {
+    let world = World::running().await;
+    let first = world.example().await.status.unwrap();
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    let secrets: Api<Secret> = world.env.api("leasehold-system");
+    let set = async |key: &str, value: Value| {
+        merge(&defaults, "leasehold-tunnel", json!({"data": {key: value}})).await;
+    };
+    for reason in ["TokenRefused", "TokenMissing", "InvalidDefaults", "PortReserved", "HostRefused"]
+    {
+        match reason {
+            "TokenRefused" => world.renew("renewed"),
+            "TokenMissing" => {
+                secrets.delete("cloud", &DeleteParams::default()).await.unwrap();
+            }
+            "InvalidDefaults" => set("ratholeSha256", json!("abc")).await,
+            "PortReserved" => {
+                let ports = json!([{"port": 22, "name": "a"}, {"port": 80, "name": "b"}]);
+                merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
+            }
+            _ => world.cloud.set_trouble(|_| Trouble::Refuse(404)),
+        }
+        for _ in 0..15 {
+            world.env.pass(Duration::from_secs(60)).await;
+            let service = world.services().get(SERVICE).await.unwrap();
+            assert_eq!(ingress(&service), first.host_ip, "{reason}");
+        }
+        let managed = format!("Managed False {reason}");
+        world.says(&["Ready True Connected", &managed]).await;
+        world.rests().await;
+        assert!(reasons(&world.env, NAMESPACE).await.contains(&reason.to_owned()));
+        match reason {
+            "TokenRefused" => world.renew("secret"),
+            "TokenMissing" => world.secret("leasehold-system", "cloud").await,
+            "InvalidDefaults" => set("ratholeSha256", json!(null)).await,
+            "PortReserved" => {
+                merge(&world.services(), SERVICE, json!({"spec": {"ports": [{"port": 80}]}})).await;
+            }
+            _ => world.cloud.end_trouble(),
+        }
+        world.says(&["Ready True Connected"]).await;
+    }
+    let last = world.served().await.status.unwrap();
+    assert_eq!((last.host_id, last.host_ip), (first.host_id, first.host_ip));
+    assert_eq!(world.hosts().len(), 1);
+}
+
+/// It is tried all the while, also by a replica that never saw the host.
+#[tokio::test(start_paused = true)]
+async fn an_address_that_does_not_work_goes_although_the_controller_is_stopped() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let passes = Arc::new(AtomicBool::new(true));
+    let run = |world: &mut World| {
+        let shown = Arc::clone(&passes);
+        let probe = Probe::through(move |_| {
+            let passes = shown.load(Ordering::SeqCst);
+            async move { if passes { Ok(()) } else { Err("refused".to_owned()) } }.boxed()
+        });
+        world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
+    };
+    run(&mut world);
+    world.example().await;
+    world.renew("renewed");
+    for replica in 0..2 {
+        for _ in 0..15 {
+            world.env.pass(Duration::from_secs(60)).await;
+        }
+        world.says(&["Ready True Connected", "Managed False TokenRefused"]).await;
+        passes.store(false, Ordering::SeqCst);
+        world.env.pass(Duration::from_secs(75)).await;
+        world.says(&["Ready False Unreachable", "Managed False TokenRefused"]).await;
+        world
+            .env
+            .until_object(&world.services(), SERVICE, |service| ingress(service).is_none())
+            .await;
+        passes.store(true, Ordering::SeqCst);
+        world.served().await;
+        if replica == 0 {
+            world.env.stop().await;
+            run(&mut world);
+        }
+    }
+}
+
+/// What the administrator refuses of an account is no accident.
+#[tokio::test(start_paused = true)]
+async fn an_account_that_the_administrator_allows_no_more_serves_no_more() {
+    let world = World::running().await;
+    world.with_own_token().await;
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    let lists = json!({"data": {"tokenSecrets": "other"}});
+    merge(&defaults, "leasehold-tunnel", lists).await;
+    world.says(&["Ready False NotPermitted"]).await;
+    world.env.until_object(&world.services(), SERVICE, |service| ingress(service).is_none()).await;
+    world.rests().await;
+    assert_eq!(world.hosts().len(), 1);
+}
+
+/// Versions have other default sizes and regions.
+#[tokio::test(start_paused = true)]
+async fn a_host_of_an_earlier_default_stays() {
+    let mut world = world("hetzner", HETZNER, Machines::default()).await;
+    world.run();
+    let first = world.example().await.status.unwrap();
+    world.env.stop().await;
+    let earlier = json!({"status": {"placement": {"size": "cx11", "region": "nbg1"}}});
+    let tunnels = world.tunnels();
+    tunnels.patch_status(NAME, &PatchParams::default(), &Patch::Merge(earlier)).await.unwrap();
+    world.run();
+    for _ in 0..20 {
+        world.env.pass(Duration::from_secs(60)).await;
+    }
+    let status = world.served().await.status.unwrap();
+    assert_eq!(status.host_id, first.host_id);
+    assert_eq!(status.placement.unwrap().size, "cx11");
+    // What is asked for counts.
+    let asked = json!({"metadata": {"annotations": {"leasehold.dev/tunnel-size": "cx23"}}});
+    merge(&world.services(), SERVICE, asked).await;
+    let replaced =
+        |tunnel: &Tunnel| tunnel.status.as_ref().is_some_and(|s| s.host_id != first.host_id);
+    world.env.until_object(&tunnels, NAME, replaced).await;
+    world.served().await;
+}
+
+/// The namespace takes the Secret with it: not before the host is gone.
+#[tokio::test(start_paused = true)]
+async fn the_secret_of_a_service_outlives_its_host() {
+    let world = World::running().await;
+    world.with_own_token().await;
+    let secrets: Api<Secret> = world.env.api(NAMESPACE);
+    let held = async |name: &str| {
+        secrets.get_opt(name).await.unwrap().map(|found| found.metadata.finalizers)
+    };
+    assert_eq!(held("mine").await.unwrap().unwrap().len(), 1);
+    world.rests().await;
+    // Another one is held instead, once its account has the host.
+    world.secret(NAMESPACE, "other").await;
+    world.names_secret("other").await;
+    world.env.until("the other Secret to be held", async || held("other").await?).await;
+    world.served().await;
+    assert_eq!(held("mine").await, Some(None));
+    world.rests().await;
+
+    // With a namespace goes what is in it, in any order.
+    secrets.delete("other", &DeleteParams::default()).await.unwrap();
+    world.env.pass(Duration::from_secs(120)).await;
+    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+    world.gone().await;
+    world.env.until_gone(&secrets, "other").await;
+    assert_eq!(world.hosts(), [0; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_leaves_no_secret_held() {
+    let writes = at_every_write(async |crash| {
+        let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+        let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+        let lists = json!({"data": {"tokenSecrets": "mine"}});
+        merge(&defaults, "leasehold-tunnel", lists).await;
+        world.secret(NAMESPACE, "mine").await;
+        let annotation =
+            "metadata: {annotations: {leasehold.dev/tunnel-token-secret: mine}, name: nginx-1}";
+        let service = format!(
+            "{{apiVersion: v1, kind: Service, {annotation}, \
+              spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}}}"
+        );
+        world.env.apply(&service).await;
+        crash.watch(&world.env);
+        watched(&world.cloud, &crash);
+        let settings = settings(&world.cloud);
+        let scenario = async |env: &TestEnv| {
+            let tunnels: Api<Tunnel> = env.api(NAMESPACE);
+            let services: Api<Service> = env.api(NAMESPACE);
+            let secrets: Api<Secret> = env.api(NAMESPACE);
+            if services.get_opt(SERVICE).await.unwrap().is_some() {
+                env.until_object(&services, SERVICE, |found| ingress(found).is_some()).await;
+                secrets.delete("mine", &DeleteParams::default()).await.unwrap();
+                services.delete(SERVICE, &DeleteParams::default()).await.unwrap();
+            }
+            env.until_gone(&tunnels, NAME).await;
+        };
+        crash.survived(&mut world.env, || parts(2, &settings), scenario).await;
+        world.gone().await;
+        let secrets: Api<Secret> = world.env.api(NAMESPACE);
+        world.env.until_gone(&secrets, "mine").await;
+        assert_eq!(world.hosts(), [0; 0], "no host is left over");
+    })
+    .await;
+    assert!(writes >= 14, "{writes}");
+}
+
+/// A host under protection, an address that cannot be moved: the provider's words are in the status.
+#[tokio::test(start_paused = true)]
+async fn what_a_provider_refuses_to_change_is_told() {
+    let refuses = |cloud: &Cloud, method: Method, below: &'static str| {
+        cloud.set_trouble(move |request: &Request<Bytes>| {
+            let is = *request.method() == method && request.uri().path().contains(below);
+            if is { Trouble::Refuse(422) } else { Trouble::None }
+        });
+    };
+    let message = async |world: &World, expect: &[&str]| {
+        let told = world.says(expect).await;
+        assert!(told.contains("there is trouble"), "{told}");
+    };
+    // A host that is to be where it is not.
+    let world = World::running().await;
+    world.example().await;
+    refuses(&world.cloud, Method::DELETE, "/droplets/");
+    let elsewhere = json!({"metadata": {"annotations": {"leasehold.dev/tunnel-region": "ams3"}}});
+    merge(&world.services(), SERVICE, elsewhere).await;
+    message(&world, &["Ready True Connected", "Managed False ChangeRefused"]).await;
+    world.rests().await;
+    assert!(reasons(&world.env, NAMESPACE).await.contains(&"ChangeRefused".to_owned()));
+    // And one that is to go.
+    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+    let deleting = |tunnel: &Tunnel| {
+        conditions(tunnel).iter().any(|(told, message)| {
+            told == "Ready False Deleting"
+                && message.contains("there is trouble")
+                && message.contains("leasehold.dev/abandon=true")
+        })
+    };
+    world.env.until_object(&world.tunnels(), NAME, deleting).await;
+    world.rests().await;
+    world.cloud.end_trouble();
+    world.gone().await;
+    assert_eq!(world.hosts(), [0; 0]);
+
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    merge(&defaults, "leasehold-tunnel", json!({"data": {"stableAddress": "true"}})).await;
+    world.example().await;
+    refuses(&world.cloud, Method::DELETE, "/reserved_ips/");
+    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+    world.env.until_object(&world.tunnels(), NAME, deleting).await;
+    world.cloud.end_trouble();
+    world.gone().await;
+
+    // An address that the new host does not get.
+    let first = world.example().await.status.unwrap();
+    refuses(&world.cloud, Method::POST, "/actions");
+    let secrets: Api<Secret> = world.env.api(NAMESPACE);
+    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+    for _ in 0..15 {
+        world.env.pass(Duration::from_secs(60)).await;
+    }
+    message(&world, &["Ready True Connected", "Managed False ChangeRefused"]).await;
+    assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
+    world.cloud.end_trouble();
+    world.env.pass(Duration::from_secs(120)).await;
+    world.says(&["Ready True Connected"]).await;
+}
