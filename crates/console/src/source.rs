@@ -69,6 +69,7 @@ pub(crate) mod tests {
             oldest_protocol_version: 1,
             shards: 0,
             busy: 500,
+            clusters: None,
             down_clusters: Vec::new(),
         };
         let coordinator = Some("m-0".parse().unwrap());

@@ -315,6 +315,7 @@ mod tests {
             }],
         };
         let fleet = Fleet {
+            unreadable: Vec::new(),
             coordinator: Some("replica-0-abcde".parse().unwrap()),
             members: vec![member("replica-0-abcde", true), member("replica-10-xyzzy", false)],
             shards: vec![
