@@ -176,11 +176,12 @@ impl Disputes {
         now: Moment,
         plan: &mut Plan,
     ) -> BTreeSet<ClusterName> {
-        self.0.retain(|name, _| names.disputed.contains_key(name));
+        // While a live member may have the first, no time passes.
+        self.0.retain(|name, _| names.disputed.get(name).is_some_and(Option::is_some));
         let mut lost = BTreeSet::new();
         for (name, patience) in &names.disputed {
-            let since = *self.0.entry((*name).clone()).or_insert(now);
-            let Some(due) = patience.map(|patience| since + patience) else { continue };
+            let Some(patience) = patience else { continue };
+            let due = *self.0.entry((*name).clone()).or_insert(now) + *patience;
             if now < due {
                 plan.wake_at(due);
             } else {
