@@ -7,10 +7,12 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use super::scan::MAX_VALUES;
 use model::uid_hash;
 use uuid::Uuid;
 
+/// The most values of an object: each takes up to 64 bytes and more when it is decoded, however short its text. An
+/// object of 1.5 MiB has so many if they take six bytes each.
+pub(crate) const MAX_VALUES: usize = 256 << 10;
 /// The most bytes of a name, namespace, uid or version, as Kubernetes bounds names.
 pub const MAX_NAME_BYTES: usize = 253;
 

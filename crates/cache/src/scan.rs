@@ -6,16 +6,13 @@
 //! [`MAX_TRANSFORM_DEPTH`].
 
 use super::brackets;
-use super::header::{HeaderError, MAX_NAME_BYTES, is_name};
+use super::header::{HeaderError, MAX_NAME_BYTES, MAX_VALUES, is_name};
 use super::options::{MAX_TRANSFORM_DEPTH, Transform};
 use super::pass::{Pass, Scan, unquoted};
 
 /// The largest object that is cached, in bytes of JSON. API servers take requests of at most 3 MiB, and etcd takes
 /// 1.5 MiB by default.
 pub(crate) const MAX_OBJECT_BYTES: usize = 4 << 20;
-/// The most values of an object: each takes up to 64 bytes and more when it is decoded, however short its text. An
-/// object of 1.5 MiB has so many if they take six bytes each.
-pub(crate) const MAX_VALUES: usize = 256 << 10;
 /// The values of objects up to this length, in bytes, are not counted: they are few enough.
 const FEW_VALUES_BYTES: usize = 256 << 10;
 

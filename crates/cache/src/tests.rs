@@ -7,8 +7,9 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::header::MAX_VALUES;
 use super::header::{MAX_LABELS, MAX_OWNERS};
-use super::scan::{MAX_OBJECT_BYTES, MAX_VALUES};
+use super::scan::MAX_OBJECT_BYTES;
 use super::*;
 use model::Selector;
 

@@ -277,7 +277,7 @@ async fn a_wrong_name_is_refused_with_those_that_there_are() {
     let one = fleet.json(&one).await;
     assert_eq!(one["members"].as_array().map(Vec::len), Some(1), "{one:#}");
     assert_eq!(one["members"][0]["identity"], "replica-1");
-    // That a cluster is down is among what is told of it.
+    // The Events of a cluster say that it is down.
     let of_one = ["events", "--cluster", "c1", "-o", "json", "--kubeconfig"];
     let told = async {
         let is =

@@ -44,7 +44,7 @@ pub(crate) struct Stream {
 }
 
 /// The answer to a list.
-pub(crate) struct Page {
+pub(crate) struct PageBody {
     body: Body,
     bytes: BytesMut,
     max_bytes: usize,
@@ -121,7 +121,7 @@ impl Stream {
     }
 }
 
-impl Page {
+impl PageBody {
     pub(crate) fn new(body: Body, max_bytes: usize) -> Self {
         let late = Box::pin(tokio::time::sleep(PAGE_TIMEOUT));
         Self { body, bytes: BytesMut::new(), max_bytes, late }

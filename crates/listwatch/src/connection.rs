@@ -17,7 +17,7 @@ use model::wire::Answer as Body;
 use model::{Kind, Wire};
 use tokio::time::Sleep;
 
-use crate::body::{Page, Stream, beginning, hold, lent_during};
+use crate::body::{PageBody, Stream, beginning, hold, lent_during};
 use crate::intake::{Intake, PAGE_KIB, STREAM_KIB, Share, WHOLE_KIB};
 use crate::machine::{End, Request};
 use crate::scope::{Form, Scope};
@@ -66,7 +66,7 @@ enum State {
     Asking(BoxFuture<'static, Answer>),
     /// An answer waits to be taken in.
     Answered(Answer),
-    Listing(Page),
+    Listing(PageBody),
     Watching(Stream),
     /// Over; nothing comes until the next [`Connection::request`].
     Over,
@@ -171,7 +171,7 @@ impl Connection {
                 Some(Arrival::Opened)
             }
             State::Answered(Answer::Page(body, max_bytes)) => {
-                self.state = State::Listing(Page::new(body, max_bytes));
+                self.state = State::Listing(PageBody::new(body, max_bytes));
                 None
             }
             State::Answered(Answer::Failed(end, why)) => Some(Arrival::End(end, Some(why))),

@@ -9,7 +9,7 @@
 //! Large lines, of lists and watches, are read a few at a time: others wait with what their connections have
 //! read ahead. A line that does not come to its end within [`LENT_AFTER`] lets the others go first.
 //!
-//! One cluster has at most [`CLUSTER_KIB`] of all shares, and one large line, for it may fill them and never come
+//! One cluster has at most [`CLUSTER_KIB`] of all shares, and one large line, because it may fill them and never come
 //! to an end.
 #![expect(clippy::disallowed_methods, reason = "a shell: turns, and how long one was waited for")]
 

@@ -269,7 +269,7 @@ async fn what_a_provider_refuses_to_change_is_told() {
         let told = world.says(expect).await;
         assert!(told.contains("there is trouble"), "{told}");
     };
-    // A host that is to be where it is not.
+    // A host that should be where it is not.
     let world = World::running().await;
     world.example().await;
     refuses(&world.cloud, Method::DELETE, "/droplets/");
