@@ -21,9 +21,11 @@ const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// if it had the coordinator's, without the named clusters a coordinator knows only the identities of its
 /// own, without a member's container its death is noticed by the silence of its Lease, after a restore of home
 /// members learn from each other through the coordinator's Lease only, without a member's zone no policy
-/// selects it by that, without sums of loads the shards that have no room weigh the same, and without the cause
-/// of a move nobody reads later why a shard is where it is. Without FleetPolicies there are none.
-const DISPENSABLE: [&str; 10] = [
+/// selects it by that, without sums of loads the shards that have no room weigh the same, without the controllers of a
+/// group people must know its name, and without the cause of a move nobody reads later why a shard is where it is.
+/// Without FleetPolicies there are none.
+const DISPENSABLE: [&str; 11] = [
+    "spec.groupDetails[].controllers",
     "spec.clusterLoads",
     "spec.restLoad",
     "spec.shards[].moved",
