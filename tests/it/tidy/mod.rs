@@ -416,7 +416,8 @@ fn nothing_is_unsafe() {
 /// A file that reads clocks or draws randomness says so to the compiler and to the reader.
 #[test]
 fn shells_are_listed() {
-    let list = read(Path::new("crates/README.md"));
+    let document = read(Path::new("crates/README.md"));
+    let (_, list) = document.split_once("\n## Shells\n").unwrap();
     let marker = format!("expect({}", "clippy::disallowed_methods");
     for path in files(&["rs"]).iter().filter(|path| read(path).contains(&marker)) {
         let name = path.strip_prefix("crates").unwrap_or(path).display().to_string();
