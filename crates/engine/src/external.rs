@@ -134,6 +134,25 @@ impl<E: ExternalFailure> ExternalError<E> {
         }
     }
 
+    /// What happened to the upstream, in words that stay the same over attempts, if it is out of reach: it
+    /// does not answer, fails, or is left alone because it did. A refusal is none, nor is a turn that comes
+    /// later or a shard that is no longer ours.
+    pub fn outage(&self) -> Option<String> {
+        match self {
+            Self::HeldBack { source: UpstreamError::LeftAlone { cause, .. }, .. } => {
+                Some(cause.to_string())
+            }
+            Self::Failed { source, .. } => match source.verdict() {
+                Verdict::Unavailable { .. } | Verdict::Unanswered => {
+                    Some(model::error::chain(source))
+                }
+                Verdict::Answered | Verdict::Overloaded { .. } => None,
+            },
+            Self::TimedOut { .. } => Some(self.to_string()),
+            Self::HeldBack { .. } | Self::Fenced(_) => None,
+        }
+    }
+
     fn unsent(what: &'static str, error: BoxError) -> Self {
         match error.downcast::<UpstreamError>() {
             Ok(source) => Self::HeldBack { what, source: *source },

@@ -61,6 +61,15 @@ use serde_json::json;
         "message": "queueName cannot be changed: delete this Queue and create another",
     },
     {
+        "rule": "!has(self.queueName) || self.fifo || !self.queueName.endsWith('.fifo')",
+        "message": "queueName ends in .fifo: set fifo, or give another name",
+    },
+    {
+        "rule": "!has(self.queueName) || !self.fifo || self.queueName.endsWith('.fifo') \
+                 || size(self.queueName) <= 75",
+        "message": "queueName may have 75 characters before .fifo, which is appended",
+    },
+    {
         "rule": "self.fifo == oldSelf.fifo",
         "message": "fifo cannot be changed: delete this Queue and create another",
     },
@@ -74,7 +83,7 @@ pub struct QueueSpec {
     /// that of a FIFO queue if it is missing. Without it `<namespace>-<name>-<hash>`: the hash is of
     /// cluster, namespace and name. Cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 80))]
+    #[schemars(length(min = 1, max = 80), regex(pattern = r"^[A-Za-z0-9_-]+(\.fifo)?$"))]
     pub queue_name: Option<String>,
     /// A FIFO queue. Cannot be changed.
     #[serde(default)]

@@ -16,7 +16,7 @@ const MAX_STEPS: usize = 4;
 
 /// One queue on its way to the desired state.
 pub(super) struct Bringing<'a, 'q> {
-    pub(super) turn: Requests<'a>,
+    pub(super) turn: &'a Requests<'a>,
     pub(super) queue: &'q mut Queue,
     pub(super) place: &'a Place<'a>,
     pub(super) desired: &'a Desired,
@@ -32,7 +32,7 @@ impl Bringing<'_, '_> {
             let message = format!(
                 "there is no queue {name} to observe: create it, or set spec.management to Manage"
             );
-            return Err(Stop::blocked("QueueMissing", message, Recheck::NextCheck));
+            return Err(Stop::blocked("QueueMissing", message, Recheck::Soon));
         };
         let status = QueueStatus::default();
         let attributes = attribute_changes(self.desired, &observed, &status);
@@ -110,7 +110,7 @@ impl Bringing<'_, '_> {
     /// and that one may have another owner.
     async fn create(&mut self, anew: bool) -> Result<Observed, Stop> {
         self.intend().await?;
-        let (turn, name) = (&self.turn, &self.desired.name);
+        let (turn, name) = (self.turn, &self.desired.name);
         if let Some(pinned) = self.pinned() {
             turn.in_account(pinned, name).await?;
         }
@@ -179,7 +179,7 @@ impl Bringing<'_, '_> {
             "remove that tag and set spec.adopt to take it over, or delete this Queue".to_owned()
         };
         let message = format!("queue {name} exists and {whose}: {fix}");
-        Stop::blocked("NotOwned", message, Recheck::NextCheck)
+        Stop::blocked("NotOwned", message, Recheck::Soon)
     }
 
     fn settling(&self, until: Timestamp, ready: bool) -> Stop {

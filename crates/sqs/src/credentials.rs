@@ -65,7 +65,9 @@ struct Known {
 pub(super) struct Session {
     pub(super) sqs: Sqs,
     pub(super) upstream: External,
-    pub(super) origin: Origin,
+    origin: Origin,
+    /// Whether its credentials were read earlier, and may have been replaced since.
+    is_kept: bool,
     /// What asks STS as the same identity; `None` if the address of SQS is not AWS's, where nobody says
     /// which STS belongs to it.
     sts: Option<Sts>,
@@ -85,6 +87,8 @@ pub(super) enum SessionError {
     Missing(String),
     /// The administrator does not permit them; why.
     NotPermitted(String),
+    /// STS is out of reach; what is known of it, and the error.
+    Outage(String, ReconcileError),
     /// They could not be read.
     Failed(ReconcileError),
 }
@@ -138,6 +142,7 @@ impl Sessions {
         let grant = self.settings.grant(asked);
         let grant = grant.map_err(|refused| SessionError::NotPermitted(refused.to_string()))?;
         let origin = self.origin(ctx, asked.namespace, grant, location)?;
+        let is_kept = self.known(&origin, ctx.now()).is_some();
         let credentials = self.credentials(ctx, &origin).await?;
         let who = origin.budget(credentials.access_key_id());
         let name = format!("sqs {} {} {who}", location.region, location.endpoint.unwrap_or("aws"));
@@ -145,7 +150,7 @@ impl Sessions {
         let knows_sts = location.endpoint.is_none() || self.environment.get(STS_ENDPOINT).is_some();
         let sts = knows_sts.then(|| self.sts(location.region, &who, Some(credentials.clone())));
         let sqs = Sqs::new(self.http(), credentials, location.region, location.endpoint);
-        Ok(Session { sqs, upstream, origin, sts })
+        Ok(Session { sqs, upstream, origin, is_kept, sts })
     }
 
     async fn credentials(
@@ -209,9 +214,11 @@ impl Sessions {
         Sts::new(self.http(), region, endpoint, who, credentials)
     }
 
-    /// Drops credentials that SQS refused: they are read again when needed.
-    pub(super) fn forget(&self, origin: &Origin) {
-        self.known.lock().expect("no holder of this lock panics").remove(origin);
+    /// Drops credentials that SQS refused: they are read again when needed. Returns whether that may help
+    /// at once, because they were read earlier.
+    pub(super) fn forget(&self, refused: &Session) -> bool {
+        self.known.lock().expect("no holder of this lock panics").remove(&refused.origin);
+        refused.is_kept
     }
 
     fn http(&self) -> SharedHttpClient {
@@ -284,6 +291,7 @@ fn given(role: &str, answer: Result<Credentials, StsError>) -> Result<Credential
         StsError::Refused(said) => {
             SessionError::Missing(format!("role {role} was refused: {said}"))
         }
+        StsError::Outage(said, error) => SessionError::Outage(said, error),
         StsError::Failed(error) => SessionError::Failed(error),
     })
 }

@@ -51,6 +51,10 @@ pub(super) async fn end(
         None => match delete(sessions, ctx, queue, &name).await {
             Ok(event) => event,
             Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Outage(said, error)) => {
+                wait(ctx, queue, Stop::told(&said, false)).await?;
+                return Err(error);
+            }
             Err(Stop::Outcome(outcome)) => return wait(ctx, queue, *outcome).await,
         },
     };
@@ -98,7 +102,21 @@ async fn delete<'a>(
     let session = sessions.open(ctx, &asked, location, TO_LOOK).await;
     let session = session.map_err(|error| Stop::no_session(error, now))?;
     let turn = Requests { ctx, session, now };
+    let event = delete_with(&turn, &place, queue, name).await;
+    if event.as_ref().is_err_and(Stop::is_denial) {
+        sessions.forget(&turn.session);
+    }
+    event
+}
 
+async fn delete_with<'a>(
+    turn: &Requests<'_>,
+    place: &Place<'_>,
+    queue: &'a Queue,
+    name: &str,
+) -> Result<Option<Event<'a>>, Stop> {
+    let (spec, status, now) = (&queue.spec, queue.status.clone().unwrap_or_default(), turn.now);
+    let region = status.region.as_deref().unwrap_or(&spec.region);
     let seen = turn.observe(status.url.as_ref(), name).await?;
     // What another account shows says nothing of this queue.
     match (status.pinned(), seen.as_ref().map(Observed::account)) {
@@ -112,9 +130,9 @@ async fn delete<'a>(
         Some(owner) => format!("its tag {OWNER_TAG} was changed to {owner} outside"),
         None => format!("its tag {OWNER_TAG} was removed outside"),
     };
-    match (ending(&place, spec.deletion_policy, seen.as_ref(), &status, now), seen) {
+    match (ending(place, spec.deletion_policy, seen.as_ref(), &status, now), seen) {
         (Ending::Delete, Some(found)) => {
-            unreferenced(&turn, queue, &found, name).await?;
+            unreferenced(turn, queue, &found, name).await?;
             turn.delete(&found, name).await?;
             let note = format!("deleted queue {name} in {region}");
             Ok(Some(Event::normal(queue, "Deleted", "Delete", note)))
@@ -191,7 +209,7 @@ async fn wait(ctx: &Context, queue: &Queue, outcome: Outcome) -> Result<Action, 
         Outcome::Synced { .. } => (String::new(), Recheck::OnChange),
     };
     let recheck = match recheck {
-        Recheck::NextCheck => Recheck::At(ctx.now() + WAIT),
+        Recheck::Soon => Recheck::At(ctx.now() + WAIT),
         recheck => recheck,
     };
     let message =

@@ -30,7 +30,7 @@ use super::record::record;
 use super::referrers::{REFERRERS, by_name, targets};
 use super::requests::{Requests, Stop};
 use super::source::Source;
-use super::status::{Lack, Outcome, Recheck, rests_until};
+use super::status::{Lack, Outcome, Recheck, outage_matters, rests_until};
 use super::{FIELD_MANAGER, FINALIZER};
 
 /// Reconciles Queues.
@@ -160,6 +160,14 @@ impl QueueReconciler {
         let outcome = match self.bring(ctx, &mut queue, &place, &desired, &target).await {
             Ok(outcome) => outcome,
             Err(Stop::Outcome(outcome)) => *outcome,
+            Err(Stop::Outage(said, error)) => {
+                if outage_matters(&queue, now) {
+                    let ready = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
+                    let told = Stop::told(&said, ready);
+                    record(ctx, &queue, Some(&desired), redrive, told).await?;
+                }
+                return Err(error);
+            }
             Err(Stop::Error(error)) => return Err(error),
         };
         if let Outcome::Synced { observed, .. } = &outcome {
@@ -189,21 +197,25 @@ impl QueueReconciler {
         asked.target = target.other();
         let is_made = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
         let requests = if is_made { TO_LOOK } else { TO_MAKE };
-        let session = self.sessions.open(ctx, &asked, location, requests).await;
-        let session = session.map_err(|error| Stop::no_session(error, now))?;
-        let origin = session.origin.clone();
-        let turn = Requests { ctx, session, now };
-        let bringing = Bringing { turn, queue, place, desired, changed: false, drifted: false };
-        let outcome = match spec.management {
-            Management::Observe => bringing.observe().await,
-            Management::Manage | Management::Pause => bringing.run().await,
+        let mut more_tries = 0..1;
+        let outcome = loop {
+            let session = self.sessions.open(ctx, &asked, location, requests).await;
+            let session = session.map_err(|error| Stop::no_session(error, now))?;
+            let turn = &Requests { ctx, session, now };
+            let queue = &mut *queue;
+            let bringing = Bringing { turn, queue, place, desired, changed: false, drifted: false };
+            let outcome = match spec.management {
+                Management::Observe => bringing.observe().await,
+                Management::Manage | Management::Pause => bringing.run().await,
+            };
+            let denied = outcome.as_ref().is_err_and(Stop::is_denial);
+            // The Secret may have been given others since it was read.
+            let again =
+                denied && self.sessions.forget(&turn.session) && more_tries.next().is_some();
+            if !again {
+                break outcome?;
+            }
         };
-        if matches!(&outcome, Err(Stop::Outcome(blocked))
-            if matches!(**blocked, Outcome::Blocked { reason: "AccessDenied", .. }))
-        {
-            self.sessions.forget(&origin);
-        }
-        let outcome = outcome?;
         let Outcome::Synced { observed, changed, drifted, lack } = outcome else {
             return Ok(outcome);
         };

@@ -22,6 +22,8 @@ pub(super) const WAIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) enum Stop {
     Outcome(Box<Outcome>),
+    /// AWS is out of reach; what is known of it, and the error.
+    Outage(String, ReconcileError),
     Error(ReconcileError),
 }
 
@@ -34,6 +36,19 @@ impl From<ReconcileError> for Stop {
 impl Stop {
     pub(super) fn blocked(reason: &'static str, message: String, recheck: Recheck) -> Self {
         Self::Outcome(Box::new(Outcome::Blocked { reason, message, ready: false, recheck }))
+    }
+
+    /// What the status says in an outage; `ready` says whether the queue exists and is ours. The engine decides
+    /// when to try again.
+    pub(super) fn told(said: &str, ready: bool) -> Outcome {
+        let message = format!("{said}; it is tried again until it succeeds");
+        Outcome::Blocked { reason: "Unavailable", message, ready, recheck: Recheck::OnChange }
+    }
+
+    /// Whether the credentials were refused.
+    pub(super) fn is_denial(&self) -> bool {
+        let Self::Outcome(outcome) = self else { return false };
+        matches!(**outcome, Outcome::Blocked { reason: "AccessDenied", .. })
     }
 
     /// The same, of a queue that exists and is ours.
@@ -53,12 +68,11 @@ impl Stop {
     pub(super) fn no_session(error: SessionError, now: Timestamp) -> Self {
         match error {
             SessionError::Failed(error) => Self::Error(error),
+            SessionError::Outage(said, error) => Self::Outage(said, error),
             SessionError::Missing(why) => {
                 Self::blocked("CredentialsMissing", why, Recheck::At(now + WAIT))
             }
-            SessionError::NotPermitted(why) => {
-                Self::blocked("NotPermitted", why, Recheck::NextCheck)
-            }
+            SessionError::NotPermitted(why) => Self::blocked("NotPermitted", why, Recheck::Soon),
         }
     }
 }
@@ -118,12 +132,13 @@ impl Requests<'_> {
             Ok(Some(found)) if found != pinned => Err(other_account(pinned, &found, name)),
             Ok(_) => Ok(()),
             Err(StsError::Failed(error)) => Err(Stop::Error(error)),
+            Err(StsError::Outage(said, error)) => Err(Stop::Outage(said, error)),
             Err(StsError::Refused(said)) => {
                 let message = format!(
                     "STS does not say whose the credentials are, so nobody knows whether queue {name} is \
                      gone: {said}; use credentials that AWS knows"
                 );
-                Err(Stop::blocked("AccessDenied", message, Recheck::NextCheck))
+                Err(Stop::blocked("AccessDenied", message, Recheck::Soon))
             }
         }
     }
@@ -205,16 +220,20 @@ impl Requests<'_> {
 
     /// A refusal that a retry would not change is an outcome, anything else an error.
     fn stop(&self, what: &str, name: &str, error: ExternalError<Failure>) -> Stop {
+        if let Some(said) = error.outage() {
+            let said = format!("SQS does not answer the request to {what} queue {name}: {said}");
+            return Stop::Outage(said, error.into());
+        }
         let Some(said) = error.failure() else { return Stop::Error(error.into()) };
         let message = |fix: &str| format!("SQS will not {what} queue {name}: {said}; {fix}");
         match said.refusal {
             Refusal::Denied => {
                 let fix =
                     "give the credentials of spec.credentials that right, or other credentials";
-                Stop::blocked("AccessDenied", message(fix), Recheck::NextCheck)
+                Stop::blocked("AccessDenied", message(fix), Recheck::Soon)
             }
             Refusal::Rejected => {
-                Stop::blocked("Rejected", message("change the spec"), Recheck::NextCheck)
+                Stop::blocked("Rejected", message("change the spec"), Recheck::Soon)
             }
             // It was deleted between two of our requests.
             Refusal::NoQueue | Refusal::NameExists | Refusal::DeletedRecently => Stop::blocked(
@@ -235,7 +254,7 @@ pub(super) fn other_account(pinned: &str, found: &str, name: &str) -> Stop {
         "queue {name} is in account {pinned}, and the credentials are of account {found}: put the \
          credentials back, or delete this Queue and create another"
     );
-    Stop::blocked("OtherAccount", message, Recheck::NextCheck)
+    Stop::blocked("OtherAccount", message, Recheck::Soon)
 }
 
 /// Publishes an Event for each change: what the spec asks for now, and what somebody else had changed.

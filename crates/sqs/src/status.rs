@@ -19,6 +19,8 @@ pub(super) const RECORD_EVERY: Duration = Duration::from_secs(900);
 /// Less than the shortest time between two checks, which is half of the shortest period. So every check
 /// at long intervals is recorded, and a manager that takes over knows about it.
 const FRACTION: f64 = 0.4;
+/// The longest interval of looks at a queue in trouble. The next one comes within one and a half of it.
+pub(super) const IN_TROUBLE: Duration = Duration::from_secs(300);
 
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +29,9 @@ pub(super) enum Recheck {
     OnChange,
     /// At that time.
     At(Timestamp),
-    /// At the queue's next regular time.
-    NextCheck,
+    /// At the queue's next regular time, and in some minutes if that is later: trouble may be over before a
+    /// check that comes once a day.
+    Soon,
 }
 
 /// How a reconcile ended.
@@ -76,14 +79,27 @@ pub(super) fn interval(queue: &Queue) -> Duration {
 
 /// When to check the object next; `None` to wait for a change.
 pub(super) fn next_look(queue: &Queue, outcome: &Outcome, now: Timestamp) -> Option<Timestamp> {
-    let regular = || schedule::next(&queue.uid().unwrap_or_default(), interval(queue), now);
+    let within = |interval| Some(schedule::next(&queue.uid().unwrap_or_default(), interval, now));
+    let observes = queue.spec.management == Management::Observe;
     match outcome {
         Outcome::Invalid(_) | Outcome::Blocked { recheck: Recheck::OnChange, .. } => None,
         Outcome::Blocked { recheck: Recheck::At(then), .. } => Some(*then),
-        Outcome::Blocked { recheck: Recheck::NextCheck, .. } | Outcome::Synced { .. } => {
-            Some(regular())
+        Outcome::Blocked { recheck: Recheck::Soon, .. } => within(interval(queue).min(IN_TROUBLE)),
+        Outcome::Synced { lack: Some(_), .. } if !observes => {
+            within(interval(queue).min(IN_TROUBLE))
         }
+        Outcome::Synced { .. } => within(interval(queue)),
     }
+}
+
+/// Whether it is worth telling that SQS is out of reach: if there is something to do, or if the last look
+/// was due long ago. A short outage between two looks at a queue as desired is nobody's trouble.
+pub(super) fn outage_matters(queue: &Queue, now: Timestamp) -> bool {
+    let Some(status) = &queue.status else { return true };
+    let Some(due) = &status.next_check else { return true };
+    !status.is_ours()
+        || status.observed_generation != queue.metadata.generation
+        || now.duration_since(due.0) >= IN_TROUBLE.try_into().unwrap_or_default()
 }
 
 /// Until when there is nothing to do: the status describes this spec, and the next check is not due

@@ -24,12 +24,17 @@ pub(super) struct Sts {
 pub(super) enum StsError {
     /// It refused, in its own words.
     Refused(String),
+    /// It is out of reach; what is known of it, and the error.
+    Outage(String, ReconcileError),
     /// It could not be asked.
     Failed(ReconcileError),
 }
 
 impl From<ExternalError<Failure>> for StsError {
     fn from(error: ExternalError<Failure>) -> Self {
+        if let Some(said) = error.outage() {
+            return Self::Outage(format!("STS does not answer: {said}"), error.into());
+        }
         match error.failure() {
             Some(said) if matches!(said.refusal, Refusal::Denied | Refusal::Rejected) => {
                 Self::Refused(said.to_string())

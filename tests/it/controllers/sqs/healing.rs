@@ -76,7 +76,7 @@ async fn a_queue_deleted_outside_is_created_again_when_its_name_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_sqs_is_out_of_reach_it_is_left_alone_and_nothing_is_written() {
+async fn while_sqs_is_out_of_reach_it_is_left_alone_and_each_queue_says_so_once() {
     let (mut env, aws) = world().await;
     env.run([aws.controller()]);
     for number in 0..20 {
@@ -87,7 +87,10 @@ async fn while_sqs_is_out_of_reach_it_is_left_alone_and_nothing_is_written() {
     }
     aws.down(true);
     env.pass(Duration::from_secs(60)).await;
+    quiet(&env, Duration::from_secs(200)).await;
+    env.pass(Duration::from_secs(200)).await;
     quiet(&env, A_WHILE).await;
+    says(&env, "q7", "Synced", "False", "Unavailable").await;
     let edit = json!({"Attributes": {"VisibilityTimeout": "45"}});
     aws.outside("SetQueueAttributes", about("default-q7", edit));
     aws.down(false);

@@ -45,6 +45,7 @@ struct Inner {
     clock: TokioClock,
     down: AtomicBool,
     denied: Mutex<Option<&'static str>>,
+    revoked: Mutex<Vec<String>>,
     crash: Mutex<Option<Crash>>,
 }
 
@@ -52,8 +53,8 @@ impl Aws {
     fn new(wall: Timestamp) -> Self {
         let clock = TokioClock::starting_at(wall);
         let (sqs, sts) = Default::default();
-        let (down, denied, crash) = Default::default();
-        Self(Arc::new(Inner { sqs, sts, clock, down, denied, crash }))
+        let (down, denied, revoked, crash) = Default::default();
+        Self(Arc::new(Inner { sqs, sts, clock, down, denied, revoked, crash }))
     }
 
     /// From now on, asks `crash` about every request that changes something.
@@ -67,8 +68,13 @@ impl Aws {
     }
 
     /// From now on, refuses this operation: nobody has the right.
-    pub fn deny(&self, operation: &'static str) {
-        *self.0.denied.lock().unwrap() = Some(operation);
+    pub fn deny(&self, operation: impl Into<Option<&'static str>>) {
+        *self.0.denied.lock().unwrap() = operation.into();
+    }
+
+    /// From now on, refuses requests with this key.
+    pub fn revoke(&self, key: &str) {
+        self.0.revoked.lock().unwrap().push(format!("Credential={key}/"));
     }
 
     pub fn now(&self) -> Timestamp {
@@ -135,7 +141,11 @@ impl Aws {
         }
         let target = request.headers().get("x-amz-target").expect("SQS's JSON protocol");
         let operation = target.strip_prefix("AmazonSQS.").expect("SQS's JSON protocol");
-        assert!(request.headers().get("authorization").is_some(), "it is signed");
+        let signature = request.headers().get("authorization").expect("it is signed");
+        let is_revoked = |key: &String| signature.contains(key.as_str());
+        if self.0.revoked.lock().unwrap().iter().any(is_revoked) {
+            return Ok(response(&denied()));
+        }
         let session = request.headers().get("x-amz-security-token");
         let body: Value = serde_json::from_slice(body).expect("JSON");
         if *self.0.denied.lock().unwrap() == Some(operation) {
