@@ -13,18 +13,17 @@ use sdk::{Context, ReconcileError};
 
 use crate::api::MySQLCluster;
 use crate::calls::{Account, Password};
-use crate::keyring::{Keyring, Phase};
+use crate::keyring::{Keyring, MAX_PASSWORD, Phase};
 use crate::names;
 
 /// The key of the password in the users' Secret.
 const PASSWORD_KEY: &str = "password";
 /// How long what was read is not read again.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// The longest password, in bytes.
-const MAX_PASSWORD: usize = 256;
-
 /// The longest password with which MySQL follows another server, in bytes.
 const MAX_SOURCE_PASSWORD: usize = 32;
+/// The longest version of a Secret that is remembered, in bytes; no server of Kubernetes has longer ones.
+const MAX_VERSION: usize = 253;
 
 /// The passwords of a cluster.
 #[derive(Clone, Debug)]
@@ -93,6 +92,7 @@ pub(crate) async fn passwords(
     if !is_kept {
         version = ctx.apply_child(cluster, wanted).await?.resource_version();
     }
+    let version = version.filter(|version| version.len() <= MAX_VERSION);
     Ok(Passwords { root, keyring, version, read: now })
 }
 

@@ -27,6 +27,8 @@ use crate::objects::metadata;
 
 /// The key with what the exporter reads.
 pub(crate) const EXPORTER_FILE: &str = "exporter.cnf";
+/// The longest password, in bytes.
+pub(crate) const MAX_PASSWORD: usize = 256;
 /// The key of the manager's former password.
 const FORMER: &str = "leasehold-former";
 /// The annotation with the phase.
@@ -83,7 +85,7 @@ impl Keyring {
         let noted = |key: &str| secret.annotations().get(key);
         let time = |key: &str| noted(key).and_then(|text| text.parse::<Timestamp>().ok());
         let phase = noted(PHASE).map_or(Phase::Settled, |text| Phase::parse(text));
-        let request = noted(names::ROTATE).cloned();
+        let request = names::noted_request(secret.annotations());
         let (in_use, next) = (whole(secret, ""), whole(secret, "-next"));
         let (Some(in_use), false) = (in_use, phase == Phase::Next && next.is_none()) else {
             let former = password(secret, Account::Leasehold.name());
@@ -229,7 +231,8 @@ fn whole(secret: &Secret, suffix: &str) -> Option<Set> {
 /// A password that we made: of ASCII letters and digits.
 fn password(secret: &Secret, key: &str) -> Option<Password> {
     let text = String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()?;
-    let is_ours = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_ours = (1..=MAX_PASSWORD).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     is_ours.then_some(Password(text))
 }
 

@@ -55,6 +55,20 @@ fn each_phase_is_read_as_it_was_written() {
 }
 
 #[test]
+fn what_is_remembered_of_a_secret_is_short() {
+    let cluster = cluster(json!({}));
+    let mut secret = Keyring::new(Phase::Settled, at(1), numbered("a")).secret(&cluster, None);
+    let long = "x".repeat(1 << 20);
+    secret.annotations_mut().insert(names::ROTATE.to_owned(), long.clone());
+    let read = Keyring::read(&secret, at(2), never);
+    assert_eq!(read.request.map(|request| request.len()), Some(64));
+    let key = Account::Replication.name().to_owned();
+    secret.data.as_mut().unwrap().insert(key, k8s_openapi::ByteString(long.into_bytes()));
+    let read = Keyring::read(&secret, at(2), numbered("b"));
+    assert_eq!((read.phase, own(&read)), (Phase::Lost, vec!["b1".to_owned(), "a1".to_owned()]));
+}
+
+#[test]
 fn pods_have_the_passwords_in_use_under_the_same_keys_always() {
     let cluster = cluster(json!({}));
     let settled = Keyring::new(Phase::Settled, at(1), numbered("a"));

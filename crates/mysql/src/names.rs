@@ -96,7 +96,12 @@ pub(crate) fn restore(cluster: &MySQLCluster) -> String {
 
 /// What a person asks for with the annotation [`ROTATE`].
 pub(crate) fn request(cluster: &MySQLCluster) -> Option<String> {
-    Some(cluster.annotations().get(ROTATE)?.chars().take(MAX_REQUEST).collect())
+    noted_request(cluster.annotations())
+}
+
+/// The value of [`ROTATE`] among annotations, as much of it as counts.
+pub(crate) fn noted_request(annotations: &BTreeMap<String, String>) -> Option<String> {
+    Some(annotations.get(ROTATE)?.chars().take(MAX_REQUEST).collect())
 }
 
 /// The DNS name of a Service.

@@ -13,6 +13,8 @@ use super::content::{Content, ContentKind, ContentRef};
 
 /// How many digests are remembered, about 8 MB. Beyond it the least recently used are forgotten.
 pub(crate) const MAX_DIGESTS: usize = 1 << 15;
+/// The most bytes of a uid or version that is remembered; those of Kubernetes are shorter.
+const MAX_BYTES: usize = 253;
 
 /// An object of a cluster, by its uid.
 type Key = (ClusterName, String);
@@ -37,7 +39,9 @@ impl Digests {
 
     /// Remembers the digest of this version of an object.
     pub(crate) fn keep(&self, cluster: &ClusterName, metadata: &ObjectMeta, digest: &str) {
-        if let (Some(uid), Some(version)) = (&metadata.uid, &metadata.resource_version) {
+        if let (Some(uid), Some(version)) = (&metadata.uid, &metadata.resource_version)
+            && uid.len().max(version.len()) <= MAX_BYTES
+        {
             let known = (version.clone(), digest.to_owned());
             self.0.insert((cluster.clone(), uid.clone()), known);
         }
@@ -132,6 +136,11 @@ mod tests {
             assert_eq!(digests.get(cluster, &found).as_deref(), expect, "{found:?}");
         }
         digests.keep(&east, &ObjectMeta::default(), "d");
+        let long = "x".repeat(MAX_BYTES + 1);
+        for found in [metadata(&long, "1"), metadata("long", &long)] {
+            digests.keep(&east, &found, "d");
+            assert_eq!(digests.get(&east, &found), None);
+        }
         for uid in 0..2 * MAX_DIGESTS {
             digests.keep(&east, &metadata(&uid.to_string(), "1"), "d");
         }

@@ -22,6 +22,8 @@ use crate::children::{Obstacle, is_of};
 const REMEMBERED: Duration = Duration::from_secs(1_800);
 /// The most databases of which that is remembered.
 const MAX_REMEMBERED: usize = 4_096;
+/// The most bytes of a Secret of which anything is remembered: a key and two certificates take some 5 KB.
+const MAX_SECRET_BYTES: usize = 64 << 10;
 
 /// What is remembered of each database: `T` is what to trust.
 #[derive(Debug)]
@@ -93,7 +95,7 @@ impl<T: Clone> Certificates<T> {
         if all.len() >= MAX_REMEMBERED {
             all.retain(|_, known| now < known.until);
         }
-        if all.len() < MAX_REMEMBERED {
+        if all.len() < MAX_REMEMBERED && secret.as_ref().is_some_and(is_small) {
             let (leaves, trust) = (wanted.leaves, trust.clone());
             all.insert(key, Remembered { leaves, until, trust });
         }
@@ -108,6 +110,11 @@ impl<T: Clone> Certificates<T> {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Remembered<T>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_small(secret: &Secret) -> bool {
+    let values = secret.data.iter().flat_map(|data| data.values());
+    values.map(|value| value.0.len()).sum::<usize>() <= MAX_SECRET_BYTES
 }
 
 fn key(ctx: &Context, owner: &impl ResourceExt) -> String {
