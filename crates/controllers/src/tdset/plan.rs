@@ -105,7 +105,7 @@ pub(super) fn plan(
     let (deployment, service) = if target.own {
         own(observed, wanted.replicas, renewed)?
     } else {
-        (Step::Keep, Step::Keep)
+        former(observed, target)
     };
     let differs = present.is_some_and(|present| present != wanted.replicas);
     let scale = (!target.own && differs).then_some(wanted.replicas);
@@ -200,6 +200,14 @@ fn own(
         None => step(set, observed.deployment, Some(desired), renewed),
     };
     Ok((deployment, service))
+}
+
+/// The steps for what the TDSet made before it got a `targetRef`: nobody would scale that any more.
+fn former(observed: Observed<'_>, target: &Target) -> (Step<Deployment>, Step<Service>) {
+    let set = observed.set;
+    let is_target = target.kind == super::target::deployment() && target.name == set.name_any();
+    let deployment = observed.deployment.filter(|_| !is_target);
+    (step(set, deployment, None, false), step(set, observed.service, None, false))
 }
 
 /// Whether nobody controls it.

@@ -389,3 +389,26 @@ fn a_whole_template_is_taken_as_it_is_and_a_misspelt_one_refused() {
     let problem = super::plan(observed(&set, None, None), &target(&set), now()).unwrap_err();
     assert_eq!(problem.reason(), "Invalid");
 }
+
+#[test]
+fn what_a_set_made_goes_when_it_names_another_workload() {
+    let (set, deployment) = reconciled(example());
+    let service = served(&set);
+    let naming = |kind: &str, name: &str| {
+        let mut set = set.clone();
+        set.metadata.generation = Some(2);
+        (set.spec.container, set.spec.service) = (None, None);
+        let target = json!({"apiVersion": "apps/v1", "kind": kind, "name": name});
+        set.spec.target_ref = Some(serde_json::from_value(target).unwrap());
+        set
+    };
+    let own_name = set.name_any();
+    let other = naming("Deployment", "other");
+    check(&other, Some(&deployment), Some(&service), "remove remove");
+    check(&other, None, None, "keep keep");
+    check(&naming("StatefulSet", &own_name), Some(&deployment), None, "remove keep");
+    check(&naming("Deployment", &own_name), Some(&deployment), Some(&service), "keep remove");
+    let mut theirs = deployment.clone();
+    theirs.metadata.owner_references = None;
+    check(&other, Some(&theirs), None, "keep keep");
+}

@@ -225,15 +225,15 @@ async fn carry_out(
 ) -> (Written, Option<Failure>) {
     let set = observed.set;
     let mut written = Written::default();
-    match take(ctx, set, &plan.deployment).await {
-        Ok(deployment) => written.deployment = deployment,
-        Err(failure) => return (written, Some(failure)),
-    }
     if let (Some(scale), Some(replicas)) = (observed.scale, plan.scale) {
         match write_scale(ctx, set, target, scale, replicas).await {
             Ok(scale) => written.scale = Some(scale),
             Err(source) => return (written, Some(Failure { kind: SCALE, source })),
         }
+    }
+    match take(ctx, set, &plan.deployment).await {
+        Ok(deployment) => written.deployment = deployment,
+        Err(failure) => return (written, Some(failure)),
     }
     if let (Some(scaling), true) =
         (plan.scaling, written.deployment.is_some() || written.scale.is_some())
