@@ -2,7 +2,7 @@
 //! release may say more or less.
 
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::report::Finding;
 
@@ -136,6 +136,12 @@ pub fn of_clusters(member: &str, answer: &[u8], now: Timestamp) -> Vec<Finding> 
     );
     found.push(Finding::ok(format!("member {member}"), what));
     found
+}
+
+/// What a cluster's status says, in the form in which `/debug/clusters` has it.
+pub fn of_status(status: &impl Serialize, now: Timestamp) -> Vec<Finding> {
+    let read = serde_json::to_value(status).and_then(serde_json::from_value::<Cluster>);
+    read.map(|cluster| of_cluster(&cluster, now)).unwrap_or_default()
 }
 
 fn of_cluster(cluster: &Cluster, now: Timestamp) -> Vec<Finding> {
@@ -300,6 +306,11 @@ mod tests {
             let found = found(&answer);
             assert!(found.contains(&(level, expect.to_owned())), "{expect}: {found:?}");
         }
+        let status = json!({"name": "east", "state": "engaged", "unmarked": "no right; fix: x",
+            "credential": ends("2026-11-27T17:00:00Z")});
+        let of_one = of_status(&status, "2026-11-26T18:00:00Z".parse().unwrap());
+        let said: Vec<_> = of_one.into_iter().map(|finding| finding.what).collect();
+        assert_eq!(said, ["no right", "its credential ends at 2026-11-27T17:00:00Z"]);
         let optional =
             json!({"absent": [{"controller": "a", "cluster": "b", "kind": "c", "optional": true}]});
         assert_eq!(found(&optional).len(), 1, "whoever does without it is well");

@@ -96,8 +96,17 @@ fn explained(
         let permit = board.ownership().permit(&held.shard, held.epoch, Purpose::Dispatch);
         permit.err().map(|refusal| refusal.to_string())
     });
-    let (controller, kind) = (controller.clone(), kind.to_string());
-    Explained { controller, kind, in_scope: source.is_some(), cached, watch, shard, fence, key }
+    Explained {
+        controller: controller.clone(),
+        kind: kind.to_string(),
+        misnamed: sought.misnamed(kind),
+        in_scope: source.is_some(),
+        cached,
+        watch,
+        shard,
+        fence,
+        key,
+    }
 }
 
 fn cached(entry: &Entry, source: &Source) -> CachedObject {

@@ -70,6 +70,9 @@ pub struct Explained {
     pub controller: ControllerName,
     /// The kind, as `group/Kind`.
     pub kind: String,
+    /// How the object is named instead, if a namespace is missing or too much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub misnamed: Option<String>,
     /// Whether the controller works in the object's namespace at all.
     pub in_scope: bool,
     /// What is cached of it.
@@ -182,6 +185,21 @@ impl Display for Sought {
 }
 
 impl Sought {
+    /// How it is named instead, if objects of its kind have namespaces and it names none, or the other way round.
+    pub fn misnamed(&self, kind: &Kind) -> Option<String> {
+        let Self { cluster, kind: given, namespace, name } = self;
+        let kind_ = &kind.kind;
+        match (kind.namespaced, namespace) {
+            (true, None) => {
+                Some(format!("{kind_} has namespaces: write {cluster}/{given}/NAMESPACE/{name}"))
+            }
+            (false, Some(_)) => {
+                Some(format!("{kind_} has no namespaces: write {cluster}/{given}/{name}"))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether it is of that kind.
     pub fn is_of(&self, kind: &Kind) -> bool {
         let (name, group) = match self.kind.split_once('.') {

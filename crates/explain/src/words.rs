@@ -42,7 +42,10 @@ fn member_lines(sought: &Sought, told: &Told, lines: &mut Vec<String>) {
 }
 
 fn controller(sought: &Sought, explained: &Explained) -> Vec<String> {
-    let Explained { in_scope, cached, watch, shard, fence, key, .. } = explained;
+    let Explained { misnamed, in_scope, cached, watch, shard, fence, key, .. } = explained;
+    if let Some(instead) = misnamed {
+        return vec![instead.clone()];
+    }
     if !in_scope {
         let namespace = sought.namespace.as_deref().unwrap_or("(none)");
         return vec![format!("it does not work in the namespace {namespace}")];
@@ -194,6 +197,7 @@ mod tests {
         Explained {
             controller: "maps".parse().unwrap(),
             kind: "ConfigMap".into(),
+            misnamed: None,
             in_scope: true,
             cached: Some(CachedObject {
                 hash: "0f".into(),

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -179,6 +179,7 @@ async fn the_owner_of_an_object_says_how_it_stands() {
     for (wrong, why) in [
         ("west/ConfigMap/default/good", r#"no cluster "west" in the fleet: there is east"#),
         ("east/ConfigMapp/default/good", "reconciles the kind ConfigMapp; there are: ConfigMap"),
+        ("east/configmaps/good", "ConfigMap has namespaces: write east/configmaps/NAMESPACE/good"),
     ] {
         fleet.said(wrong, &[why]).await;
         assert_eq!(fleet.explain(wrong).await.status.code(), Some(1), "{wrong}");
@@ -230,7 +231,19 @@ async fn a_person_on_call_finds_what_fails_and_takes_it_along() {
     found("ok", "home", "answers, Kubernetes");
     found("ok", "fleet", "1 members serve 1 shards");
     found("ok", "member replica-0", "1 of 1 clusters engaged");
+    found("ok", "clusters", "kubectl --namespace leasehold-system exec deployment/leasehold");
     assert_eq!(doctor.status.code(), Some(0), "a warning is no failure");
+
+    // With the configuration, it asks the replicas too if it is said how.
+    let config = fleet.dir.path().join("l.yaml");
+    let text = "home: {kubeconfig: home, allow: [loopback]}\nidentity: r\n\
+                clusters: {kubeconfigs: [{path: clusters, allow: [loopback]}]}\ncontrollers: {}\n";
+    fs::write(&config, text).expect("written");
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.args(["doctor", "--address", &fleet.address.to_string(), "--config"]).arg(&config);
+    let output = timeout(PATIENCE, command.output()).await.expect("in time").expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("objects fail: east/default/bad"), "{text}");
 
     let events = fleet.leasehold(&["events", "--output", "json"]).await;
     let events: Value = serde_json::from_slice(&events.stdout).expect("JSON");
@@ -292,6 +305,23 @@ async fn the_console_shows_the_fleet_its_queues_and_an_object() {
     assert!(text.contains("location: /console\r\n"), "{text}");
 }
 
+/// A watch ends when nobody reads it any more, though nothing changes that it could print.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_ends_with_its_reader() {
+    let fleet = Fleet::start().await;
+    fleet.said("east/configmaps/default/good", &["its key is not queued"]).await;
+    for watch in ["status", "events"] {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.args([watch, "--watch", "--kubeconfig"]).arg(fleet.dir.path().join("home"));
+        let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it runs");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        lines.next_line().await.expect("a line");
+        drop(lines);
+        let status = timeout(PATIENCE, child.wait()).await.expect("in time").expect("it ends");
+        assert!(status.success(), "{watch}");
+    }
+}
+
 /// Secrets in the places where people put them: they are not in a bundle, and all else is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_support_bundle_has_no_secrets_in_it() {
@@ -304,10 +334,12 @@ async fn a_support_bundle_has_no_secrets_in_it() {
     create::<Secret>(home.clone(), Some(NAMESPACE), secret).await;
     let map = json!({"metadata": {"name": "leasehold", "labels": chart, "annotations":
         {"kubectl.kubernetes.io/last-applied-configuration": format!("{{\"x\": \"{PLANTED}\"}}")}},
-        "data": {"config.yaml": format!("otlp: {{headers: {{authorization: 'Bearer {PLANTED}'}}}}\nworkers: 8")}});
+        "data": {"config.yaml": format!("otlp: {{headers: {{authorization: 'Bearer {PLANTED}'}}}}\n\
+            clusters: {{credentialPlugins: [{{\"args\":[\"--client-secret\",\"{PLANTED}\"],\"env\":{{\"A\":\"{PLANTED}\"}}}}]}}\n\
+            workers: 8")}});
     create::<ConfigMap>(home.clone(), Some(NAMESPACE), map).await;
     let pod = json!({"metadata": {"name": "leasehold-1", "labels": chart}, "spec": {"containers": [
-        {"name": "other", "image": "leasehold:1", "args": [format!("--password={PLANTED}")],
+        {"name": "other", "image": "leasehold:1", "args": [format!("--password={PLANTED}"), format!("agent --token {PLANTED}")],
             "env": [{"name": "HARMLESS", "value": PLANTED}]}]}});
     create::<Pod>(home.clone(), Some(NAMESPACE), pod).await;
     // A controller's error with a secret in it: what replicas say is searched too.

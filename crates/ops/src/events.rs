@@ -11,7 +11,7 @@ use model::{Clock, ClusterName};
 use crate::columns::columns;
 use crate::home::HomeArgs;
 use crate::names::{Known, Unknown, identity_of};
-use crate::output::{Output, ago};
+use crate::output::{Output, Watching, ago};
 use crate::program::Program;
 use clock::SystemClock;
 
@@ -60,15 +60,17 @@ pub(crate) async fn run(args: &EventsArgs, program: &Program) -> anyhow::Result<
         return Ok(ExitCode::SUCCESS);
     }
     let mut seen: BTreeSet<_> = chosen.iter().map(told).collect();
-    loop {
-        tokio::time::sleep(POLL).await;
-        let mut chosen = choose(home.events().await?, args);
+    let mut watching = Watching::default();
+    while watching.goes_on(POLL).await {
+        let Some(events) = watching.read(home.events().await) else { continue };
+        let mut chosen = choose(events, args);
         let before = std::mem::replace(&mut seen, chosen.iter().map(told).collect());
         chosen.retain(|event| !before.contains(&told(event)));
         if !chosen.is_empty() {
             args.output.print(&chosen, || table(&chosen, false, SystemClock.wall()))?;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What makes an Event another one.

@@ -58,7 +58,8 @@ pub(crate) async fn run(args: &ExplainArgs, program: &Program) -> anyhow::Result
 
 /// Whether a member works on such objects of that cluster.
 fn knows(told: &Told) -> bool {
-    told.configured && !told.explanation.controllers.is_empty()
+    let mut controllers = told.explanation.controllers.iter();
+    told.configured && controllers.any(|explained| explained.misnamed.is_none())
 }
 
 /// What those say of an object who can tell of it.

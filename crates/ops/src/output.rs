@@ -1,6 +1,7 @@
 //! The forms of answers, and of times in them.
 
 use std::io::Write;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use jiff::Timestamp;
@@ -48,6 +49,52 @@ pub fn print(text: &str) -> anyhow::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }
+}
+
+/// What a command goes on with that prints each change.
+#[derive(Debug, Default)]
+pub(crate) struct Watching {
+    /// Whether the last read failed.
+    fails: bool,
+}
+
+impl Watching {
+    /// What was read; `None` if that failed, which is said once, until it succeeds again.
+    pub(crate) fn read<T>(&mut self, read: anyhow::Result<T>) -> Option<T> {
+        match read {
+            Ok(read) => {
+                self.fails = false;
+                Some(read)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.fails, true) {
+                    eprintln!("leasehold: {}; it is tried again", model::error::chain(&*error));
+                }
+                None
+            }
+        }
+    }
+
+    /// Waits a while; false if nobody reads any more what is printed.
+    pub(crate) async fn goes_on(&self, wait: Duration) -> bool {
+        tokio::time::sleep(wait).await;
+        !is_reader_gone(&std::io::stdout())
+    }
+}
+
+/// Whether a pipe has no reader any more. One that is written to seldom would tell by an error much later.
+#[cfg(unix)]
+fn is_reader_gone(out: &impl std::os::fd::AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let mut polled = [PollFd::new(out, PollFlags::empty())];
+    let asked = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    asked.is_ok() && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+#[cfg(not(unix))]
+fn is_reader_gone<T>(_: &T) -> bool {
+    false
 }
 
 /// How long ago, as far as two machines' clocks agree.

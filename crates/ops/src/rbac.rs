@@ -138,6 +138,9 @@ fn rules(role: Role, namespace: &str) -> Vec<PolicyRule> {
         rule("coordination.k8s.io", &["leases"], LOOK),
         rule("events.k8s.io", &["events"], LOOK),
         rule("", &["pods", "pods/log"], LOOK),
+        // A support bundle has the Deployment and the configuration.
+        rule("apps", &["deployments"], LOOK),
+        rule("", &["configmaps"], LOOK),
         sdk::rbac::port_forward(),
     ];
     if role != Role::Viewer {
@@ -178,6 +181,9 @@ mod tests {
         assert_eq!(verbs(Role::Viewer, "members"), ["get", "list", "watch"]);
         assert_eq!(verbs(Role::Operator, "members"), ["get", "list", "watch", "patch"]);
         assert!(verbs(Role::Viewer, "secrets").is_empty());
+        for resource in ["configmaps", "deployments"] {
+            assert_eq!(verbs(Role::Viewer, resource), ["get", "list", "watch"], "{resource}");
+        }
         assert!(verbs(Role::Operator, "secrets").is_empty());
         assert!(verbs(Role::Admin, "secrets").contains(&"delete".to_owned()));
     }

@@ -53,13 +53,19 @@ static BESIDE: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         r#"(?i)(\b{name}[:=]\s*)(?:"(?:[^"\\]|\\.)*"|\\+"(?:\\{{2,}}"|[^"\\]|\\[^"])*(?:\\+")?|'[^']*'|[^\s,;&"'|>}}\]\[{{(]+)"#
     );
     let list = format!(r#"(?i)(\b{name}[:=]\s*)\[[^\]{{]*\]"#);
+    // A flag and its value, as a shell has them, or as neighbours in a list.
+    let flag = format!(r#"(?i)((?:^|[\s"'])--?[\w-]*(?:{SECRET_NAMES})[\s"',\\]+)[^\s"',\\\]]+"#);
+    let pair = format!(
+        r#"(?i)(\bname\\*["']?\s*:\s*\\*["']?{name}[\s,]*\\*["']?value\\*["']?\s*:\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,}}]+)"#
+    );
     let xml = format!(r"(?i)(<[\w:]*(?:{SECRET_NAMES})>)[^<]+");
     [
         block,
         line,
         r#"(?i)(\bauthorization["']?\s*[:=]\s*["']?)[^\n"',;}]+"#.to_owned(),
         r"(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}".to_owned(),
-        r"(://)[^/\s@:]*:[^/\s@]*@".to_owned(),
+        // Up to the last @ before the path: a token alone, or a user and a password.
+        r#"(://)[^/\s"'<>]+@"#.to_owned(),
         // As the drivers of databases have it: user:password@tcp(host).
         r"(\b[\w.-]+:)[^\s:@/]+@(?:tcp|unix)\(".to_owned(),
         // Of curl and of mysql.
@@ -68,6 +74,10 @@ static BESIDE: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         list,
         xml,
         named,
+        flag,
+        pair,
+        // Variables of a program, in JSON: a list of pairs, or a map.
+        r#"(?i)("env\\*"\s*:\s*)(?:\[[^\]]*\]|\{[^}]*\})"#.to_owned(),
     ]
     .iter()
     .map(|shape| Regex::new(shape).expect("the expression is right"))
@@ -111,7 +121,7 @@ pub(crate) fn json(value: &mut Value) {
 fn clean(value: &mut Value, within: bool) {
     match value {
         Value::String(_) | Value::Number(_) if within => *value = WITHHELD.into(),
-        Value::String(string) => *string = text(string),
+        Value::String(string) => *string = document(string).unwrap_or_else(|| text(string)),
         Value::Array(items) => {
             let mut follows = false;
             for item in items {
@@ -130,12 +140,16 @@ fn clean(value: &mut Value, within: bool) {
             if let Some(Value::Object(annotations)) = fields.get_mut("annotations") {
                 annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
             }
-            if let Some(Value::Array(variables)) = fields.get_mut("env") {
-                for variable in variables {
-                    if let Some(value) = variable.get_mut("value") {
-                        *value = WITHHELD.into();
-                    }
+            match fields.get_mut("env") {
+                Some(Value::Array(variables)) => {
+                    let values =
+                        variables.iter_mut().filter_map(|variable| variable.get_mut("value"));
+                    values.for_each(|value| *value = WITHHELD.into());
                 }
+                Some(Value::Object(variables)) => {
+                    variables.values_mut().for_each(|value| *value = WITHHELD.into());
+                }
+                _ => {}
             }
             let is_pair = fields.get("name").and_then(Value::as_str).is_some_and(is_secret);
             for (name, field) in fields.iter_mut() {
@@ -145,6 +159,19 @@ fn clean(value: &mut Value, within: bool) {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// A text that is a document of its own, such as a file in a ConfigMap: its form says more than its lines.
+fn document(string: &str) -> Option<String> {
+    if !string.contains(": ") && !string.starts_with(['{', '[']) {
+        return None;
+    }
+    let mut document: Value = serde_saphyr::from_str(string).ok()?;
+    if !document.is_object() && !document.is_array() {
+        return None;
+    }
+    clean(&mut document, false);
+    serde_saphyr::to_string(&document).ok()
 }
 
 fn is_secret(name: &str) -> bool {
@@ -199,6 +226,14 @@ mod tests {
             (format!("AccountKey={SESAME};EndpointSuffix=x"), ";EndpointSuffix=x"),
             (format!("https://host/blob?sv=1&sig={SESAME}&se=2"), "&se=2"),
             (format!("smtp_pass={SESAME} b"), " b"),
+            (format!("sh -c \"agent --token {SESAME} --verbose\""), " --verbose"),
+            (format!(r#""args":["login","--client-secret","{SESAME}"],"b":2"#), r#""b":2"#),
+            (format!(r#"it ran {{\"args\":[\"--token\",\"{SESAME}\"],\"b\":2}}"#), r#"\"b\":2"#),
+            (format!(r#"x "env":{{"LICENSE":"{SESAME}"}},"b":2"#), r#""b":2"#),
+            (format!(r#"env: [{{"name":"VAULT_TOKEN","value":"{SESAME}"}}] b"#), " b"),
+            (format!("- name: VAULT_TOKEN\n  value: {SESAME}\n- b"), "\n- b"),
+            (format!("clone https://{SESAME}@host/x"), "https://(withheld)@host/x"),
+            (format!("dial https://u:p@{SESAME}@host/x"), "https://(withheld)@host/x"),
         ] {
             let found = text(&line);
             assert!(!found.contains(SESAME) && !found.contains("Sesame"), "{line}: {found}");
@@ -223,6 +258,7 @@ mod tests {
             "GET https://10.0.0.1:6443/api/v1/pods?limit=500 200",
             "a token is needed",
             "kubectl get pods -A -o wide; tar -pxf file",
+            "read --token-file /run/token; see https://host/a@b",
         ] {
             assert_eq!(text(line), line);
         }
@@ -235,6 +271,18 @@ mod tests {
         let clean = metrics(&format!("{help}{sample}{help}"));
         assert!(clean.starts_with(help) && clean.ends_with(help), "{clean}");
         assert!(!clean.contains(SESAME) && clean.contains("failed{error="), "{clean}");
+    }
+
+    #[test]
+    fn files_in_objects_are_read_as_what_they_are() {
+        let plugin = format!(
+            r#"[{{"args": ["login", "--client-secret", "{SESAME}"], "env": {{"A": "{SESAME}"}}}}]"#
+        );
+        let config = format!("clusters:\n  credentialPlugins: {plugin}\n  kept: true\n");
+        let mut object = value!({"data": {"config.yaml": config, "note": "kept: as it is"}});
+        json(&mut object);
+        let text = object.to_string();
+        assert!(!text.contains("Sesame") && text.matches("kept").count() == 2, "{text}");
     }
 
     #[test]

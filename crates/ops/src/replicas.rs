@@ -42,6 +42,13 @@ pub struct AskArgs {
     token_file: Option<PathBuf>,
 }
 
+impl AskArgs {
+    /// Whether it says whom to ask, or as whom.
+    pub fn is_given(&self) -> bool {
+        !self.address.is_empty() || self.token_file.is_some()
+    }
+}
+
 /// A replica that is asked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Replica {

@@ -13,7 +13,7 @@ use sharding::api::{MemberState, Moved, Phase};
 use crate::columns::columns;
 use crate::home::{HomeArgs, HomeCluster};
 use crate::names::{Known, Unknown};
-use crate::output::{Output, ago, print};
+use crate::output::{Output, Watching, ago, print};
 use crate::program::Program;
 use clock::SystemClock;
 use fleet::{Fleet, FleetMember, FleetShard, Problem, Refused, word};
@@ -89,13 +89,12 @@ struct Shown<'f> {
 /// Prints the fleet at each change.
 async fn watch(home: &HomeCluster, args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let clears = std::io::stdout().is_terminal();
-    let mut last = None;
+    let (mut last, mut watching) = (None, Watching::default());
+    let mut read = home.fleet().await?;
+    check_names(&read, args)?;
     loop {
-        let (fleet, now) = (home.fleet().await?, SystemClock.wall());
-        if last.is_none() {
-            check_names(&fleet, args)?;
-        }
-        let (fleet, problems) = chosen(fleet, args, now);
+        let now = SystemClock.wall();
+        let (fleet, problems) = chosen(read, args, now);
         // Renewals alone are no change.
         let mut same = (fleet.clone(), problems.clone());
         same.0.members.iter_mut().for_each(|member| member.renewed = None);
@@ -107,7 +106,14 @@ async fn watch(home: &HomeCluster, args: &StatusArgs) -> anyhow::Result<ExitCode
                 table(&fleet, args, &problems, now) + "\n"
             })?;
         }
-        tokio::time::sleep(POLL).await;
+        read = loop {
+            if !watching.goes_on(POLL).await {
+                return Ok(ExitCode::SUCCESS);
+            }
+            if let Some(read) = watching.read(home.fleet().await) {
+                break read;
+            }
+        };
     }
 }
 

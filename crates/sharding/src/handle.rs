@@ -82,8 +82,9 @@ impl Sharding {
             namespace: config.namespace.clone(),
             owner: config.owner.clone(),
         };
-        let node = Node::new(config, clock.now());
-        let first = Snapshot::of(&node, Arc::default(), 0, Arc::default(), clock.now());
+        let started = clock.now();
+        let node = Node::new(config, started);
+        let first = Snapshot::of(&node, Arc::default(), 0, Arc::default(), started);
         let (owned_sender, owned) = watch::channel(Arc::clone(&first.published.owned));
         let (snapshot_sender, snapshot) = watch::channel(Arc::new(first));
         let (departed_sender, departed) = watch::channel(None);
@@ -110,6 +111,7 @@ impl Sharding {
             rng: fastrand::Rng::with_seed(seed.wrapping_add(1)),
             problems: Arc::default(),
             unowned: (0, 0),
+            renewed: started,
             unserved: Arc::default(),
             policies: PolicyState::default(),
             events: None,

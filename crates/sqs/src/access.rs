@@ -11,7 +11,7 @@ use super::owner::Place;
 use super::source::Source;
 
 /// The keys of the configuration's section `controllers.sqs` that are this controller's own.
-pub const KEYS: &[&str] = &["access", "identity"];
+pub const KEYS: &[&str] = &["access", "identity", "secrets"];
 /// The longest ARN, in bytes.
 const MAX_ARN_BYTES: usize = 2_048;
 
@@ -22,6 +22,10 @@ pub(super) struct Settings {
     /// Where the manager's own identity comes from.
     pub(super) identity: OwnIdentity,
     access: Vec<Entry>,
+    /// The names of Secrets to which the manager's rights are limited: for `leasehold doctor`, which reviews these. The
+    /// API server enforces it.
+    #[serde(rename = "secrets")]
+    _secrets: Vec<String>,
 }
 
 /// Where the manager's own identity comes from.

@@ -147,6 +147,31 @@ fn silent() -> Option<Hook> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_age_of_a_lease_rises_until_it_is_renewed_though_the_member_is_fenced() {
+    let home = Home::start(&["east"]).await;
+    home.install().await;
+    let config = Config::new("watched", BTreeSet::from(["tdset".parse().unwrap()]), 7);
+    let (metrics, clusters) = (prometheus::Registry::new(), home.clusters.subscribe());
+    let client = home.server.client();
+    let clock = home.clock.clone();
+    let sharding =
+        Sharding::spawn(client, config, clusters, Arc::new(Unmeasured), clock, &metrics).unwrap();
+    let age = || {
+        let families = metrics.gather();
+        let mut of_age =
+            families.iter().filter(|f| f.name() == "leasehold_member_lease_age_seconds");
+        of_age.next().expect("it is there").get_metric()[0].get_gauge().get_value()
+    };
+    poll_until(async || sharding.status().shards.iter().any(|shard| shard.hold == "active")).await;
+    assert!(age() < 3.0, "{}", age());
+    home.server.set_faults(silent());
+    tokio::time::sleep(SECOND * 60).await;
+    assert!(age() > 55.0, "{}", age());
+    home.server.set_faults(None);
+    poll_until(async || age() < 3.0).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_loop_turns_whatever_home_does() {
     let home = Home::start(&["east"]).await;
     home.install().await;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ::doctor::{
     Finding, Level, Place, Report, Right, Wanted, ask_server, count_objects, look_for_kinds,
-    of_clusters as of_view, of_memory, of_queues, of_size, review_rights, spelled_out,
+    of_clusters as of_view, of_memory, of_queues, of_size, of_status, review_rights, spelled_out,
 };
 use anyhow::Context as _;
 use clusters::State;
@@ -38,8 +38,9 @@ const AT_ONCE: usize = 16;
 const CLUSTER_WITHIN: Duration = Duration::from_secs(120);
 /// How long the clusters may take until each has a client or a reason why not.
 const ENGAGED_WITHIN: Duration = Duration::from_secs(30);
-/// How it is run in a replica's Pod.
-const INSIDE: &str = "kubectl exec deployment/leasehold -- /leasehold doctor --config /etc/leasehold/config/config.yaml";
+/// How it is run in a replica's Pod, after the namespace.
+const INSIDE: &str =
+    "exec deployment/leasehold -- /leasehold doctor --config /etc/leasehold/config/config.yaml";
 
 /// Arguments of `leasehold doctor`.
 #[derive(Debug, clap::Args)]
@@ -105,10 +106,16 @@ async fn look(args: &DoctorArgs) -> anyhow::Result<Report> {
     let config = config.transpose()?;
     let fleet = of_home(&home, config.as_ref(), &mut found).await;
     match (&config, &fleet) {
-        (Some(config), _) => of_clusters(config, &home.client, &args.cluster, &mut found).await?,
-        // Whoever runs in a replica's Pod has neither a token nor the right to dial others.
+        (Some(config), fleet) => {
+            of_clusters(config, &home.client, &args.cluster, &mut found).await?;
+            // Whoever runs in a replica's Pod has neither a token nor the right to dial others.
+            if let Some(fleet) = fleet.as_ref().filter(|_| args.ask.is_given()) {
+                of_replicas(&home, args, fleet, &mut found).await?;
+            }
+        }
         (None, Some(fleet)) => {
-            let what = format!("rights and kinds are seen only from a replica's place: {INSIDE}");
+            let inside = format!("kubectl --namespace {} {INSIDE}", home.namespace);
+            let what = format!("rights and kinds are seen only from a replica's place: {inside}");
             found.push(Finding::ok("clusters", what));
             of_replicas(&home, args, fleet, &mut found).await?;
         }
@@ -230,9 +237,8 @@ async fn of_clusters(
     let wanted = |name: &ClusterName| only.is_empty() || only.contains(name);
     for cluster in status.clusters.iter().filter(|cluster| wanted(&cluster.name)) {
         let about = format!("cluster {}", cluster.name);
-        if let Some(reason) = &cluster.reason {
-            found.push(Finding::of_reason(about, reason));
-        } else if cluster.state != State::Engaged {
+        found.extend(of_status(cluster, SystemClock.wall()));
+        if cluster.reason.is_none() && cluster.state != State::Engaged {
             let within = ENGAGED_WITHIN.as_secs();
             let what = format!("has no client yet after {within} s");
             found.push(Finding::failure(
@@ -313,6 +319,14 @@ fn needs(config: &Config) -> anyhow::Result<Vec<Needs>> {
             let part = |key: &str| target.get(key).and_then(Value::as_str).unwrap_or_default();
             let kind = format!("{}.{}", part("plural"), part("group"));
             rules.extend(super::clusters::more_rules(name.as_str(), &kind).unwrap_or_default());
+        }
+        // Where Secrets are named, the rights are for these alone.
+        let secrets = settings.own.get("secrets").and_then(Value::as_array).into_iter().flatten();
+        let secrets: Vec<_> = secrets.filter_map(Value::as_str).map(str::to_owned).collect();
+        for rule in rules.iter_mut().filter(|_| !secrets.is_empty()) {
+            if rule.resources.as_deref().is_some_and(|resources| resources == ["secrets"]) {
+                rule.resource_names = Some(secrets.clone());
+            }
         }
         let namespaces: Vec<String> = settings.namespaces.iter().flatten().cloned().collect();
         let own: Vec<Kind> = definitions.iter().filter_map(Kind::of_crd).collect();

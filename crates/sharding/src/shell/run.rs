@@ -118,6 +118,8 @@ pub(crate) struct Loop {
     pub(crate) rng: fastrand::Rng,
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
     pub(crate) unowned: (u64, u32),
+    /// When it last renewed its Lease, under whatever id; its start, before it has.
+    pub(crate) renewed: Moment,
     pub(crate) unserved: Arc<BTreeSet<ShardId>>,
     pub(crate) policies: PolicyState,
     /// Events of the fleet; `None` before the definitions are there.
@@ -404,7 +406,9 @@ impl Loop {
         self.metrics.set_owned(&published.owned);
         self.metrics.set_unowned(snapshot.unowned);
         self.metrics.set_coordinator(snapshot.is_coordinator);
-        self.metrics.set_lease_age(renewed.map_or(0.0, |at| now.since(at).as_secs_f64()));
+        // It goes on rising while the member is fenced: that is when somebody must see it.
+        self.renewed = renewed.unwrap_or(self.renewed);
+        self.metrics.set_lease_age(now.since(self.renewed).as_secs_f64());
         self.snapshot.send_replace(Arc::new(snapshot));
         self.disputed.send_if_modified(|known| {
             let changed = !Arc::ptr_eq(known, self.node.disputed());

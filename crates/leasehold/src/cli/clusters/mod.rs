@@ -247,7 +247,15 @@ async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
 
 async fn list(args: &ListArgs) -> anyhow::Result<()> {
     let home = args.fleet.connect().await?;
-    let (entries, fleet) = (Entries::of(&home).all().await?, home.fleet().await?);
+    let (entries, fleet) = (Entries::of(&home).all().await, home.fleet().await?);
+    let entries = match entries {
+        // Whoever may only look sees all but the servers.
+        Err(error) if is_forbidden(&error) => {
+            eprintln!("leasehold: no servers are shown: {}", model::error::chain(&*error));
+            Vec::new()
+        }
+        entries => entries?,
+    };
     let rows = listed(entries.into_iter().collect(), &fleet);
     args.output.print(&rows, || {
         let row = |row: &Listed| {
@@ -275,6 +283,11 @@ struct Listed {
 }
 
 /// The clusters that were added, and those that the fleet knows otherwise.
+fn is_forbidden(error: &anyhow::Error) -> bool {
+    let asked = error.downcast_ref::<kube::Error>();
+    matches!(asked, Some(kube::Error::Api(status)) if status.code == 403)
+}
+
 fn listed(servers: BTreeMap<String, String>, fleet: &Fleet) -> Vec<Listed> {
     let mut names: BTreeSet<String> = servers.keys().cloned().collect();
     names.extend(fleet.shards.iter().map(|shard| shard.shard.cluster.to_string()));
