@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::access::{self, Access};
 use crate::api::{Tunnel, TunnelSpec};
 use crate::choice::{self, Defaults, TokenRef};
-use crate::exit::{self, Exit};
+use crate::exit::{self, Archives, Exit};
 use crate::plan;
 use crate::provider::{self, Address, Host};
 use crate::service::{self, Step};
@@ -97,7 +97,7 @@ fn a_tunnel(input: &[u8]) {
     let _ = plan::keep(&status, &[]);
     let ports = tunnel.spec.ports;
     let credentials = crate::credentials::Credentials::draw().expect("random bytes");
-    let exit = Exit { credentials, ports, archive: None, address: None };
+    let exit = Exit { credentials, ports, archives: Archives::default(), address: None };
     assert!(exit.form(Some(&exit.digest())).is_some());
     assert!(exit.user_data().starts_with("#cloud-config\n"));
 }

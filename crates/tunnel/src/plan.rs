@@ -23,6 +23,7 @@ use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
 use crate::api::{HostStatus, Placement, ReservedAddress, Tunnel, TunnelStatus};
+use crate::exit::has_usual_image;
 use crate::names::{MANAGED, READY, client};
 use crate::provider::{Host, State};
 
@@ -40,6 +41,10 @@ pub(super) const RECHECK: Duration = Duration::from_secs(60);
 const COMING: Duration = Duration::from_secs(900);
 /// How long to wait after a provider refused a host, or one did not come to serve, unless the spec changes.
 pub(super) const RETRY: Duration = Duration::from_secs(1_800);
+
+/// What a person can do where the client's own image cannot run: the controller sees no nodes.
+const ONLY_AMD64: &str = "; its image is for amd64 nodes: in a cluster without any, name one for its nodes as \
+     clientImage in ConfigMap leasehold-tunnel";
 
 /// The next step for a Tunnel that is not being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -462,8 +467,9 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> F
                     false,
                     "ClientUnavailable",
                     format!(
-                        "the host at {address} runs, and Deployment {} has no Pod available",
-                        self::client(&tunnel.name_any())
+                        "the host at {address} runs, and Deployment {} has no Pod available{}",
+                        self::client(&tunnel.name_any()),
+                        if has_usual_image(&tunnel.spec) { ONLY_AMD64 } else { "" },
                     ),
                 ),
                 Some(why) => {

@@ -23,7 +23,7 @@ use crate::choice::{
     Defaults, InvalidTunnel, TokenRef, account_name, check_image, check_number, check_ports,
     open_ports, token, wanted, wants_address,
 };
-use crate::exit::Exit;
+use crate::exit::{Archives, Exit};
 use crate::inventory::{FRESH, Inventory};
 use crate::names;
 use crate::number::Number;
@@ -129,7 +129,7 @@ pub(super) struct Secrets {
 /// What a Tunnel's spec asks for.
 struct Asked {
     placement: Placement,
-    archive: Option<String>,
+    archives: Archives,
     /// Whether its address is to outlive its host.
     stable: bool,
 }
@@ -223,7 +223,7 @@ impl TunnelRun<'_> {
         check_image(&self.tunnel.spec, &self.defaults)?;
         Ok(Asked {
             placement: wanted(&self.tunnel, &self.defaults)?,
-            archive: self.defaults.archive()?,
+            archives: self.defaults.archives()?,
             stable: wants_address(&self.tunnel, &self.defaults)?,
         })
     }
@@ -286,7 +286,7 @@ impl TunnelRun<'_> {
         if let Some((at, refused)) = self.unpermitted() {
             return self.withdraw(&at, refused.into()).await;
         }
-        let Asked { placement: mut wanted, archive, stable } = match self.asked() {
+        let Asked { placement: mut wanted, archives, stable } = match self.asked() {
             Ok(asked) => asked,
             Err(invalid) => return self.blocked(invalid.into(), Action::Done).await,
         };
@@ -318,7 +318,7 @@ impl TunnelRun<'_> {
             None => {}
         }
         // The client is updated even if the provider does not answer.
-        let client = self.connected(archive.clone()).await?;
+        let client = self.connected(archives.clone()).await?;
         let provider = match self.provider(&at).await? {
             Ok(provider) => provider,
             Err(blocked) => return self.blocked(blocked, recheck).await,
@@ -329,7 +329,7 @@ impl TunnelRun<'_> {
         if let Err(blocked) = self.remember(&account).await? {
             return self.blocked(blocked, recheck).await;
         }
-        let exit = self.exit(archive).await?;
+        let exit = self.exit(archives).await?;
         let found = Found { exit, client, address: None };
         // An address moves only within its account and region.
         let stays = at.is(&Placement { size: at.size.clone(), ..wanted.clone() });

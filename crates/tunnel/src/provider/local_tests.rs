@@ -10,8 +10,12 @@ use crate::names::{tags, tunnel_tag};
 
 fn wanted() -> HostRequest {
     let ports = vec![TunnelPort { port: 80, protocol: Protocol::Tcp }];
-    let exit =
-        Exit { credentials: Credentials::draw().unwrap(), ports, archive: None, address: None };
+    let exit = Exit {
+        credentials: Credentials::draw().unwrap(),
+        ports,
+        archives: Default::default(),
+        address: None,
+    };
     let mut tags = tags("cluster", "uid", "ns", "web-tunnel");
     tags.push(exit_tag(exit.digest()));
     let placement = Placement {

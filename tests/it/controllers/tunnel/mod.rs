@@ -22,6 +22,7 @@ use super::crash::{Crash, Fate, at_every_write};
 use super::reasons;
 
 mod accounts;
+mod clients;
 mod many;
 mod reach;
 mod rights;
@@ -510,7 +511,7 @@ async fn the_providers_are_asked_over_http() {
             exit: tunnel::exit::Exit {
                 credentials,
                 ports: Vec::new(),
-                archive: None,
+                archives: Default::default(),
                 address: None,
             },
             now: env.now(),
