@@ -239,11 +239,20 @@ impl Defaults {
             Some("true") => Ok(Stable::All),
             Some("optional") => Ok(Stable::Asked),
             Some("false") | None => Ok(Stable::None),
-            Some(value) => Err(InvalidTunnel::InvalidDefault {
-                key,
-                value: value.to_owned(),
-                wanted: "true, optional or false",
-            }),
+            Some(value) => Err(invalid(key, value, "true, optional or false")),
+        }
+    }
+
+    /// Whether new hosts get an IPv6 address, and Services that of theirs.
+    ///
+    /// # Errors
+    /// If that is neither said nor denied.
+    pub(super) fn ipv6(&self) -> Result<bool, InvalidTunnel> {
+        let key = "ipv6";
+        match self.get(key) {
+            Some("true") => Ok(true),
+            Some("false") | None => Ok(false),
+            Some(value) => Err(invalid(key, value, "true or false")),
         }
     }
 

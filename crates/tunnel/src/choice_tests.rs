@@ -229,3 +229,18 @@ fn what_cannot_be_a_checksum_is_refused() {
         assert_eq!(of(&one, wrong).unwrap_err().reason(), "InvalidDefaults", "{wrong}");
     }
 }
+
+#[test]
+fn ipv6_is_for_who_says_true() {
+    for (value, expect) in [
+        (json!(null), Ok(false)),
+        (json!(""), Ok(false)),
+        (json!("false"), Ok(false)),
+        (json!("true"), Ok(true)),
+        (json!("yes"), Err("ipv6 is \"yes\" in ConfigMap leasehold-tunnel: write true or false")),
+    ] {
+        let data = if value.is_null() { json!({}) } else { json!({"ipv6": value}) };
+        let found = Defaults::of(&defaults("kube-system", data)).ipv6();
+        assert_eq!(found.map_err(|error| error.to_string()), expect.map_err(str::to_owned));
+    }
+}

@@ -9,6 +9,7 @@ use sdk::{Action, Event, ReconcileError, spread};
 use crate::api::{HostStatus, Placement};
 use crate::credentials::Credentials;
 use crate::exit::{self, Archives, Exit, Form};
+use crate::ipv6::Ipv6;
 use crate::names;
 use crate::plan::{CHECK, Outcome};
 use crate::provider::Host;
@@ -73,11 +74,12 @@ impl TunnelRun<'_> {
         };
         let note = format!("host {} runs at {address}", host.id);
         let check = spread(CHECK, &self.tunnel);
+        let ipv6 = self.defaults.ipv6().is_ok_and(|wants| wants).then(|| Ipv6::of(host.ipv6));
         let active = {
             let address = address.clone();
-            |closed| Outcome::Active { host, at, address, closed }
+            |closed, ipv6| Outcome::Active { host, at, address, closed, ipv6 }
         };
-        let then = self.served(address, Some(&client), check, active).await?;
+        let then = self.served(address, ipv6, Some(&client), check, active).await?;
         if !known {
             self.ctx.publish(Event::normal(&self.tunnel, "HostActive", "Connect", note)).await;
         }

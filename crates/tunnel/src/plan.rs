@@ -24,6 +24,7 @@ use sdk::condition::{Finding, conditions, whole_seconds};
 
 use crate::api::{HostStatus, Placement, ReservedAddress, Tunnel, TunnelStatus};
 use crate::exit::has_usual_image;
+use crate::ipv6::Ipv6;
 use crate::names::{MANAGED, READY, client};
 use crate::provider::{Host, State};
 
@@ -241,6 +242,8 @@ pub(super) enum Outcome {
         address: String,
         /// Why no connection comes through, if none does.
         closed: Option<String>,
+        /// Its IPv6 address, if it is to have one.
+        ipv6: Option<Ipv6>,
     },
     /// A host is about to be requested.
     Creating(Placement),
@@ -266,6 +269,8 @@ pub(super) enum Outcome {
         address: String,
         /// Why no connection comes through, if none does.
         closed: Option<String>,
+        /// Its IPv6 address, if it is to have one.
+        ipv6: Option<Ipv6>,
     },
     /// The host is gone, or was discarded.
     Gone {
@@ -358,6 +363,7 @@ pub(super) fn marked(tunnel: &Tunnel, mark: &Mark, now: Timestamp) -> TunnelStat
 fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStatus {
     let none = TunnelStatus {
         host_ip: None,
+        host_ipv6: None,
         host_id: None,
         host_since: None,
         host_exit: None,
@@ -381,6 +387,7 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
             .or_else(|| Some(whole_seconds(now))),
         host_id: Some(host.id.clone()),
         host_ip: host.address.clone(),
+        host_ipv6: None,
         host_exit: host.exit.clone(),
         creating_since: None,
         retry_at: None,
@@ -407,9 +414,11 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
         Outcome::Provisioning { host, at } => {
             TunnelStatus { host_ip: None, ..seen(host, at, HostStatus::Provisioning) }
         }
-        Outcome::Active { host, at, address, .. } => {
-            TunnelStatus { host_ip: Some(address.clone()), ..seen(host, at, HostStatus::Active) }
-        }
+        Outcome::Active { host, at, address, ipv6, .. } => TunnelStatus {
+            host_ip: Some(address.clone()),
+            host_ipv6: ipv6.as_ref().and_then(Ipv6::address).map(str::to_owned),
+            ..seen(host, at, HostStatus::Active)
+        },
         Outcome::Gone { .. } => {
             TunnelStatus { host_status: Some(HostStatus::Provisioning), ..none }
         }
@@ -425,6 +434,11 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
 
 fn findings(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> Vec<Finding> {
     let mut findings = vec![finding(tunnel, outcome, client)];
+    if let Outcome::Active { ipv6: Some(ipv6), .. } | Outcome::Unmanaged { ipv6: Some(ipv6), .. } =
+        outcome
+    {
+        findings.push(ipv6.finding(serves(client)));
+    }
     if let Outcome::Unmanaged { reason, message, .. } = outcome {
         let message = message.clone();
         findings.push(Finding { type_: MANAGED, holds: false, reason, message });

@@ -91,18 +91,16 @@ impl TunnelReconciler {
         let as_told = status.observed_generation == tunnel.metadata.generation
             && tunnel.metadata.deletion_timestamp.is_none();
         // The address of the last look, not what the status says: others may write that.
-        let address = self.schedule.due(&uid, ctx.now()).filter(|_| as_told)?;
-        match self.settings.probe.run(&address, &open_ports(&tunnel.spec)).await? {
-            Ok(()) => {
-                self.schedule.passed(&uid, ctx.now());
-                Some(Action::RequeueAfter(EVERY))
-            }
-            // One connection may be lost. The next one is tried with a look at everything.
-            Err(_) => {
-                self.schedule.forget(&uid);
-                Some(Action::RequeueAfter(AGAIN))
-            }
+        let at = self.schedule.due(&uid, ctx.now()).filter(|_| as_told)?;
+        let ports = open_ports(&tunnel.spec);
+        let (tried, ipv6) = self.settings.probe.both(&at.address, at.ipv6(), &ports).await;
+        if tried?.is_ok() && at.is_still(ipv6.as_ref()) {
+            self.schedule.passed(&uid, ctx.now());
+            return Some(Action::RequeueAfter(EVERY));
         }
+        // One connection may be lost. The next one is tried with a look at everything.
+        self.schedule.forget(&uid);
+        Some(Action::RequeueAfter(AGAIN))
     }
 }
 
@@ -221,6 +219,7 @@ impl TunnelRun<'_> {
     fn asked(&self) -> Result<Asked, InvalidTunnel> {
         check_ports(&self.tunnel.spec)?;
         check_image(&self.tunnel.spec, &self.defaults)?;
+        self.defaults.ipv6()?;
         Ok(Asked {
             placement: wanted(&self.tunnel, &self.defaults)?,
             archives: self.defaults.archives()?,

@@ -30,6 +30,7 @@ fn wanted() -> HostRequest {
         tags,
         placement,
         exit,
+        ipv6: true,
         now: "2026-11-22T12:00:00Z".parse().unwrap(),
     }
 }
