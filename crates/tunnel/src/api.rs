@@ -175,6 +175,9 @@ pub struct TunnelStatus {
     /// The host's public address.
     #[serde(rename = "hostIP", default, skip_serializing_if = "Option::is_none")]
     pub host_ip: Option<String>,
+    /// The host's public IPv6 address, where the administrator wants one.
+    #[serde(rename = "hostIPv6", default, skip_serializing_if = "Option::is_none")]
+    pub host_ipv6: Option<String>,
     /// The provider's id of the host.
     #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
     pub host_id: Option<String>,
@@ -209,7 +212,8 @@ pub struct TunnelStatus {
     /// The Deployment that connects the Service to the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_deployment: Option<String>,
-    /// `Ready`: connections come through. `Managed`, if false: nothing can be done about the host.
+    /// `Ready`: connections come through. `IPv6`: by the host's IPv6 address too. `Managed`, if false: nothing can be
+    /// done about the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "sdk::schema::conditions")]
     pub conditions: Vec<Condition>,

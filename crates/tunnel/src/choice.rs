@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 
 use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec, TunnelStatus};
-use crate::exit::{self, RESERVED_PORTS};
+use crate::exit::{self, Archives, RESERVED_PORTS};
 use crate::names::{ACCOUNT, CONFIG_MAP, MAX_ACCOUNTS, SYSTEM_NAMESPACES};
 
 const ANNOTATION: &str = "leasehold.dev/tunnel-";
@@ -229,11 +229,7 @@ impl Defaults {
     /// If that is no number.
     pub(super) fn max_hosts(&self) -> Result<usize, InvalidTunnel> {
         let Some(value) = self.get("maxHosts") else { return Ok(MAX_HOSTS) };
-        value.parse().map_err(|_| InvalidTunnel::InvalidDefault {
-            key: "maxHosts",
-            value: value.into(),
-            wanted: "a whole number",
-        })
+        value.parse().map_err(|_| invalid("maxHosts", value, "a whole number"))
     }
 
     /// Whether Tunnels have an address that outlives their hosts: all that do not refuse it, those that ask, or none.
@@ -243,12 +239,26 @@ impl Defaults {
             Some("true") => Ok(Stable::All),
             Some("optional") => Ok(Stable::Asked),
             Some("false") | None => Ok(Stable::None),
-            Some(value) => Err(InvalidTunnel::InvalidDefault {
-                key,
-                value: value.to_owned(),
-                wanted: "true, optional or false",
-            }),
+            Some(value) => Err(invalid(key, value, "true, optional or false")),
         }
+    }
+
+    /// Whether new hosts get an IPv6 address, and Services that of theirs.
+    ///
+    /// # Errors
+    /// If that is neither said nor denied.
+    pub(super) fn ipv6(&self) -> Result<bool, InvalidTunnel> {
+        let key = "ipv6";
+        match self.get(key) {
+            Some("true") => Ok(true),
+            Some("false") | None => Ok(false),
+            Some(value) => Err(invalid(key, value, "true or false")),
+        }
+    }
+
+    /// The PriorityClass of the clients' Pods.
+    pub(super) fn priority(&self) -> Option<&str> {
+        self.get("clientPriorityClass")
     }
 
     /// Whether an address is published only once connections come through.
@@ -256,18 +266,25 @@ impl Defaults {
         self.get("probe") != Some("false")
     }
 
-    /// The SHA-256 of the archive that hosts download.
+    /// The sums of the archives that hosts download. One that is named alone is for machines of either kind: they run
+    /// nothing else.
     ///
     /// # Errors
-    /// If it cannot be one.
-    pub(super) fn archive(&self) -> Result<Option<String>, InvalidTunnel> {
-        let key = "ratholeSha256";
-        let Some(value) = self.get(key).map(str::to_owned) else { return Ok(None) };
+    /// If one cannot be a sum.
+    pub(super) fn archives(&self) -> Result<Archives, InvalidTunnel> {
+        let x86_64 = self.sum("ratholeSha256")?;
+        let aarch64 = self.sum("ratholeSha256Arm64")?;
+        Ok(Archives {
+            x86_64: x86_64.clone().or_else(|| aarch64.clone()),
+            aarch64: aarch64.or(x86_64),
+        })
+    }
+
+    fn sum(&self, key: &'static str) -> Result<Option<String>, InvalidTunnel> {
+        let Some(value) = self.get(key) else { return Ok(None) };
         match value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            true => Ok(Some(value)),
-            false => {
-                Err(InvalidTunnel::InvalidDefault { key, value, wanted: "64 hexadecimal digits" })
-            }
+            true => Ok(Some(value.to_owned())),
+            false => Err(invalid(key, value, "64 hexadecimal digits")),
         }
     }
 
@@ -316,6 +333,10 @@ impl Defaults {
         };
         Some((placement(&spec).ok()?, self.token()))
     }
+}
+
+fn invalid(key: &'static str, value: &str, wanted: &'static str) -> InvalidTunnel {
+    InvalidTunnel::InvalidDefault { key, value: value.to_owned(), wanted }
 }
 
 /// The spec of a Service's Tunnel.

@@ -212,11 +212,35 @@ fn hosts_are_for_those_that_have_one_and_then_for_the_oldest() {
 
 #[test]
 fn what_cannot_be_a_checksum_is_refused() {
-    let of =
-        |sum: &str| Defaults::of(&defaults("kube-system", json!({"ratholeSha256": sum}))).archive();
-    assert_eq!(of("").unwrap(), None);
-    assert_eq!(of(&"0a".repeat(32)).unwrap(), Some("0a".repeat(32)));
+    let of = |sum: &str, arm: &str| {
+        let said = json!({"ratholeSha256": sum, "ratholeSha256Arm64": arm});
+        let archives = Defaults::of(&defaults("kube-system", said)).archives();
+        archives.map(|Archives { x86_64, aarch64 }| (x86_64, aarch64))
+    };
+    let (one, two) = ("0a".repeat(32), "0B".repeat(32));
+    let sums = |x86_64: &String, aarch64: &String| (Some(x86_64.clone()), Some(aarch64.clone()));
+    assert_eq!(of("", "").unwrap(), (None, None));
+    assert_eq!(of(&one, &two).unwrap(), sums(&one, &two));
+    // With one of them no machine runs what nothing is checked against.
+    assert_eq!(of(&one, "").unwrap(), sums(&one, &one));
+    assert_eq!(of("", &two).unwrap(), sums(&two, &two));
     for wrong in ["abc", &"0g".repeat(32), "'; rm -rf /; '"] {
-        assert_eq!(of(wrong).unwrap_err().reason(), "InvalidDefaults", "{wrong}");
+        assert_eq!(of(wrong, "").unwrap_err().reason(), "InvalidDefaults", "{wrong}");
+        assert_eq!(of(&one, wrong).unwrap_err().reason(), "InvalidDefaults", "{wrong}");
+    }
+}
+
+#[test]
+fn ipv6_is_for_who_says_true() {
+    for (value, expect) in [
+        (json!(null), Ok(false)),
+        (json!(""), Ok(false)),
+        (json!("false"), Ok(false)),
+        (json!("true"), Ok(true)),
+        (json!("yes"), Err("ipv6 is \"yes\" in ConfigMap leasehold-tunnel: write true or false")),
+    ] {
+        let data = if value.is_null() { json!({}) } else { json!({"ipv6": value}) };
+        let found = Defaults::of(&defaults("kube-system", data)).ipv6();
+        assert_eq!(found.map_err(|error| error.to_string()), expect.map_err(str::to_owned));
     }
 }

@@ -8,7 +8,8 @@ use sdk::{Action, Event, ReconcileError, spread};
 
 use crate::api::{HostStatus, Placement};
 use crate::credentials::Credentials;
-use crate::exit::{self, Exit, Form};
+use crate::exit::{self, Archives, Exit, Form};
+use crate::ipv6::Ipv6;
 use crate::names;
 use crate::plan::{CHECK, Outcome};
 use crate::provider::Host;
@@ -16,20 +17,20 @@ use crate::reconcile::{Found, TunnelRun};
 
 impl TunnelRun<'_> {
     /// What a host of the Tunnel is told.
-    pub(super) async fn exit(&mut self, archive: Option<String>) -> Result<Exit, ReconcileError> {
+    pub(super) async fn exit(&mut self, archives: Archives) -> Result<Exit, ReconcileError> {
         let ports = self.tunnel.spec.ports.clone();
-        Ok(Exit { credentials: self.credentials().await?, ports, archive, address: None })
+        Ok(Exit { credentials: self.credentials().await?, ports, archives, address: None })
     }
 
     /// Updates the client of a host that is known to run.
     pub(super) async fn connected(
         &mut self,
-        archive: Option<String>,
+        archives: Archives,
     ) -> Result<Option<Deployment>, ReconcileError> {
         let status = self.status();
         let address = status.host_ip.filter(|_| status.host_status == Some(HostStatus::Active));
         let Some(address) = address else { return Ok(None) };
-        let exit = self.exit(archive).await?;
+        let exit = self.exit(archives).await?;
         let recorded = status.address.and_then(|recorded| recorded.ip.parse().ok());
         let told = Exit { address: recorded, ..exit.clone() };
         let digest = status.host_exit.as_deref();
@@ -51,7 +52,8 @@ impl TunnelRun<'_> {
             self.ctx.apply_child(&self.tunnel, secret).await?;
         }
         // After the Secret: a new Pod must find its configuration.
-        self.ctx.apply_child(&self.tunnel, exit::client(&self.tunnel, &config, host)).await
+        let client = exit::client(&self.tunnel, &config, host, self.defaults.priority());
+        self.ctx.apply_child(&self.tunnel, client).await
     }
 
     pub(super) async fn connect(
@@ -72,11 +74,12 @@ impl TunnelRun<'_> {
         };
         let note = format!("host {} runs at {address}", host.id);
         let check = spread(CHECK, &self.tunnel);
+        let ipv6 = self.defaults.ipv6().is_ok_and(|wants| wants).then(|| Ipv6::of(host.ipv6));
         let active = {
             let address = address.clone();
-            |closed| Outcome::Active { host, at, address, closed }
+            |closed, ipv6| Outcome::Active { host, at, address, closed, ipv6 }
         };
-        let then = self.served(address, Some(&client), check, active).await?;
+        let then = self.served(address, ipv6, Some(&client), check, active).await?;
         if !known {
             self.ctx.publish(Event::normal(&self.tunnel, "HostActive", "Connect", note)).await;
         }

@@ -96,7 +96,7 @@ impl TunnelRun<'_> {
             controlled_by(found, &self.tunnel) && found.spec.replicas != Some(0)
         };
         if found.is_some_and(|found| runs(&found)) {
-            let mut resting = exit::client(&self.tunnel, "", "");
+            let mut resting = exit::client(&self.tunnel, "", "", None);
             resting.spec.replicas = Some(0);
             self.ctx.apply_child(&self.tunnel, resting).await?;
         }

@@ -25,7 +25,7 @@ use sdk::label_value;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::api::{Protocol, Tunnel, TunnelPort};
+use crate::api::{Protocol, Tunnel, TunnelPort, TunnelSpec};
 use crate::credentials::Credentials;
 use crate::names;
 
@@ -40,6 +40,9 @@ const LAST_PORT: i32 = 65_535;
 /// How often a host tries whether its client is there. What the client no longer asks for is closed at the first
 /// connection after that.
 const HEARTBEAT_SECONDS: u32 = 5;
+/// How long a client waits for its node to come back. A cluster notices a lost node after 40 to 50 s, and would leave
+/// Pods there for five minutes more; a client has nothing to lose by the move, and a kubelet that restarts is back sooner.
+const NODE_LOST_SECONDS: u32 = 15;
 /// The bytes of a machine's swap file: what a host knows of ports that nobody uses need not stay in its memory.
 const SWAP: u32 = 512 << 20;
 
@@ -61,10 +64,19 @@ pub struct Exit {
     pub credentials: Credentials,
     /// What its client opens at first.
     pub ports: Vec<TunnelPort>,
-    /// The SHA-256 of the archive with rathole that it downloads, in hexadecimal digits; unchecked without.
-    pub archive: Option<String>,
+    /// The archives with rathole that it may download.
+    pub archives: Archives,
     /// A reserved address that the host must know of to take what is sent there.
     pub address: Option<Ipv4Addr>,
+}
+
+/// The SHA-256 of the archive for each kind of machine, in hexadecimal digits; unchecked without.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Archives {
+    /// For amd64.
+    pub x86_64: Option<String>,
+    /// For arm64.
+    pub aarch64: Option<String>,
 }
 
 /// How a host knows which ports its client may open.
@@ -205,11 +217,11 @@ impl Exit {
 
     /// Fetches rathole's release once. The project publishes no checksums for it
     /// (<https://github.com/rapiz1/rathole/releases/tag/v0.5.0>), so the connection by HTTPS vouches for it unless
-    /// the administrator names one. Python unpacks it: cloud-init is Python, and unzip may be missing.
+    /// the administrator names some. Python unpacks it: cloud-init is Python, and unzip may be missing.
     fn install(&self) -> String {
-        let check = self.archive.as_ref();
-        let check = check.map(|sum| format!("echo '{sum}  rathole.zip' | sha256sum -c -\n"));
-        let check = check.unwrap_or_default();
+        let Archives { x86_64, aarch64 } = &self.archives;
+        let sum = |sum: &Option<String>| sum.clone().unwrap_or_default();
+        let (x86_64, aarch64) = (sum(x86_64), sum(aarch64));
         let takes = self.address.map(|address| {
             format!(
                 "device=$(ip -4 -o route show default | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p' | head -n 1)\n\
@@ -219,11 +231,12 @@ impl Exit {
         let takes = takes.unwrap_or_default();
         format!(
             "#!/bin/sh\nset -eu\n{takes}[ -x /usr/local/bin/rathole ] && exit 0\n\
-         case $(uname -m) in aarch64) target=aarch64-unknown-linux-musl ;;\n\
-         *) target=x86_64-unknown-linux-gnu ;; esac\ncd \"$(mktemp -d)\"\n\
+         case $(uname -m) in aarch64) target=aarch64-unknown-linux-musl sum='{aarch64}' ;;\n\
+         *) target=x86_64-unknown-linux-gnu sum='{x86_64}' ;; esac\ncd \"$(mktemp -d)\"\n\
          curl -fsSL --proto '=https' --retry 5 -o rathole.zip \\\n  \
          \"https://github.com/rapiz1/rathole/releases/download/v{VERSION}/rathole-$target.zip\"\n\
-         {check}python3 -m zipfile -e rathole.zip .\ninstall -m 0755 rathole /usr/local/bin/rathole\n"
+         [ -z \"$sum\" ] || echo \"$sum  rathole.zip\" | sha256sum -c -\n\
+         python3 -m zipfile -e rathole.zip .\ninstall -m 0755 rathole /usr/local/bin/rathole\n"
         )
     }
 }
@@ -270,9 +283,15 @@ fn token(key: &hmac::Key, name: &str) -> String {
     HEXLOWER.encode(&hmac::sign(key, name.as_bytes()).as_ref()[..16])
 }
 
-/// The client's image unless another is named.
+/// The client's image unless another is named. It is for amd64 alone
+/// (<https://github.com/rathole-org/rathole/issues/441>).
 pub(crate) fn client_image() -> String {
     format!("rapiz1/rathole:v{VERSION}")
+}
+
+/// Whether the client runs that image.
+pub(crate) fn has_usual_image(spec: &TunnelSpec) -> bool {
+    spec.client_image.as_ref().is_none_or(|image| *image == client_image())
 }
 
 /// The settings of each port at one end, under the name that both ends use.
@@ -338,11 +357,16 @@ pub(crate) fn client_secret(tunnel: &Tunnel, config: &str) -> Secret {
 }
 
 /// The Deployment that connects the Service to a host, by that configuration. Its Pods are replaced with either: behind
-/// a reserved address a host is replaced without its client's notice.
+/// a reserved address a host is replaced without its client's notice. `priority` is their PriorityClass.
 ///
 /// # Panics
 /// Never: it is written here.
-pub(crate) fn client(tunnel: &Tunnel, config: &str, host: &str) -> Deployment {
+pub(crate) fn client(
+    tunnel: &Tunnel,
+    config: &str,
+    host: &str,
+    priority: Option<&str>,
+) -> Deployment {
     let name = tunnel.name_any();
     let labels = json!({
         "app.kubernetes.io/name": "tunnel-client",
@@ -369,6 +393,9 @@ pub(crate) fn client(tunnel: &Tunnel, config: &str, host: &str) -> Deployment {
                     "automountServiceAccountToken": false,
                     // rathole takes no notice of SIGTERM.
                     "terminationGracePeriodSeconds": 1,
+                    "affinity": affinity(&tunnel.spec),
+                    "tolerations": [toleration("not-ready"), toleration("unreachable")],
+                    "priorityClassName": priority,
                     "containers": [container(tunnel)],
                     "volumes": [
                         {"name": "config", "secret": {"secretName": names::client(&name)}},
@@ -382,6 +409,22 @@ pub(crate) fn client(tunnel: &Tunnel, config: &str, host: &str) -> Deployment {
         .expect("a Deployment written here has its shape");
     deployment.metadata.namespace = tunnel.namespace();
     deployment
+}
+
+/// Where the client can run, if its image does not run everywhere.
+fn affinity(spec: &TunnelSpec) -> Option<Value> {
+    let arch = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
+    let terms = json!({"nodeSelectorTerms": [{"matchExpressions": [arch]}]});
+    let node = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
+    has_usual_image(spec).then_some(node)
+}
+
+/// How long the client stays on a node that is lost: it is the only one.
+fn toleration(why: &str) -> Value {
+    json!({
+        "key": format!("node.kubernetes.io/{why}"), "operator": "Exists", "effect": "NoExecute",
+        "tolerationSeconds": NODE_LOST_SECONDS,
+    })
 }
 
 /// The image's entry point is rathole.

@@ -10,7 +10,7 @@ fn exit(ports: &[(i32, Protocol)]) -> Exit {
         token: "token".to_owned(),
     };
     let ports = ports.iter().map(|&(port, protocol)| TunnelPort { port, protocol }).collect();
-    Exit { credentials, ports, archive: None, address: None }
+    Exit { credentials, ports, archives: Archives::default(), address: None }
 }
 
 #[test]
@@ -36,7 +36,17 @@ fn both_ends_call_a_port_by_one_name() {
     let some = ["tcp-53", "tcp-80", "udp-53"].map(|name| of(name).unwrap());
     insta::assert_snapshot!("host", format!("{}\n{}", exit.head("[::]"), some.join("\n")));
     insta::assert_snapshot!("client", client);
-    insta::assert_yaml_snapshot!("deployment", super::client(&tunnel, &client, "7"));
+    insta::assert_yaml_snapshot!("deployment", super::client(&tunnel, &client, "7", None));
+    // An image that somebody names may run everywhere.
+    let image = |image: &str| {
+        tunnel.spec.client_image = Some(image.to_owned());
+        let client = super::client(&tunnel, &client, "7", Some("high"));
+        client.spec.template.spec.unwrap()
+    };
+    let [named, usual] = ["registry.example/client:1", &client_image()].map(image);
+    assert!(named.affinity.is_none() && usual.affinity.is_some());
+    assert_eq!(named.tolerations.unwrap().len(), 2);
+    assert_eq!(named.priority_class_name.as_deref(), Some("high"));
 }
 
 #[test]
@@ -63,9 +73,13 @@ fn a_machine_is_told_its_configuration_and_how_to_run_it() {
         |command: &Value| command[1] == "mask" && command.to_string().contains("ssh.service");
     assert!(config["runcmd"].as_array().unwrap().iter().any(closes));
 
-    let checked = Exit { archive: Some("0a".repeat(32)), ..exit };
-    let check = format!("echo '{}  rathole.zip' | sha256sum -c -\npython3", "0a".repeat(32));
-    assert!(checked.install().contains(&check));
+    let archives = Archives { x86_64: Some("0a".repeat(32)), aarch64: Some("0b".repeat(32)) };
+    let checked = Exit { archives, ..exit }.install();
+    for (target, sum) in [("aarch64-unknown-linux-musl", "0b"), ("x86_64-unknown-linux-gnu", "0a")]
+    {
+        let told = format!("target={target} sum='{}' ;;", sum.repeat(32));
+        assert!(checked.contains(&told), "{checked}");
+    }
 }
 
 /// What Python's `hmac.new(b"private token", b"tcp-80", "sha256").hexdigest()[:32]` says: a machine derives them so.

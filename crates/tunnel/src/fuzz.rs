@@ -1,7 +1,7 @@
 //! Whatever a Service, a Tunnel or an access list says: token, endpoint, size and image are those that the administrator
 //! allows, nothing is granted to a namespace that no list names, and no answer of a provider brings anything down.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use sdk::access::Asker;
@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::access::{self, Access};
 use crate::api::{Tunnel, TunnelSpec};
 use crate::choice::{self, Defaults, TokenRef};
-use crate::exit::{self, Exit};
+use crate::exit::{self, Archives, Exit};
+use crate::ipv6::Ipv6;
 use crate::plan;
 use crate::provider::{self, Address, Host};
 use crate::service::{self, Step};
@@ -75,6 +76,29 @@ fn a_service(input: &[u8]) {
         Step::Refuse { reason, message } => assert!(!reason.is_empty() && !message.is_empty()),
         _ => {}
     }
+    // Of a host with two addresses each gets the first, and who asks for IPv6 the second.
+    let told = ["Ready", "IPv6"].map(|type_| {
+        json!({
+            "type": type_, "status": "True", "reason": "Connected", "message": "",
+            "lastTransitionTime": "2026-11-22T12:00:00Z",
+        })
+    });
+    let served = json!({
+        "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
+        "metadata": {"name": "web-tunnel"}, "spec": {"serviceName": "web"},
+        "status": {
+            "hostStatus": "active", "hostIP": "1.2.3.4", "hostIPv6": "2a01:4f8::1",
+            "conditions": told,
+        },
+    });
+    let served: Tunnel = serde_json::from_value(served).expect("a Tunnel");
+    let step = Step::Apply(Box::new(served.clone()));
+    let now = "2026-11-22T12:00:00Z".parse().expect("a time");
+    let status = service::status(&service, &step, Some(&served), now);
+    let told = status.load_balancer.and_then(|found| found.ingress).unwrap_or_default();
+    let told: Vec<_> = told.iter().filter_map(|entry| entry.ip.as_deref()).collect();
+    let count = if crate::ipv6::is_wanted(&service) { 2 } else { 1 };
+    assert_eq!(told, ["1.2.3.4", "2a01:4f8::1"][..count], "{service:?}");
     // Whoever may use no account gets none.
     let nobody = service::plan(&service, &defaults, None, |account| {
         Err(choice::InvalidTunnel::AccountNotPermitted {
@@ -97,16 +121,20 @@ fn a_tunnel(input: &[u8]) {
     let _ = plan::keep(&status, &[]);
     let ports = tunnel.spec.ports;
     let credentials = crate::credentials::Credentials::draw().expect("random bytes");
-    let exit = Exit { credentials, ports, archive: None, address: None };
+    let exit = Exit { credentials, ports, archives: Archives::default(), address: None };
     assert!(exit.form(Some(&exit.digest())).is_some());
     assert!(exit.user_data().starts_with("#cloud-config\n"));
 }
 
 fn answers(input: &[u8]) {
     let Ok(answer) = serde_json::from_slice::<Value>(input) else { return };
-    for Host { id, .. } in provider::hosts(&answer) {
+    for Host { id, ipv6, .. } in provider::hosts(&answer) {
         // It becomes a part of paths.
         assert!(id.parse::<u64>().is_ok(), "{id}");
+        // What is tried and published is of 2000::/3.
+        let ipv6 = Ipv6::of(ipv6);
+        let address = ipv6.address().map(|address| address.parse::<Ipv6Addr>().expect("IPv6"));
+        assert!(address.is_none_or(|it| it.octets()[0] >> 5 == 1), "{ipv6:?}");
     }
     for Address { id, ip, .. } in provider::addresses(&answer) {
         assert!(id.parse::<u64>().is_ok() || id.parse::<IpAddr>().is_ok(), "{id}");

@@ -14,7 +14,7 @@
 //! until then; `record` writes what the status says. [`exit`] is the tunnel itself
 //! and [`credentials`] authenticates its ends. `probe` tries whether connections come through; `inventory` lists all hosts at once, so that a thousand
 //! Tunnels cost no more requests than ten; `number` bounds what an account may have; `sweep` removes hosts whose Tunnel
-//! is gone, from all accounts that `used` has recorded.
+//! is gone, from all accounts that `used` has recorded. `ipv6` is what is known of a host's second address.
 
 #![deny(unreachable_pub)]
 
@@ -35,6 +35,7 @@ pub mod exit;
 mod fuzz;
 mod holding;
 mod inventory;
+mod ipv6;
 mod machine;
 pub mod names;
 mod number;

@@ -73,7 +73,9 @@ impl TunnelRun<'_> {
     ) -> Result<HostRequest, ReconcileError> {
         let mut tags = self.tags().await?;
         tags.push(names::exit_tag(exit.digest()));
-        Ok(HostRequest { name, tags, exit, placement: wanted.clone(), now: self.ctx.now() })
+        let (placement, now) = (wanted.clone(), self.ctx.now());
+        let ipv6 = self.defaults.ipv6().is_ok_and(|wants| wants);
+        Ok(HostRequest { name, tags, exit, placement, ipv6, now })
     }
 
     /// The tags by which what the Tunnel has at its provider is found.

@@ -20,6 +20,8 @@ pub(crate) const READY: &str = "Ready";
 /// The condition of a Tunnel whose host serves: it is false while the controller can do nothing about that host, and
 /// else there is none.
 pub(crate) const MANAGED: &str = "Managed";
+/// The condition of a Tunnel whose host is to have an IPv6 address: connections come through at it.
+pub(crate) const IPV6: &str = "IPv6";
 /// The ConfigMap of defaults.
 pub(crate) const CONFIG_MAP: &str = "leasehold-tunnel";
 /// What the names of its annotations begin with that record the accounts that were used.

@@ -23,6 +23,8 @@ use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
 use crate::api::{HostStatus, Placement, ReservedAddress, Tunnel, TunnelStatus};
+use crate::exit::has_usual_image;
+use crate::ipv6::Ipv6;
 use crate::names::{MANAGED, READY, client};
 use crate::provider::{Host, State};
 
@@ -40,6 +42,10 @@ pub(super) const RECHECK: Duration = Duration::from_secs(60);
 const COMING: Duration = Duration::from_secs(900);
 /// How long to wait after a provider refused a host, or one did not come to serve, unless the spec changes.
 pub(super) const RETRY: Duration = Duration::from_secs(1_800);
+
+/// What a person can do where the client's own image cannot run: the controller sees no nodes.
+const ONLY_AMD64: &str = "; its image is for amd64 nodes: in a cluster without any, name one for its nodes as \
+     clientImage in ConfigMap leasehold-tunnel";
 
 /// The next step for a Tunnel that is not being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,6 +242,8 @@ pub(super) enum Outcome {
         address: String,
         /// Why no connection comes through, if none does.
         closed: Option<String>,
+        /// Its IPv6 address, if it is to have one.
+        ipv6: Option<Ipv6>,
     },
     /// A host is about to be requested.
     Creating(Placement),
@@ -261,6 +269,8 @@ pub(super) enum Outcome {
         address: String,
         /// Why no connection comes through, if none does.
         closed: Option<String>,
+        /// Its IPv6 address, if it is to have one.
+        ipv6: Option<Ipv6>,
     },
     /// The host is gone, or was discarded.
     Gone {
@@ -353,6 +363,7 @@ pub(super) fn marked(tunnel: &Tunnel, mark: &Mark, now: Timestamp) -> TunnelStat
 fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStatus {
     let none = TunnelStatus {
         host_ip: None,
+        host_ipv6: None,
         host_id: None,
         host_since: None,
         host_exit: None,
@@ -376,6 +387,7 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
             .or_else(|| Some(whole_seconds(now))),
         host_id: Some(host.id.clone()),
         host_ip: host.address.clone(),
+        host_ipv6: None,
         host_exit: host.exit.clone(),
         creating_since: None,
         retry_at: None,
@@ -402,9 +414,11 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
         Outcome::Provisioning { host, at } => {
             TunnelStatus { host_ip: None, ..seen(host, at, HostStatus::Provisioning) }
         }
-        Outcome::Active { host, at, address, .. } => {
-            TunnelStatus { host_ip: Some(address.clone()), ..seen(host, at, HostStatus::Active) }
-        }
+        Outcome::Active { host, at, address, ipv6, .. } => TunnelStatus {
+            host_ip: Some(address.clone()),
+            host_ipv6: ipv6.as_ref().and_then(Ipv6::address).map(str::to_owned),
+            ..seen(host, at, HostStatus::Active)
+        },
         Outcome::Gone { .. } => {
             TunnelStatus { host_status: Some(HostStatus::Provisioning), ..none }
         }
@@ -420,6 +434,11 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
 
 fn findings(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> Vec<Finding> {
     let mut findings = vec![finding(tunnel, outcome, client)];
+    if let Outcome::Active { ipv6: Some(ipv6), .. } | Outcome::Unmanaged { ipv6: Some(ipv6), .. } =
+        outcome
+    {
+        findings.push(ipv6.finding(serves(client)));
+    }
     if let Outcome::Unmanaged { reason, message, .. } = outcome {
         let message = message.clone();
         findings.push(Finding { type_: MANAGED, holds: false, reason, message });
@@ -462,8 +481,9 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> F
                     false,
                     "ClientUnavailable",
                     format!(
-                        "the host at {address} runs, and Deployment {} has no Pod available",
-                        self::client(&tunnel.name_any())
+                        "the host at {address} runs, and Deployment {} has no Pod available{}",
+                        self::client(&tunnel.name_any()),
+                        if has_usual_image(&tunnel.spec) { ONLY_AMD64 } else { "" },
                     ),
                 ),
                 Some(why) => {

@@ -28,6 +28,7 @@ fn host(id: &str, state: State, address: Option<&str>) -> Host {
         id: id.to_owned(),
         state,
         address: address.map(str::to_owned),
+        ipv6: None,
         created: Some(now()),
         tunnel: Some("uid".to_owned()),
         exit: Some("web".to_owned()),
@@ -239,6 +240,7 @@ fn what_the_status_tells() {
         at: placement("fra1"),
         address: "1.2.3.4".to_owned(),
         closed: None,
+        ipv6: None,
     };
     let told = |outcome: &Outcome, client| status(&tunnel(marked(5)), outcome, client, now());
     insta::assert_yaml_snapshot!(
@@ -283,6 +285,7 @@ fn a_host_that_serves_is_as_it_was_while_nothing_can_be_done_about_it() {
             message: "renew it".to_owned(),
             address: "1.2.3.4".to_owned(),
             closed: closed.map(str::to_owned),
+            ipv6: None,
         };
         let mut told = status(&recorded, &outcome, client, now());
         let conditions = std::mem::take(&mut told.conditions);
@@ -290,6 +293,59 @@ fn a_host_that_serves_is_as_it_was_while_nothing_can_be_done_about_it() {
             conditions.iter().map(|c| format!("{} {} {}", c.type_, c.status, c.reason)).collect();
         assert_eq!(said, [expect, "Managed False TokenRefused"]);
         assert_eq!(Some(told), recorded.status);
+    }
+}
+
+/// Nothing of the second address changes what is said of the first.
+#[test]
+fn what_the_status_tells_of_ipv6() {
+    let client: Deployment =
+        serde_json::from_value(json!({"status": {"availableReplicas": 1}})).unwrap();
+    let at = Ipv6::of("2a01:4f8::1".parse().ok());
+    let closed = at.clone().tried(Some("refused".to_owned()));
+    for (ipv6, client, address, expect) in [
+        (None, Some(&client), None, &["Ready True Connected"][..]),
+        (
+            Some(at.clone()),
+            Some(&client),
+            Some("2a01:4f8::1"),
+            &["Ready True Connected", "IPv6 True Connected"],
+        ),
+        (
+            Some(closed),
+            Some(&client),
+            Some("2a01:4f8::1"),
+            &["Ready True Connected", "IPv6 False Unreachable"],
+        ),
+        (
+            Some(Ipv6::None),
+            Some(&client),
+            None,
+            &["Ready True Connected", "IPv6 False NoIPv6Address"],
+        ),
+        (
+            Some(at),
+            None,
+            Some("2a01:4f8::1"),
+            &["Ready False ClientUnavailable", "IPv6 False ClientUnavailable"],
+        ),
+    ] {
+        let active = Outcome::Active {
+            host: host("7", State::Running, Some("1.2.3.4")),
+            at: placement("fra1"),
+            address: "1.2.3.4".to_owned(),
+            closed: None,
+            ipv6,
+        };
+        let mut before = tunnel(recorded("7", 9));
+        let told = status(&before, &active, client, now());
+        let said = told.conditions.iter().map(|c| format!("{} {} {}", c.type_, c.status, c.reason));
+        assert_eq!(said.collect::<Vec<_>>(), expect);
+        assert_eq!(told.host_ipv6.as_deref(), address);
+        // It goes with the host.
+        before.status = Some(told);
+        let gone = Outcome::Gone { reason: "HostLost", message: String::new() };
+        assert_eq!(status(&before, &gone, client, now()).host_ipv6, None);
     }
 }
 
@@ -306,12 +362,14 @@ fn a_status_is_stable() {
             at: placement("fra1"),
             address: "1.2.3.4".to_owned(),
             closed: None,
+            ipv6: None,
         },
         Outcome::Unmanaged {
             reason: "TokenMissing",
             message: "put it there".to_owned(),
             address: "1.2.3.4".to_owned(),
             closed: None,
+            ipv6: None,
         },
         Outcome::Deleting { message: "waiting".to_owned() },
     ] {

@@ -6,20 +6,25 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{self, BoxFuture};
 use jiff::Timestamp;
+use rustix::io::Errno;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::api::{Protocol, TunnelPort};
+use crate::ipv6::Ipv6;
 
 /// How long a connection may take to open.
 const OPENING: Duration = Duration::from_secs(5);
+/// How long one by IPv6 may: where its packets are lost on the way, each try takes as long, and IPv4 waits for it.
+const OPENING_IPV6: Duration = Duration::from_secs(2);
 /// How long an open connection must stay open.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often connections through a Tunnel are tried.
@@ -41,9 +46,34 @@ pub(super) struct Schedule {
 
 #[derive(Clone, Debug)]
 struct Due {
-    address: String,
+    at: At,
     probe: Timestamp,
     check: Timestamp,
+}
+
+/// Where a Tunnel is tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct At {
+    /// The address at which connections come through.
+    pub address: String,
+    /// What is known of the host's IPv6 address.
+    pub ipv6: Option<Ipv6>,
+}
+
+impl At {
+    /// The IPv6 address.
+    pub(super) fn ipv6(&self) -> Option<&str> {
+        self.ipv6.as_ref().and_then(Ipv6::address)
+    }
+
+    /// Whether a try of the IPv6 address shows what was known of it.
+    pub(super) fn is_still(&self, tried: Option<&Result<(), String>>) -> bool {
+        let known = match &self.ipv6 {
+            Some(Ipv6::At { closed, .. }) => Some(closed.is_none()),
+            Some(Ipv6::None) | None => None,
+        };
+        known == tried.map(Result::is_ok)
+    }
 }
 
 impl Probe {
@@ -68,8 +98,19 @@ impl Probe {
     ) -> Option<Result<(), String>> {
         let port = ports.iter().find(|port| port.protocol == Protocol::Tcp)?.port;
         let to = address.parse::<IpAddr>().ok().zip(u16::try_from(port).ok())?;
-        let tried = self.0(SocketAddr::from(to)).await;
-        Some(tried.map_err(|error| format!("{address}:{port}: {error}")))
+        let to = SocketAddr::from(to);
+        Some(self.0(to).await.map_err(|error| format!("{to}: {error}")))
+    }
+
+    /// Tries the same port at a host's IPv6 address too, if it has one.
+    pub(super) async fn both(
+        &self,
+        address: &str,
+        ipv6: Option<&str>,
+        ports: &[TunnelPort],
+    ) -> (Option<Result<(), String>>, Option<Result<(), String>>) {
+        let second = async { self.run(ipv6?, ports).await };
+        future::join(self.run(address, ports), second).await
     }
 }
 
@@ -86,9 +127,10 @@ impl fmt::Debug for Probe {
 }
 
 async fn connect(address: SocketAddr) -> Result<(), String> {
-    let opened = timeout(OPENING, TcpStream::connect(address)).await;
-    let opened = opened.map_err(|_| format!("no answer within {} s", OPENING.as_secs()))?;
-    let stream = opened.map_err(|error| error.to_string())?;
+    let limit = if address.is_ipv6() { OPENING_IPV6 } else { OPENING };
+    let opened = timeout(limit, TcpStream::connect(address)).await;
+    let opened = opened.map_err(|_| format!("no answer within {} s", limit.as_secs()))?;
+    let stream = opened.map_err(|error| why(address, &error))?;
     match timeout(PATIENCE, stream.peek(&mut [0])).await {
         Ok(Ok(0)) => Err("the connection is closed at once: the Service has no backend".to_owned()),
         Ok(Err(error)) => Err(error.to_string()),
@@ -96,21 +138,32 @@ async fn connect(address: SocketAddr) -> Result<(), String> {
     }
 }
 
+/// Why no connection opens. Without a route, without an address of that family, or with IPv6 switched off, it is this
+/// replica that has no IPv6.
+fn why(address: SocketAddr, error: &io::Error) -> String {
+    let routeless = [Errno::NETUNREACH, Errno::ADDRNOTAVAIL, Errno::AFNOSUPPORT];
+    let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
+    match address.is_ipv6() && routeless.into_iter().any(is) {
+        true => format!("the manager's replica has no IPv6 route, give its Pods one ({error})"),
+        false => error.to_string(),
+    }
+}
+
 impl Schedule {
-    /// The address of a Tunnel to try now, if that is all to do. Before it is due, it is looked at as a whole:
-    /// something has changed.
-    pub(super) fn due(&self, tunnel: &str, now: Timestamp) -> Option<String> {
+    /// Where to try a Tunnel now, if that is all to do. Before it is due, it is looked at as a whole: something has
+    /// changed.
+    pub(super) fn due(&self, tunnel: &str, now: Timestamp) -> Option<At> {
         let tunnels = self.tunnels.lock().expect("no holder of this lock panics");
         let due = tunnels.get(tunnel).filter(|due| due.probe <= now && now < due.check)?;
-        Some(due.address.clone())
+        Some(due.at.clone())
     }
 
-    /// A look at the whole has found that connections come through at that address; the next is at `check`.
-    pub(super) fn found(&self, tunnel: &str, address: String, now: Timestamp, check: Timestamp) {
+    /// A look at the whole has found that connections come through there; the next is at `check`.
+    pub(super) fn found(&self, tunnel: &str, at: At, now: Timestamp, check: Timestamp) {
         let mut tunnels = self.tunnels.lock().expect("no holder of this lock panics");
         // Those that this replica looks at no more.
         tunnels.retain(|_, due| now < due.check);
-        tunnels.insert(tunnel.to_owned(), Due { address, probe: now + EVERY, check });
+        tunnels.insert(tunnel.to_owned(), Due { at, probe: now + EVERY, check });
     }
 
     /// Connections still come through.
@@ -135,7 +188,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_stays_open_or_says_something_comes_through() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            comes_through(address).await;
+        }
+    }
+
+    async fn comes_through(address: &str) {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (tried, held) = tokio::join!(connect(address), listener.accept());
         assert_eq!(tried, Ok(()));
@@ -148,17 +207,45 @@ mod tests {
     }
 
     #[test]
+    fn a_replica_without_ipv6_says_so() {
+        let [v4, v6] = ["68.183.4.5:80", "[2a01:4f8::1]:80"].map(|to| to.parse().unwrap());
+        for (errno, to, expect) in [
+            (Errno::NETUNREACH, v6, true),
+            (Errno::ADDRNOTAVAIL, v6, true),
+            (Errno::AFNOSUPPORT, v6, true),
+            (Errno::CONNREFUSED, v6, false),
+            (Errno::NETUNREACH, v4, false),
+        ] {
+            let told = why(to, &io::Error::from(errno));
+            assert_eq!(told.contains("replica has no IPv6 route"), expect, "{told}");
+        }
+    }
+
+    #[test]
+    fn an_ipv6_address_is_looked_at_once_a_try_shows_something_else() {
+        let ipv6 = |closed: Option<&str>| {
+            let known = Ipv6::At { address: String::new(), closed: closed.map(str::to_owned) };
+            At { address: String::new(), ipv6: Some(known) }
+        };
+        let (opens, fails) = (Ok(()), Err("refused".to_owned()));
+        assert!(ipv6(None).is_still(Some(&opens)) && !ipv6(None).is_still(Some(&fails)));
+        assert!(ipv6(Some("")).is_still(Some(&fails)) && !ipv6(Some("")).is_still(Some(&opens)));
+        assert!(At { ipv6: Some(Ipv6::None), ..ipv6(None) }.is_still(None));
+    }
+
+    #[test]
     fn a_tunnel_is_looked_at_as_a_whole_before_it_is_due_and_after_its_time() {
         let at = |s: i64| Timestamp::from_second(s).unwrap();
         let schedule = Schedule::default();
         let is_due = |tunnel, second| schedule.due(tunnel, at(second)).is_some();
         let found = |tunnel: &str, second, check| {
-            schedule.found(tunnel, "203.0.113.7".to_owned(), at(second), at(check));
+            let there = At { address: "203.0.113.7".to_owned(), ipv6: None };
+            schedule.found(tunnel, there, at(second), at(check));
         };
         assert!(!is_due("a", 0));
         found("a", 0, 600);
         assert!(!is_due("a", 29));
-        assert_eq!(schedule.due("a", at(30)).as_deref(), Some("203.0.113.7"));
+        assert_eq!(schedule.due("a", at(30)).unwrap().address, "203.0.113.7");
         schedule.passed("a", at(30));
         assert!(!is_due("a", 59));
         assert!(is_due("a", 599));

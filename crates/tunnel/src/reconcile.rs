@@ -23,7 +23,7 @@ use crate::choice::{
     Defaults, InvalidTunnel, TokenRef, account_name, check_image, check_number, check_ports,
     open_ports, token, wanted, wants_address,
 };
-use crate::exit::Exit;
+use crate::exit::{Archives, Exit};
 use crate::inventory::{FRESH, Inventory};
 use crate::names;
 use crate::number::Number;
@@ -91,18 +91,16 @@ impl TunnelReconciler {
         let as_told = status.observed_generation == tunnel.metadata.generation
             && tunnel.metadata.deletion_timestamp.is_none();
         // The address of the last look, not what the status says: others may write that.
-        let address = self.schedule.due(&uid, ctx.now()).filter(|_| as_told)?;
-        match self.settings.probe.run(&address, &open_ports(&tunnel.spec)).await? {
-            Ok(()) => {
-                self.schedule.passed(&uid, ctx.now());
-                Some(Action::RequeueAfter(EVERY))
-            }
-            // One connection may be lost. The next one is tried with a look at everything.
-            Err(_) => {
-                self.schedule.forget(&uid);
-                Some(Action::RequeueAfter(AGAIN))
-            }
+        let at = self.schedule.due(&uid, ctx.now()).filter(|_| as_told)?;
+        let ports = open_ports(&tunnel.spec);
+        let (tried, ipv6) = self.settings.probe.both(&at.address, at.ipv6(), &ports).await;
+        if tried?.is_ok() && at.is_still(ipv6.as_ref()) {
+            self.schedule.passed(&uid, ctx.now());
+            return Some(Action::RequeueAfter(EVERY));
         }
+        // One connection may be lost. The next one is tried with a look at everything.
+        self.schedule.forget(&uid);
+        Some(Action::RequeueAfter(AGAIN))
     }
 }
 
@@ -129,7 +127,7 @@ pub(super) struct Secrets {
 /// What a Tunnel's spec asks for.
 struct Asked {
     placement: Placement,
-    archive: Option<String>,
+    archives: Archives,
     /// Whether its address is to outlive its host.
     stable: bool,
 }
@@ -221,9 +219,10 @@ impl TunnelRun<'_> {
     fn asked(&self) -> Result<Asked, InvalidTunnel> {
         check_ports(&self.tunnel.spec)?;
         check_image(&self.tunnel.spec, &self.defaults)?;
+        self.defaults.ipv6()?;
         Ok(Asked {
             placement: wanted(&self.tunnel, &self.defaults)?,
-            archive: self.defaults.archive()?,
+            archives: self.defaults.archives()?,
             stable: wants_address(&self.tunnel, &self.defaults)?,
         })
     }
@@ -286,7 +285,7 @@ impl TunnelRun<'_> {
         if let Some((at, refused)) = self.unpermitted() {
             return self.withdraw(&at, refused.into()).await;
         }
-        let Asked { placement: mut wanted, archive, stable } = match self.asked() {
+        let Asked { placement: mut wanted, archives, stable } = match self.asked() {
             Ok(asked) => asked,
             Err(invalid) => return self.blocked(invalid.into(), Action::Done).await,
         };
@@ -318,7 +317,7 @@ impl TunnelRun<'_> {
             None => {}
         }
         // The client is updated even if the provider does not answer.
-        let client = self.connected(archive.clone()).await?;
+        let client = self.connected(archives.clone()).await?;
         let provider = match self.provider(&at).await? {
             Ok(provider) => provider,
             Err(blocked) => return self.blocked(blocked, recheck).await,
@@ -329,7 +328,7 @@ impl TunnelRun<'_> {
         if let Err(blocked) = self.remember(&account).await? {
             return self.blocked(blocked, recheck).await;
         }
-        let exit = self.exit(archive).await?;
+        let exit = self.exit(archives).await?;
         let found = Found { exit, client, address: None };
         // An address moves only within its account and region.
         let stays = at.is(&Placement { size: at.size.clone(), ..wanted.clone() });

@@ -9,15 +9,17 @@ use sdk::{Action, Event, ReconcileError, controlled_by, spread};
 use crate::account::Blocked;
 use crate::api::{HostStatus, Tunnel};
 use crate::choice::open_ports;
+use crate::ipv6::Ipv6;
 use crate::names;
 use crate::plan::{CHECK, Mark, Outcome, RECHECK, is_public, marked, serves, status};
-use crate::probe::{AGAIN, EVERY};
+use crate::probe::{AGAIN, At, EVERY};
 use crate::reconcile::TunnelRun;
 
 impl TunnelRun<'_> {
-    /// Whether the status names that reason already.
+    /// Whether the status names that reason already, not of the IPv6 address alone.
     pub(super) fn is_told(&self, reason: &str) -> bool {
-        self.status().conditions.iter().any(|condition| condition.reason == reason)
+        let mut conditions = self.status().conditions.into_iter();
+        conditions.any(|told| told.reason == reason && told.type_ != names::IPV6)
     }
 
     /// Looks again at what only a person can fix.
@@ -46,8 +48,11 @@ impl TunnelRun<'_> {
         };
         let is_new = !self.is_told(reason);
         let (at, note) = (address.clone(), message.clone());
-        let unmanaged = |closed| Outcome::Unmanaged { reason, message, address: at, closed };
-        let then = self.served(address, client.as_deref(), check, unmanaged).await?;
+        let ipv6 = self.status().host_ipv6.filter(|_| self.defaults.ipv6() != Ok(false));
+        let ipv6 = ipv6.map(|address| Ipv6::of(address.parse().ok()));
+        let unmanaged =
+            |closed, ipv6| Outcome::Unmanaged { reason, message, address: at, closed, ipv6 };
+        let then = self.served(address, ipv6, client.as_deref(), check, unmanaged).await?;
         if is_new {
             self.ctx.publish(Event::warning(&self.tunnel, reason, "Provision", note)).await;
         }
@@ -63,22 +68,28 @@ impl TunnelRun<'_> {
         status.host_ip.filter(|address| serves && is_public(address))
     }
 
-    /// Tries whether connections come through at an address, and records what that makes of the outcome. All is looked
-    /// at again after `check`.
+    /// Tries whether connections come through at an address, and at the IPv6 one, and records what that makes of the
+    /// outcome. All is looked at again after `check`.
     pub(super) async fn served(
         &mut self,
         address: String,
+        ipv6: Option<Ipv6>,
         client: Option<&Deployment>,
         check: Duration,
-        outcome: impl FnOnce(Option<String>) -> Outcome,
+        outcome: impl FnOnce(Option<String>, Option<Ipv6>) -> Outcome,
     ) -> Result<Action, ReconcileError> {
-        let tried = match self.defaults.probes() && serves(client) {
-            true => self.settings.probe.run(&address, &open_ports(&self.tunnel.spec)).await,
-            false => None,
+        let mut at = At { address, ipv6 };
+        let (tried, second) = match self.defaults.probes() && serves(client) {
+            true => {
+                let ports = open_ports(&self.tunnel.spec);
+                self.settings.probe.both(&at.address, at.ipv6(), &ports).await
+            }
+            false => (None, None),
         };
+        at.ipv6 = at.ipv6.map(|ipv6| ipv6.tried(second.and_then(Result::err)));
         let closed = tried.clone().and_then(Result::err);
         let is_new = closed.is_some() && !self.is_told("Unreachable");
-        self.record(&outcome(closed.clone()), client).await?;
+        self.record(&outcome(closed.clone(), at.ipv6.clone()), client).await?;
         if let Some(why) = closed.filter(|_| is_new) {
             let note = format!("no connection comes through at {why}");
             self.ctx.publish(Event::warning(&self.tunnel, "Unreachable", "Probe", note)).await;
@@ -87,7 +98,7 @@ impl TunnelRun<'_> {
         Ok(Action::RequeueAfter(match tried {
             None => check,
             Some(Ok(())) => {
-                self.schedule.found(&uid, address, now, now + check);
+                self.schedule.found(&uid, at, now, now + check);
                 EVERY
             }
             Some(Err(_)) => {

@@ -7,9 +7,10 @@ use kube::ResourceExt;
 use sdk::condition::{Finding, conditions};
 use sdk::controlled_by;
 
-use crate::api::{HostStatus, Tunnel, TunnelSpec};
+use crate::api::{HostStatus, Tunnel, TunnelSpec, TunnelStatus};
 use crate::choice::{self, Defaults, InvalidTunnel, account_name, placement, token};
-use crate::names::{CLASS, CONDITION, OPT, READY, tunnel};
+use crate::ipv6;
+use crate::names::{CLASS, CONDITION, IPV6, OPT, READY, tunnel};
 
 /// The annotation for what is `loadBalancerSourceRanges` today
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/>).
@@ -139,15 +140,19 @@ pub(super) fn status(
     let mut kept = before.conditions.clone().unwrap_or_default();
     kept.retain(|condition| condition.type_ != CONDITION);
     let keeps = matches!(step, Step::Apply(_) | Step::Rejected(_));
-    let address = found.filter(|_| keeps).and_then(address);
-    if let Some(finding) = finding(service, step, address.as_deref()) {
+    let found = found.filter(|_| keeps);
+    let address = found.and_then(address);
+    let ipv6 = found.filter(|_| address.is_some() && ipv6::is_wanted(service)).and_then(ipv6);
+    let addresses: Vec<_> = address.into_iter().chain(ipv6).collect();
+    let told = Some(addresses.join(" and ")).filter(|told| !told.is_empty());
+    if let Some(finding) = finding(service, step, told.as_deref()) {
         let known = before.conditions.clone().unwrap_or_default();
         kept.extend(conditions(vec![finding], &known, service.metadata.generation, now));
     }
     // Only an address of ours is removed, not one that others wrote.
     let others = || before.load_balancer.and_then(|found| found.ingress);
-    let ingress = match address {
-        Some(ip) => Some(vec![entry(service, ip)]),
+    let ingress = match told {
+        Some(_) => Some(addresses.into_iter().map(|ip| entry(service, ip)).collect()),
         None if is_served(service) => None,
         None => others(),
     };
@@ -175,9 +180,18 @@ fn address(tunnel: &Tunnel) -> Option<String> {
     let status = tunnel.status.as_ref()?;
     let lives = tunnel.metadata.deletion_timestamp.is_none();
     let active = lives && status.host_status == Some(HostStatus::Active);
-    let ready = status.conditions.iter().find(|condition| condition.type_ == READY);
-    let passes = ready.is_some_and(|condition| condition.status == "True");
-    status.host_ip.clone().filter(|_| active && passes)
+    status.host_ip.clone().filter(|_| active && says(status, READY))
+}
+
+/// The IPv6 address of its host, if they come through that too.
+fn ipv6(tunnel: &Tunnel) -> Option<String> {
+    let status = tunnel.status.as_ref()?;
+    status.host_ipv6.clone().filter(|_| says(status, IPV6))
+}
+
+fn says(status: &TunnelStatus, type_: &str) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|condition| condition.type_ == type_ && condition.status == "True")
 }
 
 /// What a person can do about it.

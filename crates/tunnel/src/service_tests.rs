@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::TunnelStatus;
 
 fn service(spec: Value, status: Value) -> Service {
     let mut service = json!({
@@ -118,6 +117,35 @@ fn a_service_without_a_class_stays_until_others_serve_it() {
     check(json!({"conditions": condition("False")}), Some(&pending), "apply");
     check(json!({"conditions": condition("False")}), Some(&active), "apply 1.2.3.4");
     check(served("9.9.9.9", "False"), Some(&pending), "withdraw 9.9.9.9");
+}
+
+/// The second address is for who asks for it, once connections come through it, and never alone.
+#[test]
+fn who_gets_an_ipv6_address() {
+    let dual = || service(json!({"ipFamilyPolicy": "PreferDualStack"}), json!({}));
+    let said = |mut found: Tunnel, type_: &str, status: &str| {
+        let told = json!({
+            "type": type_, "status": status, "reason": "Test", "message": "",
+            "lastTransitionTime": "2026-11-22T12:00:00Z",
+        });
+        let of = found.status.as_mut().unwrap();
+        of.host_ipv6 = Some("2a01:4f8::1".to_owned());
+        of.conditions.retain(|condition| condition.type_ != type_);
+        of.conditions.push(serde_json::from_value(told).unwrap());
+        found
+    };
+    let active = || tunnel_of("service-uid", Some("1.2.3.4"));
+    let both = said(active(), IPV6, "True");
+    check(&dual(), Some(&both), "apply 1.2.3.4,2a01:4f8::1");
+    check(&service(json!({}), json!({})), Some(&both), "apply 1.2.3.4");
+    check(&dual(), Some(&said(active(), IPV6, "False")), "apply 1.2.3.4");
+    check(&dual(), Some(&said(active(), "Other", "True")), "apply 1.2.3.4");
+    check(&dual(), Some(&said(both.clone(), READY, "False")), "apply");
+    let step = Step::Apply(Box::new(both.clone()));
+    let status = status(&dual(), &step, Some(&both), "2026-11-22T12:00:00Z".parse().unwrap());
+    assert!(status.conditions.unwrap()[0].message.ends_with("at 1.2.3.4 and 2a01:4f8::1"));
+    let ingress = status.load_balancer.unwrap().ingress.unwrap();
+    assert!(ingress.iter().all(|entry| entry.ip_mode.as_deref() == Some("Proxy")));
 }
 
 #[test]

@@ -222,6 +222,7 @@ mod tests {
             id: id.to_owned(),
             state,
             address: None,
+            ipv6: None,
             created: Some(now - jiff::SignedDuration::from_mins(minutes)),
             tunnel: tunnel.map(str::to_owned),
             exit: None,

@@ -1,7 +1,7 @@
 //! The machines of a cloud, and their visible states over time. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,6 +23,8 @@ pub struct Machine {
     pub deleted: Option<Timestamp>,
     /// Whether it was switched off.
     pub off: bool,
+    /// Whether it has an IPv6 address.
+    pub ipv6: bool,
 }
 
 /// An address that outlives machines, existing or given up.
@@ -97,6 +99,14 @@ impl Machine {
         address(self.id)
     }
 
+    /// Its public IPv6 address, if it has one.
+    pub fn ipv6(&self) -> Option<Ipv6Addr> {
+        // 2001:2::/48 is reserved for tests of network devices (RFC 5180).
+        let [.., c, d] = self.id.to_be_bytes();
+        let network = u16::from_be_bytes([c, d]);
+        self.ipv6.then(|| Ipv6Addr::new(0x2001, 2, 0, network, 0, 0, 0, 1))
+    }
+
     /// Whether it has booted by `now`.
     pub fn runs(&self, boot: Duration, now: Timestamp) -> bool {
         self.created + boot <= now
@@ -117,7 +127,7 @@ fn address(id: u64) -> Ipv4Addr {
 }
 
 impl Machines {
-    /// Creates a machine. `unique` says whether a name may be used only once.
+    /// Creates a machine, without an IPv6 address. `unique` says whether a name may be used only once.
     ///
     /// # Errors
     /// As [`Refusal`] lists them.
@@ -128,7 +138,7 @@ impl Machines {
         tags: BTreeMap<String, String>,
         unique: bool,
         now: Timestamp,
-    ) -> Result<&Machine, Refusal> {
+    ) -> Result<&mut Machine, Refusal> {
         if !self.regions.is_empty() && !self.regions.contains(region) {
             return Err(Refusal::Region);
         }
@@ -141,7 +151,16 @@ impl Machines {
         let id = self.next;
         self.next += 1;
         let (name, region) = (name.to_owned(), region.to_owned());
-        let machine = Machine { id, name, tags, region, created: now, deleted: None, off: false };
+        let machine = Machine {
+            id,
+            name,
+            tags,
+            region,
+            created: now,
+            deleted: None,
+            off: false,
+            ipv6: false,
+        };
         Ok(self.machines.entry(id).or_insert(machine))
     }
 

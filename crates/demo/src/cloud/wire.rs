@@ -1,6 +1,7 @@
 //! The two APIs, on the same machines: DigitalOcean's below `/v2`, Hetzner's below `/v1`. Pure.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, RETRY_AFTER};
@@ -93,7 +94,16 @@ impl Api {
             }
         };
         let unique = matches!(self, Self::Hetzner);
-        let made = machines.create(&text("name"), &region, tags, unique, now).cloned();
+        let ipv6 = match self {
+            Self::DigitalOcean => body["ipv6"] == true,
+            // Whoever says nothing gets one.
+            Self::Hetzner => body["public_net"]["enable_ipv6"] != false,
+        };
+        let made = machines.create(&text("name"), &region, tags, unique, now);
+        let made = made.map(|machine| {
+            machine.ipv6 = ipv6;
+            machine.clone()
+        });
         match made {
             Ok(machine) => {
                 let status = match self {
@@ -156,6 +166,7 @@ impl Api {
     fn show(self, machine: &Machine, machines: &Machines, now: Timestamp) -> Value {
         let runs = machine.runs(machines.boot, now);
         let address = runs.then(|| machine.address().to_string());
+        let ipv6 = machine.ipv6().filter(|_| runs);
         match self {
             Self::DigitalOcean => {
                 let status = if machine.off {
@@ -170,9 +181,13 @@ impl Api {
                 let public = address.map(|ip| json!({"ip_address": ip, "type": "public"}));
                 let private = json!({"ip_address": "10.0.0.2", "type": "private"});
                 let networks: Vec<_> = std::iter::once(private).chain(public).collect();
+                let v6: Vec<_> = ipv6
+                    .into_iter()
+                    .map(|ip| json!({"ip_address": ip, "netmask": 64, "type": "public"}))
+                    .collect();
                 json!({
                     "id": machine.id, "name": machine.name, "status": status, "tags": tags,
-                    "created_at": machine.created, "networks": {"v4": networks},
+                    "created_at": machine.created, "networks": {"v4": networks, "v6": v6},
                     "region": {"slug": machine.region},
                 })
             }
@@ -184,10 +199,15 @@ impl Api {
                 } else {
                     "initializing"
                 };
+                // The network, of which the machine has the first address.
+                let ipv6 = ipv6.map(|ip| format!("{}/64", Ipv6Addr::from(ip.to_bits() & !1)));
                 json!({
                     "id": machine.id, "name": machine.name, "status": status,
                     "labels": machine.tags, "created": machine.created,
-                    "public_net": {"ipv4": address.map(|ip| json!({"ip": ip}))},
+                    "public_net": {
+                        "ipv4": address.map(|ip| json!({"ip": ip})),
+                        "ipv6": ipv6.map(|ip| json!({"ip": ip})),
+                    },
                 })
             }
         }

@@ -35,9 +35,11 @@ pub(super) struct Droplet {
 struct Networks {
     #[serde(default)]
     v4: Vec<Network>,
+    v6: Option<Vec<Network>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Network {
     ip_address: String,
     #[serde(rename = "type")]
@@ -85,6 +87,7 @@ impl Dialect for DigitalOcean {
             "image": "ubuntu-24-04-x64",
             "tags": request.tags.iter().map(word).collect::<Vec<_>>(),
             "user_data": request.exit.user_data(),
+            "ipv6": request.ipv6,
         })
     }
 
@@ -119,8 +122,10 @@ impl Dialect for DigitalOcean {
 
 impl From<Droplet> for Host {
     fn from(droplet: Droplet) -> Self {
-        let mut public =
-            droplet.networks.v4.into_iter().filter(|network| network.type_ == "public");
+        let public = |networks: Vec<Network>| {
+            let public = networks.into_iter().filter(|network| network.type_ == "public");
+            public.map(|network| network.ip_address)
+        };
         let tagged = |key: &str| tagged(&droplet.tags, key);
         Self {
             id: droplet.id.to_string(),
@@ -131,7 +136,9 @@ impl From<Droplet> for Host {
                 "archive" => State::Leaving,
                 _ => State::Stopped,
             },
-            address: public.next().map(|network| network.ip_address),
+            address: public(droplet.networks.v4).next(),
+            ipv6: public(droplet.networks.v6.unwrap_or_default())
+                .find_map(|address| address.parse().ok()),
             created: droplet.created_at,
             tunnel: tagged(TUNNEL_TAG),
             exit: tagged(EXIT_TAG),

@@ -3,7 +3,7 @@
 //! Names are unique in a project there, so a request that is sent twice makes one server.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use http::StatusCode;
 use jiff::Timestamp;
@@ -34,12 +34,20 @@ pub(super) struct Server {
 
 #[derive(Default, Deserialize)]
 struct PublicNet {
-    ipv4: Option<Ipv4>,
+    ipv4: Option<Ip>,
+    ipv6: Option<Ip>,
 }
 
+/// An address of IPv4, or a network of IPv6 such as `2a01:4f8:c0c:1::/64`.
 #[derive(Deserialize)]
-struct Ipv4 {
+struct Ip {
     ip: String,
+}
+
+/// The address that a server has of the network that is its own: the first.
+fn first(network: &str) -> Option<Ipv6Addr> {
+    let network: Ipv6Addr = network.strip_suffix("/64")?.parse().ok()?;
+    Some((network.to_bits() & !u128::from(u64::MAX) | 1).into())
 }
 
 /// A floating IP (<https://docs.hetzner.cloud/reference/cloud#floating-ips>). Its name is unique. The server that has it
@@ -83,7 +91,9 @@ impl Dialect for Hetzner {
 
     fn body(request: &HostRequest) -> Value {
         let labels = labels(&request.tags);
-        json!({
+        // Servers get one anyway, unless it is denied.
+        let public_net = request.ipv6.then(|| json!({"enable_ipv4": true, "enable_ipv6": true}));
+        let mut body = json!({
             "name": request.name,
             "location": request.placement.region,
             "server_type": request.placement.size,
@@ -91,7 +101,11 @@ impl Dialect for Hetzner {
             "labels": labels,
             "user_data": request.exit.user_data(),
             "start_after_create": true,
-        })
+        });
+        if let Some(public_net) = public_net {
+            body["public_net"] = public_net;
+        }
+        body
     }
 
     fn address_body(request: &AddressRequest) -> Value {
@@ -156,9 +170,28 @@ impl From<Server> for Host {
                 _ => State::Stopped,
             },
             address: server.public_net.ipv4.map(|address| address.ip),
+            ipv6: server.public_net.ipv6.and_then(|network| first(&network.ip)),
             created: server.created,
             tunnel: server.labels.get(TUNNEL_TAG).cloned(),
             exit: server.labels.get(EXIT_TAG).cloned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_the_first_address_of_its_network() {
+        for (network, expect) in [
+            ("2a01:4f8:c0c:1::/64", Some("2a01:4f8:c0c:1::1")),
+            ("2a01:4f8:c0c:1:2::/64", Some("2a01:4f8:c0c:1::1")),
+            ("2a01:4f8:c0c:1::", None),
+            ("203.0.113.0/64", None),
+            ("/64", None),
+        ] {
+            assert_eq!(first(network).map(|ip| ip.to_string()).as_deref(), expect, "{network}");
         }
     }
 }

@@ -337,6 +337,7 @@ fn host(home: &Path, facts: Facts) -> Host {
         id: home.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         state: if processes(home).is_empty() { State::Stopped } else { State::Running },
         address: Some(facts.address),
+        ipv6: None,
         created: Some(facts.created),
         tunnel: facts.tags.get(TUNNEL_TAG).cloned(),
         exit: facts.tags.get(EXIT_TAG).cloned(),

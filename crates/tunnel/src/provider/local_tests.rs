@@ -10,8 +10,12 @@ use crate::names::{tags, tunnel_tag};
 
 fn wanted() -> HostRequest {
     let ports = vec![TunnelPort { port: 80, protocol: Protocol::Tcp }];
-    let exit =
-        Exit { credentials: Credentials::draw().unwrap(), ports, archive: None, address: None };
+    let exit = Exit {
+        credentials: Credentials::draw().unwrap(),
+        ports,
+        archives: Default::default(),
+        address: None,
+    };
     let mut tags = tags("cluster", "uid", "ns", "web-tunnel");
     tags.push(exit_tag(exit.digest()));
     let placement = Placement {
@@ -26,6 +30,7 @@ fn wanted() -> HostRequest {
         tags,
         placement,
         exit,
+        ipv6: true,
         now: "2026-11-22T12:00:00Z".parse().unwrap(),
     }
 }

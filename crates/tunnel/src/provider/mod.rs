@@ -10,6 +10,7 @@ pub mod http;
 pub mod local;
 mod rest;
 
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct Host {
     pub state: State,
     /// Its public IPv4 address, once it has one.
     pub address: Option<String>,
+    /// Its public IPv6 address, if it has one.
+    pub ipv6: Option<Ipv6Addr>,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// The uid of its Tunnel, from its tags.
@@ -68,6 +71,8 @@ pub struct HostRequest {
     pub placement: Placement,
     /// What it runs.
     pub exit: Exit,
+    /// Whether it gets an IPv6 address, where the provider has them.
+    pub ipv6: bool,
     /// What time it is.
     pub now: Timestamp,
 }

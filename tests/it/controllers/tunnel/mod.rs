@@ -22,6 +22,8 @@ use super::crash::{Crash, Fate, at_every_write};
 use super::reasons;
 
 mod accounts;
+mod clients;
+mod ipv6;
 mod many;
 mod reach;
 mod rights;
@@ -510,13 +512,15 @@ async fn the_providers_are_asked_over_http() {
             exit: tunnel::exit::Exit {
                 credentials,
                 ports: Vec::new(),
-                archive: None,
+                archives: Default::default(),
                 address: None,
             },
+            ipv6: true,
             now: env.now(),
         };
         let hosts = account("secret").provider;
         let made = hosts.create(wanted).await.unwrap();
+        assert!(made.ipv6.is_some_and(|address| address.segments()[7] == 1), "{made:?}");
         let tag = tunnel::names::tunnel_tag(provider);
         assert_eq!(hosts.list_by_tag(tag.clone()).await.unwrap(), std::slice::from_ref(&made));
         hosts.delete(made.id.clone()).await.unwrap();
