@@ -255,7 +255,7 @@ pub async fn read(client: Client, namespace: &str) -> Result<Fleet, ReadError> {
 /// A list that the home cluster refused or did not answer.
 pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError> {
     let ((leases, bad_leases), (members, bad_members), (maps, bad_maps), policies) = tokio::try_join!(
-        list_kind(&client, namespace, Kind::Lease, sharding::read::lease),
+        list_kind(&client, namespace, Kind::Lease, |lease| Ok(sharding::read::lease(lease))),
         list_kind(&client, namespace, Kind::Member, sharding::read::member),
         list_kind(&client, namespace, Kind::Map, sharding::read::shard_map),
         list_policies(&client, namespace),

@@ -270,6 +270,11 @@ pub struct MemberSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub zone: Option<String>,
+    /// The installation of which it is. What a member of another one than the coordinator's says of groups and
+    /// clusters does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub installation: Option<String>,
 }
 
 /// What a member knows of changes of home's history.
@@ -410,11 +415,12 @@ impl MemberSpec {
         let Self {
             identity, state, capacity, protocol_version, oldest_protocol_version, zone,
             groups, group_details, acknowledged_drains, drain, named_clusters,
-            clusters, container, succeeds,
+            clusters, container, succeeds, installation,
             // The functions above say which of these they compare.
             shards: _, busy: _, loads: _, cluster_loads: _, rest_load: _, down_clusters: _, history: _,
         } = self;
         let process = (identity, state, capacity, protocol_version, oldest_protocol_version, zone);
+        let process = (process, installation);
         let work = (groups, group_details, acknowledged_drains, drain, named_clusters);
         (process, work, clusters, container, succeeds)
     }
@@ -444,6 +450,7 @@ impl MemberSpec {
             succeeds: Vec::new(),
             history: None,
             zone: None,
+            installation: None,
         }
     }
 

@@ -21,10 +21,10 @@ const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// if it had the coordinator's, without the named clusters a coordinator knows only the identities of its
 /// own, without a member's container its death is noticed by the silence of its Lease, after a restore of home
 /// members learn from each other through the coordinator's Lease only, without a member's zone no policy
-/// selects it by that, without sums of loads the shards that have no room weigh the same, without the controllers of a
+/// selects it by that, without its installation the groups and clusters of a member of another one count, without sums of loads the shards that have no room weigh the same, without the controllers of a
 /// group people must know its name, and without the cause of a move nobody reads later why a shard is where it is.
 /// Without FleetPolicies there are none.
-const DISPENSABLE: [&str; 11] = [
+const DISPENSABLE: [&str; 12] = [
     "spec.groupDetails[].controllers",
     "spec.clusterLoads",
     "spec.restLoad",
@@ -36,6 +36,7 @@ const DISPENSABLE: [&str; 11] = [
     "spec.succeeds",
     "spec.history",
     "spec.zone",
+    "spec.installation",
 ];
 
 /// What to run.

@@ -172,6 +172,12 @@ impl History {
     ) -> Option<&'static str> {
         let sent_after = self.sent_after.remove(&write.target()).unwrap_or_default();
         match (write, outcome) {
+            // It changed nothing, as when home's definitions lack the field that is new: then its version stays.
+            (Write::Replace(object), WriteOutcome::Done(Some(made)))
+                if made.version() == object.version() =>
+            {
+                None
+            }
             (_, WriteOutcome::Done(Some(made)))
                 if is_before(&made.version().resource, sent_after) =>
             {

@@ -193,6 +193,8 @@ pub struct Node {
     election: Election,
     /// Who was in office when the coordinator's Lease said last that the namespace is ours.
     office: Option<office::Office>,
+    /// Whether the namespace belongs to another installation.
+    elsewhere: Option<office::Elsewhere>,
     coordinator: Coordinator,
     /// The epoch floor that the coordinator's Lease should carry, if this is the coordinator.
     floor: Epoch,
@@ -242,6 +244,7 @@ impl Node {
             membership,
             election: Election::default(),
             office: None,
+            elsewhere: None,
             coordinator: Coordinator::speaking(config.speaks),
             floor: Epoch::default(),
             wall: Epoch::default(),
@@ -316,7 +319,7 @@ impl Node {
     /// Draws the conclusions from all inputs since the last turn. Its plan is made elsewhere.
     pub fn turn(&mut self, now: Moment) -> Output {
         let mut wake = now + MAX_SLEEP;
-        self.follow_office();
+        self.follow_office(now);
         self.follow_others(now);
         self.follow_cordon();
         self.fence(now);
@@ -374,7 +377,7 @@ impl Node {
 
     /// Whether it wants shards.
     pub fn state(&self) -> MemberState {
-        if self.leave_by.is_some() || (self.is_foreign() && self.owns_any()) {
+        if self.leave_by.is_some() || (self.foreign().is_some() && self.owns_any()) {
             MemberState::Leaving
         } else if self.is_ready() {
             MemberState::Active
@@ -409,7 +412,7 @@ impl Node {
     pub fn is_coordinator(&self, now: Moment) -> bool {
         self.membership.is_valid(now)
             && !self.defers(now)
-            && !self.is_foreign()
+            && self.foreign().is_none()
             && self.election.leading_since(now).is_some()
     }
 
@@ -419,7 +422,7 @@ impl Node {
     }
 
     fn is_ready(&self) -> bool {
-        self.world.is_synced() && self.clusters.is_some() && !self.is_foreign()
+        self.world.is_synced() && self.clusters.is_some() && self.foreign().is_none()
     }
 
     fn follow_maps(&mut self, now: Moment) {
@@ -459,9 +462,9 @@ impl Node {
         let revision = self.world.revision();
         let Config { speaks, namespace, installation, .. } = &self.config;
         let refusal = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
-        let its = self.world.installation().filter(|_| self.is_foreign());
-        let stranger =
-            its.map(|its| problem::of_another_installation(its, installation, namespace));
+        let stranger = self
+            .foreign()
+            .map(|its| problem::of_another_installation(its, installation, namespace));
         let floor = problem::unreadable_floor(&self.world, namespace);
         let unreadable = problem::unreadable_maps(&self.world, namespace);
         let own: Vec<String> = [stranger, refusal, self.unsaid()].into_iter().flatten().collect();

@@ -7,7 +7,7 @@
 //! Nor does one that somebody edited so that it cannot be read. Nobody acts on such a ShardMap, and nobody replaces
 //! it: it counts as one in a version that nobody speaks. The process of such a Member writes it anew.
 
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::ApiResource;
 use kube::core::{DynamicObject, ObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -60,13 +60,10 @@ pub(crate) fn policy(object: &DynamicObject) -> Result<FleetPolicySpec, String> 
 
 /// Reads an object; `None` if its name is not one that this crate uses. Of a ShardMap and a Member that cannot be read
 /// it knows that they are there.
-///
-/// # Errors
-/// When a Lease cannot be read.
-pub(crate) fn object(kind: Kind, object: DynamicObject) -> Result<Option<Object>, Unreadable> {
+pub(crate) fn object(kind: Kind, object: DynamicObject) -> Option<Object> {
     let metadata = object.metadata.clone();
-    Ok(match kind {
-        Kind::Lease => LeaseRecord::read(&lease(object)?).map(Object::Lease),
+    match kind {
+        Kind::Lease => LeaseRecord::read(&lease(object)).map(Object::Lease),
         Kind::Member => {
             let read = or_blank(member(object), || Member {
                 spec: MemberSpec {
@@ -84,7 +81,7 @@ pub(crate) fn object(kind: Kind, object: DynamicObject) -> Result<Option<Object>
             });
             MapRecord::read(&read).map(Object::Map)
         }
-    })
+    }
 }
 
 /// What was read, or else this; the log says why.
@@ -105,13 +102,23 @@ fn blank(protocol_version: u32) -> ShardMapSpec {
     }
 }
 
-/// Reads a Lease, as Kubernetes defines it.
-///
-/// # Errors
-/// When it is no Lease.
-pub fn lease(object: DynamicObject) -> Result<Lease, Unreadable> {
-    let spec = spec(&object).map_err(|error| unreadable::<Lease>(&object.metadata, error))?;
-    Ok(Lease { metadata: object.metadata, spec })
+/// Reads a Lease, as far as it can be read: a field that has no meaning here, such as a time after the year 9999,
+/// counts as absent. Nothing is decided by the times in it.
+pub fn lease(mut object: DynamicObject) -> Lease {
+    let mut field = |name: &str| object.data["spec"][name].take();
+    let spec = LeaseSpec {
+        holder_identity: read(field("holderIdentity")),
+        lease_duration_seconds: read(field("leaseDurationSeconds")),
+        lease_transitions: read(field("leaseTransitions")),
+        acquire_time: read(field("acquireTime")),
+        renew_time: read(field("renewTime")),
+        ..LeaseSpec::default()
+    };
+    Lease { metadata: object.metadata, spec: Some(spec) }
+}
+
+fn read<T: DeserializeOwned>(field: Value) -> Option<T> {
+    serde_json::from_value(field).ok()
 }
 
 /// Reads a ShardMap.
@@ -224,7 +231,7 @@ mod tests {
             (Kind::Member, json!({})),
         ];
         for (kind, spec) in edits {
-            match super::object(kind, object(&spec)).unwrap().unwrap() {
+            match super::object(kind, object(&spec)).unwrap() {
                 Object::Map(map) => assert!(map.protocol == 0 && map.entries.is_empty(), "{spec}"),
                 Object::Member(member) => {
                     assert_eq!(member.spec.state, MemberState::Joining, "{spec}");
@@ -243,5 +250,22 @@ mod tests {
         assert!(read.groups.is_empty());
         let broken = json!({ "protocolVersion": 1, "state": "musing" });
         assert!(member(object(&broken)).is_err());
+    }
+
+    #[test]
+    fn a_lease_with_a_time_that_nobody_can_read_is_a_lease() {
+        let mut spec =
+            json!({"holderIdentity": "m-1", "leaseDurationSeconds": 8, "leaseTransitions": 2});
+        for time in ["9999-12-31T23:59:59.000000Z", "never"] {
+            (spec["acquireTime"], spec["renewTime"]) = (time.into(), time.into());
+            let read = super::object(Kind::Lease, object(&spec));
+            let Some(Object::Lease(lease)) = read else { panic!("{read:?}") };
+            assert_eq!((lease.holder.as_deref(), lease.transitions), (Some("m-1"), 2));
+            assert_eq!(lease.duration.as_secs(), 8);
+        }
+        spec["acquireTime"] = "2026-11-28T01:02:03.000000Z".into();
+        spec["leaseTransitions"] = "many".into();
+        let lease = super::lease(object(&spec)).spec.unwrap();
+        assert!(lease.acquire_time.is_some() && lease.lease_transitions.is_none());
     }
 }

@@ -106,7 +106,13 @@ impl World {
             Object::Map(record) => {
                 self.deleted_maps.remove(&record.cluster);
                 self.changed_maps.insert(record.cluster.clone());
-                self.index.replace(self.maps.get(&record.cluster), Some(&record));
+                let held = self.maps.get(&record.cluster);
+                // What a map says no more, as one that somebody edited until nobody can read it, was named all the same.
+                let named = held.map(MapRecord::highest_epoch);
+                if let Some(named) = named.filter(|named| *named > record.highest_epoch()) {
+                    self.highest_gone = self.highest_gone.max(named);
+                }
+                self.index.replace(held, Some(&record));
                 self.maps.insert(record.cluster.clone(), record);
                 self.revision += 1;
             }

@@ -36,8 +36,8 @@ pub(super) type Drafts<'a> = BTreeMap<&'a ClusterName, Draft<'a>>;
 #[derive(Default)]
 pub(super) struct FleetHolders {
     known: BTreeMap<GroupName, BTreeSet<MemberId>>,
-    /// Whether there is a map that the coordinator cannot read: anybody may act for shards in it.
-    hidden: bool,
+    /// The clusters whose maps the coordinator cannot read: anybody may act for shards in them.
+    hidden: Vec<ClusterName>,
 }
 
 /// A map that the coordinator is about to write.
@@ -118,7 +118,8 @@ pub(super) fn fleet_holders(drafts: &Drafts<'_>, peers: &Peers<'_>, world: &Worl
     if !peers.groups.values().any(|traits| traits.scope == GroupScope::Fleet) {
         return holders;
     }
-    holders.hidden = world.maps().values().any(|map| !peers.spoken.mine.speaks(map.protocol));
+    let unread = world.maps().iter().filter(|(_, map)| !peers.spoken.mine.speaks(map.protocol));
+    holders.hidden = unread.map(|(cluster, _)| cluster.clone()).collect();
     for (cluster, draft) in drafts {
         for (path, entry) in draft.desired.entries.iter() {
             let Some(owner) = entry.owner().filter(|_| peers.is_fleet_wide(&path.group)) else {
@@ -141,7 +142,9 @@ impl FleetHolders {
         peers: &Peers<'_>,
     ) -> bool {
         let mut known = self.known.get(group).into_iter().flatten();
-        known.any(|holder| Some(holder) != target) || (self.hidden && peers.is_fleet_wide(group))
+        let mut hidden = self.hidden.iter();
+        known.any(|holder| Some(holder) != target)
+            || (peers.is_fleet_wide(group) && hidden.any(|cluster| single::lies_in(group, cluster)))
     }
 }
 

@@ -230,7 +230,8 @@ fn patience(
 fn said<'a>(view: &View<'a>, peers: &Peers<'_>) -> BTreeMap<&'a ClusterName, &'a ClusterUid> {
     let mut said = BTreeMap::new();
     for (id, member) in view.world.members() {
-        if peers.states.get(id).is_some_and(|state| state.is_alive()) {
+        let counts = peers.is_alive(id) && !peers.is_foreign(&member.spec);
+        if counts {
             for named in &member.spec.named_clusters {
                 said.entry(&named.name).or_insert(&named.uid);
             }

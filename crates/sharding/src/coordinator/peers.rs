@@ -34,6 +34,8 @@ pub(super) struct Peers<'a> {
     /// The reported loads, also by members that are gone.
     pub(super) reported: BTreeMap<&'a MemberId, Reported<'a>>,
     pub(super) spoken: Spoken,
+    /// The coordinator's installation, if home keeps it.
+    installation: Option<&'a str>,
     /// The clusters of members that died a short while ago and may return.
     pub(super) died: Vec<Reach>,
     /// The clusters that some member has configured and that have no map.
@@ -61,7 +63,9 @@ impl<'a> Peers<'a> {
             .cloned()
             .collect();
         let reports = Reports::of(view);
+        let ours = world.members().get(view.me).and_then(|me| me.spec.installation.as_deref());
         let mut peers = Self {
+            installation: ours,
             died: Vec::new(),
             new_clusters: reports.new_clusters().collect(),
             roles: BTreeMap::new(),
@@ -94,18 +98,21 @@ impl<'a> Peers<'a> {
         reports: &Reports<'_>,
         policies: &Policies,
     ) {
+        let is_foreign = self.is_foreign(spec);
         self.reported.insert(id, Reported::by(spec));
         for drain in &spec.acknowledged_drains {
             self.acknowledged.entry(&drain.shard.cluster).or_default().push((id, drain));
         }
         let state = self.states.get(id).copied();
         if state.is_some_and(LeaseState::is_gone) {
-            if spec.state != MemberState::Leaving && spec.clusters.is_some() {
+            if spec.state != MemberState::Leaving && spec.clusters.is_some() && !is_foreign {
                 self.died.push(reports.reach(id, spec));
             }
             return;
         }
-        self.add_groups(spec);
+        if !is_foreign {
+            self.add_groups(spec);
+        }
         let speaks = spec.versions().speaks(self.spoken.in_use);
         let terms = policies.terms_of(spec);
         let role = match (state, spec.state) {
@@ -116,7 +123,7 @@ impl<'a> Peers<'a> {
             {
                 Role::Cordoned
             }
-            (Some(LeaseState::Fresh), MemberState::Active) => Role::Open,
+            (Some(LeaseState::Fresh), MemberState::Active) if !is_foreign => Role::Open,
             _ => Role::Suspect,
         };
         if role == Role::Open {
@@ -124,8 +131,15 @@ impl<'a> Peers<'a> {
         }
         let groups = spec.groups.iter().cloned().collect();
         let capacity = terms.capacity.unwrap_or(spec.capacity).max(1);
-        let (reach, max_shards) = (reports.reach(id, spec), terms.max_shards);
+        let reach = if is_foreign { Reach::none() } else { reports.reach(id, spec) };
+        let max_shards = terms.max_shards;
         self.roles.insert(id.clone(), PlanMember { role, capacity, groups, reach, max_shards });
+    }
+
+    /// Whether a member is of another installation: it takes no part, and what it owns it must drain.
+    pub(super) fn is_foreign(&self, spec: &MemberSpec) -> bool {
+        let its = spec.installation.as_deref();
+        self.installation.zip(its).is_some_and(|(ours, its)| ours != its)
     }
 
     /// If members differ about a group, as during an update, the strictest scope counts.

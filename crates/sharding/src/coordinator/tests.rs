@@ -325,3 +325,35 @@ fn the_dead_are_collected_once_nothing_names_them() {
     scene.world.remove(&Target { kind: Kind::Member, name: "m-1".into() }, None);
     scene.check(&["delete leasehold-member-m-1 v6: "]);
 }
+
+/// A second release or a laptop in the namespace waits, and changes nothing.
+#[test]
+fn what_members_of_another_installation_say_does_not_count() {
+    let mut scene = Scene::new(&["m-0"], &["east"]);
+    scene.member("m-0", |spec| spec.installation = Some("prod".into()));
+    scene.map("east", "m-0@4");
+    let stranger = |installation: Option<&'static str>| {
+        move |spec: &mut MemberSpec| {
+            spec.state = MemberState::Joining;
+            spec.groups = vec!["h".parse().unwrap()];
+            spec.installation = installation.map(str::to_owned);
+        }
+    };
+    scene.renew("s-0");
+    scene.member("s-0", stranger(Some("laptop")));
+    scene.check(&[]);
+    // One that owns shards is drained.
+    scene.map_of("west", &[("g/0/1", "s-0@2")]);
+    scene.clusters.insert("west".parse().unwrap());
+    scene.member("s-0", |spec| {
+        stranger(Some("laptop"))(spec);
+        spec.state = MemberState::Leaving;
+    });
+    scene.check(&["update west v7: g/0/1 s-0>m-0@2"]);
+    // A member of an earlier release does not say of which it is, and counts.
+    let mut scene = Scene::new(&["m-0"], &["east"]);
+    scene.map("east", "m-0@4");
+    scene.renew("s-0");
+    scene.member("s-0", stranger(None));
+    scene.check(&["update east v3: g/0/1 m-0@4, h/0/1 @0"]);
+}

@@ -30,6 +30,7 @@ impl Hash for Node {
             election,
             // Nobody edits Leases in the model.
             office: _,
+            elsewhere: _,
             coordinator,
             floor,
             // The model tells no time of day.

@@ -172,6 +172,7 @@ impl Node {
             succeeds: self.world.succeeded(),
             history: self.history.said(),
             zone: self.config.zone.clone(),
+            installation: Some(self.config.installation.clone()),
         }
     }
 

@@ -79,6 +79,11 @@ impl Home {
         if let Object::Member(member) = &mut object {
             self.written.push(member.spec.clone());
             member.spec.clusters = member.spec.clusters.take().filter(|_| !self.is_old);
+            let held = self.node.world().members().get(&member.id);
+            if held.is_some_and(|held| *held == *member) {
+                // As of a server: a write that changes nothing leaves the version.
+                return Some(object);
+            }
         }
         object.set_version(self.next_version());
         Some(object)
@@ -160,6 +165,24 @@ fn a_first_list_from_before_its_own_lease_is_not_read_again_and_a_later_one_is()
     };
     assert!(!reads_again(&mut home), "what it wrote meanwhile comes with the watch");
     assert!(reads_again(&mut home), "now it must know whether home went back");
+}
+
+#[test]
+fn a_write_of_which_older_definitions_keep_nothing_is_no_proof_that_home_went_back() {
+    let mut home = Home::with_member();
+    home.is_old = true;
+    let (me, written) = (home.node.id().clone(), home.written.len());
+    let (id, version) = ("other-1".parse().unwrap(), home.next_version());
+    let spec = MemberSpec::new("other", Vec::new());
+    let other = Object::Member(MemberRecord { id, version, spec });
+    home.node.handle(Input::Observed(Observation::Applied(other)), home.now);
+    let clusters = ["east", "west"].map(|name| name.parse().unwrap());
+    home.node.handle(Input::Clusters(clusters.into(), Vec::new()), home.now);
+    home.wait(3);
+    assert!(home.written.len() > written, "it said which clusters it has");
+    assert_eq!(home.node.id(), &me);
+    let noticed = |note: &Note| matches!(note, Note::HistoryChanged { .. });
+    assert!(!home.notes.iter().any(noticed), "{:?}", home.notes);
 }
 
 #[test]

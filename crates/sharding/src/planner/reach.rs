@@ -40,6 +40,11 @@ impl Default for Reach {
 }
 
 impl Reach {
+    /// That of a member that serves none.
+    pub fn none() -> Self {
+        Self { otherwise: Fit::Lacks, named: Arc::default() }
+    }
+
     /// How the member stands with a cluster.
     pub fn of(&self, cluster: &ClusterName) -> Fit {
         self.named.get(cluster).copied().unwrap_or(self.otherwise)

@@ -84,7 +84,7 @@ impl Sink for Home {
     }
 
     fn read(&self, object: DynamicObject) -> Result<Option<Object>, Unreadable> {
-        read::object(self.kind, object)
+        Ok(read::object(self.kind, object))
     }
 
     async fn show(&mut self, shown: Shown<Object>) -> Result<(), Closed> {

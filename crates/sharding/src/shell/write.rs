@@ -12,7 +12,7 @@ use kube::core::Request;
 use crate::api::ObjectVersion;
 use crate::body::Body;
 use crate::problem::{self, Operation};
-use crate::read::{self, Unreadable};
+use crate::read;
 use crate::record::{Object, Target, Write, WriteOutcome};
 
 /// How to reach the home cluster.
@@ -31,14 +31,6 @@ pub(crate) struct Done {
     pub(crate) problem: Option<String>,
 }
 
-/// Why a write is not known to be done.
-enum Failure {
-    /// The home cluster refused, or could not be reached.
-    Refused(kube::Error),
-    /// The object has another version, and that one cannot be read.
-    Unreadable(Unreadable),
-}
-
 impl Writer {
     /// Carries out `write` within `deadline`. `wall` goes into Leases, for people.
     pub(crate) async fn run(self, write: Write, deadline: Duration, wall: Timestamp) -> Done {
@@ -48,41 +40,35 @@ impl Writer {
             resource: target.kind.resource(),
             namespace: self.namespace.clone(),
         };
-        let (outcome, problem) =
-            match tokio::time::timeout(deadline, self.dispatch(write, wall)).await {
-                Ok(Ok(outcome)) => (outcome, None),
-                Ok(Err(Failure::Refused(error))) => {
-                    (WriteOutcome::Failed, Some(problem::explain(&operation, &error)))
-                }
-                Ok(Err(Failure::Unreadable(error))) => {
-                    (WriteOutcome::Failed, Some(problem::unreadable(&operation, &error)))
-                }
-                Err(_) => (WriteOutcome::Failed, Some(problem::timed_out(&operation, deadline))),
-            };
+        let (outcome, problem) = match tokio::time::timeout(deadline, self.dispatch(write, wall))
+            .await
+        {
+            Ok(Ok(outcome)) => (outcome, None),
+            Ok(Err(error)) => (WriteOutcome::Failed, Some(problem::explain(&operation, &error))),
+            Err(_) => (WriteOutcome::Failed, Some(problem::timed_out(&operation, deadline))),
+        };
         Done { target, outcome, operation, problem }
     }
 
-    async fn dispatch(&self, write: Write, wall: Timestamp) -> Result<WriteOutcome, Failure> {
+    async fn dispatch(&self, write: Write, wall: Timestamp) -> kube::Result<WriteOutcome> {
         let target = write.target();
         match self.send(&target, write, wall).await {
             Ok(answer) => {
-                let read = answer.map(|object| read::object(target.kind, object));
-                let read = read.transpose().map_err(Failure::Unreadable)?;
-                Ok(WriteOutcome::Done(read.flatten()))
+                let read = answer.and_then(|object| read::object(target.kind, object));
+                Ok(WriteOutcome::Done(read))
             }
             Err(error) if is_conflict(&error, &target.name) => {
                 Ok(WriteOutcome::Conflict(self.find(&target).await?))
             }
-            Err(error) => Err(Failure::Refused(error)),
+            Err(error) => Err(error),
         }
     }
 
     /// The object as it is now, of whatever version of the protocol.
-    async fn find(&self, target: &Target) -> Result<Option<Object>, Failure> {
+    async fn find(&self, target: &Target) -> kube::Result<Option<Object>> {
         let api = read::api(&self.client, &self.namespace, target.kind);
-        let found = api.get_opt(&target.name).await.map_err(Failure::Refused)?;
-        let read = found.map(|object| read::object(target.kind, object));
-        read.transpose().map(Option::flatten).map_err(Failure::Unreadable)
+        let found = api.get_opt(&target.name).await?;
+        Ok(found.and_then(|object| read::object(target.kind, object)))
     }
 
     /// Sends a write; returns the object as it is then, which is not read as its type: the code which

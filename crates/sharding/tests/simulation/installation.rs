@@ -49,6 +49,25 @@ fn a_second_installation_takes_no_part_whatever_happens_to_the_first() {
     });
 }
 
+/// One command of a person, or an emptied home: whoever lives of the first writes the Lease anew.
+#[test]
+fn a_lease_that_is_gone_for_a_moment_gives_the_namespace_to_nobody_else() {
+    for_each_seed("installation deleted", |seed| {
+        let mut fleet = Fleet::new(seed, 12, Network::Rough);
+        fleet.start_all(3);
+        fleet.run_for(10_000);
+        fleet.installation = "laptop";
+        fleet.start_all(2);
+        fleet.run_for(10_000);
+        for _ in 0..4 {
+            fleet.delete_lease("leasehold-coordinator");
+            fleet.run_for(20_000);
+            assert_eq!(fleet.named_installation(), Some("leasehold"));
+            assert_eq!(fleet.oracle.owners(), [4, 4, 4]);
+        }
+    });
+}
+
 /// The planted bug: a replica that takes itself for one of the fleet.
 #[test]
 fn a_replica_that_takes_itself_for_one_of_the_fleet_is_caught() {

@@ -67,6 +67,7 @@ async fn an_outage_is_told_when_a_look_is_long_due_or_the_spec_changed() {
     // The queue is there all the same.
     says(&env, "orders", "Ready", "True", "Available").await;
     aws.down(false);
+    env.pass(Duration::from_secs(1_000)).await;
     ready(&env, "orders").await;
     aws.down(true);
     let since = aws.now();

@@ -74,6 +74,17 @@ fn a_map_deleted_by_hand_is_put_back_with_its_owners() {
 }
 
 #[test]
+fn epochs_do_not_return_when_a_map_that_nobody_can_read_is_deleted() {
+    let mut scene = Scene::new(&["m-0"], &["east"]);
+    scene.floor(known(3));
+    scene.map("east", "m-0@9");
+    let record = MapRecord::new("east".parse().unwrap());
+    scene.apply(Object::Map(MapRecord { protocol: 0, ..record }));
+    scene.world.remove(&Target { kind: Kind::Map, name: "east".into() }, None);
+    assert_eq!(scene.made(), ["east from 9: m-0@10"]);
+}
+
+#[test]
 fn a_map_that_went_unseen_begins_from_the_floor() {
     let mut scene = Scene::new(&["m-0"], &["east"]);
     scene.map("east", "m-1@4");

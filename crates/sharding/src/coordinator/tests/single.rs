@@ -48,6 +48,31 @@ fn it_is_drained_and_handed_over_as_any_shard() {
 }
 
 #[test]
+fn a_map_of_a_cluster_that_nobody_can_read_does_not_stop_it() {
+    let unreadable = || {
+        let mut scene = Scene::new(&["m-0", "m-1"], &[]);
+        scene.member("m-0", with_single);
+        let record = MapRecord::new("east".parse().unwrap());
+        scene.apply(Object::Map(MapRecord { protocol: 0, ..record }));
+        scene
+    };
+    let mut scene = unreadable();
+    scene.map_of(FLEET, &[("single.report/0/1", "m-1@4")]);
+    scene.lease("m-1", Some("m-0"));
+    scene.check(&[&format!("update {FLEET} v7: single.report/0/1 m-0@5")]);
+
+    let mut scene = unreadable();
+    scene.map_of(FLEET, &[("single.report/0/1", "m-1>m-0@4")]);
+    scene.member("m-1", |spec| {
+        with_single(spec);
+        spec.state = MemberState::Leaving;
+        let shard = format!("{FLEET}/single.report/0/1").parse().unwrap();
+        spec.acknowledged_drains = vec![AcknowledgedDrain { shard, epoch: Epoch(4) }];
+    });
+    scene.check(&[&format!("update {FLEET} v7: single.report/0/1 m-0@5")]);
+}
+
+#[test]
 fn shards_that_an_older_release_put_elsewhere_are_drained_and_go() {
     let mut scene = Scene::new(&["m-0"], &["east"]);
     scene.member("m-0", with_single);
