@@ -1,6 +1,6 @@
 //! Takes one step: a write to the API server, or a request to etcd.
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements, Secret};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use sdk::{Context, ReconcileError};
@@ -14,7 +14,7 @@ use crate::change::{Change, change};
 use crate::names;
 use crate::objects::{self, Start};
 use crate::observed::{pods_of, volumes_of};
-use crate::step::{Step, Waiting};
+use crate::step::{Step, Waiting, Why};
 use crate::wanted::Wanted;
 
 /// What became of a step.
@@ -27,6 +27,21 @@ pub(crate) enum StepOutcome {
     Blocked(Waiting),
     /// The decision was made from an old object.
     Outdated,
+}
+
+/// Whether a server refuses what is in a request.
+fn is_refusal(code: u16) -> bool {
+    matches!(code, 400 | 403 | 422)
+}
+
+fn rejected(kind: &str, name: &str, message: &str) -> Waiting {
+    let message = format!("the server refuses {kind} {name}: {}", sdk::error::foreign(message));
+    Waiting { reason: "Rejected", message, is_stuck: true }
+}
+
+fn resources(pod: &Pod) -> Vec<Option<&ResourceRequirements>> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.map(|container| container.resources.as_ref()).collect()
 }
 
 /// Takes steps of one cluster.
@@ -70,7 +85,10 @@ impl Taker<'_> {
                 let pod = objects::pod(self.cluster, self.wanted, *version, member, start);
                 self.create(pod, |pod| !pods_of(self.cluster, [pod]).is_empty()).await
             }
-            Step::DeletePod { member, .. } => self.delete::<Pod>(member).await,
+            Step::DeletePod { member, why } => match self.refuses(member, *why).await? {
+                Some(waiting) => Ok(StepOutcome::Blocked(waiting)),
+                None => self.delete::<Pod>(member).await,
+            },
             Step::DeleteVolume(member) => {
                 self.delete::<PersistentVolumeClaim>(member).await?;
                 self.delete_secret(&names::certificate(member)).await
@@ -79,6 +97,29 @@ impl Taker<'_> {
             Step::Defragment(member) => self.defragment(member, status).await,
             _ => self.ask(step).await,
         }
+    }
+
+    /// Why the server would not take the Pod that is to replace one which serves: it is asked before that one goes.
+    async fn refuses(&self, member: &str, why: Why) -> Result<Option<Waiting>, ReconcileError> {
+        if why != Why::Outdated {
+            return Ok(None);
+        }
+        let (cluster, version) = (self.cluster, self.wanted.version);
+        let pod = objects::pod(cluster, self.wanted, version, member, &Start::Resume);
+        let asked = PostParams { dry_run: true, ..PostParams::default() };
+        let status = match self.api::<Pod>().create(&asked, &pod).await {
+            // It looks at names last: all else is right.
+            Err(kube::Error::Api(status)) if status.code == 409 => return Ok(None),
+            Err(kube::Error::Api(status)) if is_refusal(status.code) => status,
+            answer => return Ok(answer.map(|_| None)?),
+        };
+        let found = self.ctx.get::<Pod>(cluster.namespace().as_deref(), member)?;
+        let same = found.is_some_and(|found| resources(&found) == resources(&pod));
+        // The one that goes counts against a quota, and makes room for its like.
+        if same && status.message.contains("exceeded quota") {
+            return Ok(None);
+        }
+        Ok(Some(rejected("Pod", member, &status.message)))
     }
 
     /// Whether the server has the very object that was read. Membership is changed only on that.
@@ -190,9 +231,8 @@ impl Taker<'_> {
                     _ => Ok(StepOutcome::Outdated),
                 }
             }
-            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
-                let words = sdk::error::foreign(&status.message);
-                blocked("Rejected", format!("the server refuses {kind} {name}: {words}"))
+            Err(kube::Error::Api(status)) if is_refusal(status.code) => {
+                Ok(StepOutcome::Blocked(rejected(&kind, &name, &status.message)))
             }
             Err(error) => Err(error.into()),
         }

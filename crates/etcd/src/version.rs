@@ -14,6 +14,10 @@ pub(crate) struct Version {
 /// The first version that has what the controller relies on: `/livez` and `/readyz` of 3.5.11.
 pub(crate) const OLDEST: Version = Version { major: 3, minor: 5, patch: 11 };
 
+/// The first version of 3.5 from which members may go to 3.6: earlier ones leave promoted members as learners where
+/// 3.6 looks for them, and 3.6 refuses more than one (<https://etcd.io/docs/latest/upgrades/upgrade_3_6>).
+const BEFORE_3_6: Version = Version { major: 3, minor: 5, patch: 26 };
+
 /// Why a version cannot follow those that members run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreachable {
@@ -29,6 +33,12 @@ pub(crate) enum Unreachable {
          to {}.{}.x before {to}", from.major, from.minor + 1
     )]
     Skips { from: Version, to: Version },
+    /// Its minor version takes data only of a later patch.
+    #[error(
+        "members run {from}, and etcd {to} may find too many learners in the data of a version before {least}: set \
+         spec.version to the newest 3.5.x, {least} or later, before {to}"
+    )]
+    Unpatched { from: Version, to: Version, least: Version },
 }
 
 impl Version {
@@ -41,6 +51,11 @@ impl Version {
         if self.major != lowest.major || self.minor > lowest.minor + 1 {
             return Err(Unreachable::Skips { from: lowest, to: self });
         }
+        // Where some run 3.6 already, the others must follow.
+        let leaves_3_5 = (highest.major, highest.minor) == (3, 5) && self.minor == 6;
+        if leaves_3_5 && lowest < BEFORE_3_6 {
+            return Err(Unreachable::Unpatched { from: lowest, to: self, least: BEFORE_3_6 });
+        }
         Ok(())
     }
 }
@@ -51,6 +66,7 @@ impl Unreachable {
         match self {
             Self::Downgrade { .. } => "DowngradeRefused",
             Self::Skips { .. } => "MinorSkipped",
+            Self::Unpatched { .. } => "PatchFirst",
         }
     }
 }
@@ -99,7 +115,9 @@ mod tests {
         for (lowest, highest, to, expect) in [
             ("3.5.20", "3.5.20", "3.5.21", None),
             ("3.5.20", "3.5.20", "3.5.11", None),
-            ("3.5.20", "3.5.20", "3.6.0", None),
+            ("3.5.26", "3.5.26", "3.6.0", None),
+            ("3.5.15", "3.5.15", "3.6.5", Some("PatchFirst")),
+            ("3.5.15", "3.5.30", "3.6.5", Some("PatchFirst")),
             ("3.5.20", "3.6.0", "3.6.1", None),
             ("3.5.20", "3.5.20", "3.7.0", Some("MinorSkipped")),
             ("3.5.20", "3.6.0", "3.7.0", Some("MinorSkipped")),

@@ -10,6 +10,8 @@ mod standin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::faults::{Fault, Request};
+use apiserver::status::{ApiError, Reason};
 use etcd::{EtcdCluster, Settings};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use kube::Api;
@@ -140,6 +142,41 @@ async fn without_a_majority_nothing_is_changed_and_it_is_said() {
     assert_eq!(names(&cluster), members);
     assert_eq!(volumes.list(&ListParams::default()).await.unwrap().items.len(), 1);
     assert!(reasons(&env, NAMESPACE).await.contains(&"QuorumLost".to_owned()));
+    etcds.check();
+}
+
+/// A Pod that the server would not take back is not given away.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_could_not_come_back_is_not_restarted() {
+    let (mut env, etcds) = world().await;
+    env.run(controllers(&etcds));
+    create(&env, "db", json!({"version": "3.6.5"})).await;
+    settled(&env, "db").await;
+    let pods: Api<Pod> = env.api(NAMESPACE);
+    let uids = async || {
+        let found = pods.list(&ListParams::default()).await.unwrap();
+        found.items.into_iter().map(|pod| pod.metadata.uid).collect::<Vec<_>>()
+    };
+    let before = uids().await;
+    env.set_faults(|request: &Request| match (request.verb, &*request.resource) {
+        ("create", "pods") => Fault::Error(ApiError::new(Reason::Invalid, "no such quantity")),
+        _ => Fault::None,
+    });
+    let patch = Patch::Merge(json!({"spec": {"resources": {"limits": {"memory": "1GiB"}}}}));
+    clusters(&env).patch("db", &PatchParams::default(), &patch).await.unwrap();
+    let rejected = |cluster: &EtcdCluster| {
+        let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+        conditions.clone().any(|condition| {
+            condition.reason == "Rejected" && condition.message.contains("no such quantity")
+        })
+    };
+    env.until_object(&clusters(&env), "db", rejected).await;
+    env.pass(Duration::from_secs(120)).await;
+    assert_eq!(uids().await, before, "all three stay");
+    env.end_faults();
+    env.pass(Duration::from_secs(10 * 60)).await;
+    settled(&env, "db").await;
+    assert!(uids().await.iter().all(|uid| !before.contains(uid)), "then all are replaced");
     etcds.check();
 }
 
