@@ -28,7 +28,9 @@ const MAX_VERSION: usize = 253;
 /// The passwords of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Passwords {
-    pub(crate) root: Password,
+    /// Root's; `None` while the users' Secret has none that can be used, which `lacks` says.
+    pub(crate) root: Option<Password>,
+    pub(crate) lacks: Option<String>,
     pub(crate) keyring: Keyring,
     /// The version of the Secret with the keyring.
     version: Option<String>,
@@ -45,9 +47,10 @@ impl Passwords {
     /// use, unless root's is too long for that.
     pub(crate) fn replication(&self) -> (Account, Password) {
         let is_lost = self.keyring.phase == Phase::Lost;
-        match is_lost && self.root.0.len() <= MAX_SOURCE_PASSWORD {
-            true => (Account::Root, self.root.clone()),
-            false => (Account::Replication, self.of(Account::Replication)),
+        let fits = |root: &&Password| is_lost && root.0.len() <= MAX_SOURCE_PASSWORD;
+        match self.root.as_ref().filter(fits) {
+            Some(root) => (Account::Root, root.clone()),
+            None => (Account::Replication, self.of(Account::Replication)),
         }
     }
 
@@ -69,7 +72,7 @@ pub(crate) async fn passwords(
     let namespace = cluster.namespace().unwrap_or_default();
     let secrets = Api::<Secret>::namespaced(ctx.client(), &namespace);
     let users = secrets.get_opt(&cluster.spec.secret).await?;
-    let root = root_password(&cluster.spec.secret, users.as_ref())?;
+    let root = root_password(&cluster.spec.secret, users.as_ref());
     let name = names::accounts(cluster);
     let found = secrets.get_opt(&name).await?;
     if found.as_ref().is_some_and(|found| !is_of(cluster, found)) {
@@ -83,6 +86,13 @@ pub(crate) async fn passwords(
         Some(found) => Keyring::read(found, now, random),
         None => absent(cluster, now, random),
     };
+    // Servers that know our accounts need root for nothing that cannot wait.
+    let (root, lacks) = match root {
+        Err(Obstacle::Blocked(message)) if was_founded(cluster) && keyring.phase != Phase::Lost => {
+            (None, Some(message))
+        }
+        root => (Some(root?), None),
+    };
     let mut version = found.as_ref().and_then(ResourceExt::resource_version);
     let wanted = keyring.secret(cluster, version.as_deref());
     let is_kept = found.is_some_and(|found| {
@@ -93,13 +103,16 @@ pub(crate) async fn passwords(
         version = ctx.apply_child(cluster, wanted).await?.resource_version();
     }
     let version = version.filter(|version| version.len() <= MAX_VERSION);
-    Ok(Passwords { root, keyring, version, read: now })
+    Ok(Passwords { root, lacks, keyring, version, read: now })
+}
+
+fn was_founded(cluster: &MySQLCluster) -> bool {
+    cluster.status.as_ref().is_some_and(|status| status.replication.term > 0)
 }
 
 /// The keyring of a cluster without a Secret: if it is not new, its servers do not know these passwords.
 fn absent(cluster: &MySQLCluster, now: Timestamp, random: fn() -> String) -> Keyring {
-    let is_old = cluster.status.as_ref().is_some_and(|status| status.replication.term > 0);
-    let phase = if is_old { Phase::Lost } else { Phase::Settled };
+    let phase = if was_founded(cluster) { Phase::Lost } else { Phase::Settled };
     let mut keyring = Keyring::new(phase, now, random);
     keyring.request = names::request(cluster);
     keyring

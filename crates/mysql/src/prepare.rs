@@ -14,6 +14,7 @@ use operands::archive::Settings;
 use operands::archive::restore::Restored;
 use operands::children::{Obstacle, in_place, is_of};
 use operands::spec::Invalid;
+use sdk::refusal::refused;
 use sdk::{Context, ReconcileError};
 use serde_json::json;
 
@@ -34,6 +35,9 @@ use crate::step::{MOMENT, RETRY, Waiting};
 use crate::storage::{Growth, growth};
 use crate::version::{Version, check_image, of_image};
 use crate::wanted::Accepted;
+
+/// How long a write is not tried again that the server refused for a spec.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Prepares one cluster.
 pub(crate) struct Preparing<'a> {
@@ -117,8 +121,10 @@ impl Preparing<'_> {
             return Ok(Readiness::Waits(Waiting { reason, message, is_stuck, pause: RETRY }));
         }
         let parts = Parts { cluster, wanted: accepted, files: &files };
-        let mut prepared =
-            Prepared { passwords, trust, refusal: self.refusal(), template: digest(parts) };
+        let lacks = passwords.lacks.clone();
+        let lacks = lacks.map(|message| Invalid { reason: "InTheWay", message });
+        let refusal = self.refusal().or(lacks);
+        let mut prepared = Prepared { passwords, trust, refusal, template: digest(parts) };
         let found = self.objects()?;
         match growth(
             (accepted.storage, &cluster.spec.storage),
@@ -128,10 +134,10 @@ impl Preparing<'_> {
             Growth::Fits => {}
             // The StatefulSet is not applied before it is made anew: the server refuses other
             // volumeClaimTemplates.
-            Growth::Grow(volume) => {
-                self.grow(&volume).await?;
-                return Ok(growing(format!("volume {volume} grows"), MOMENT));
-            }
+            Growth::Grow(volume) => match self.once_refused(past, self.grow(&volume)).await? {
+                None => return Ok(growing(format!("volume {volume} grows"), MOMENT)),
+                Some(invalid) => prepared.refusal = Some(invalid),
+            },
             Growth::Remake(uid) => {
                 self.remake(&uid).await?;
                 let message = "volumes have grown, and the StatefulSet is made anew".to_owned();
@@ -141,16 +147,51 @@ impl Preparing<'_> {
                 prepared.refusal.get_or_insert(invalid);
             }
         }
+        if prepared.refusal.is_none() {
+            let set = stateful_set(parts, self.count());
+            prepared.refusal = self.once_refused(past, self.put_in_place(set)).await?;
+        }
         match (&prepared.refusal, &found.set) {
+            (None, _) => {}
             // What runs keeps running as it is.
             (Some(_), Some(set)) => prepared.template = template_of(set).unwrap_or_default(),
             (Some(invalid), None) => return Err(Obstacle::Blocked(invalid.message.clone())),
-            (None, _) => {
-                let count = self.count();
-                in_place(ctx, *cluster, stateful_set(parts, count)).await?;
-            }
         }
         Ok(Readiness::Ready(Box::new(prepared)))
+    }
+
+    /// Makes a write, unless the server has just refused it for this spec: instances are looked at much more often
+    /// than it is worth to ask again.
+    async fn once_refused(
+        &self,
+        past: &mut Past,
+        write: impl Future<Output = Result<Option<Invalid>, Obstacle>>,
+    ) -> Result<Option<Invalid>, Obstacle> {
+        let (generation, now) = (self.cluster.metadata.generation, self.ctx.now());
+        if let Some((of, at, invalid)) = &past.refused
+            && *of == generation
+            && now < *at + ASK_AGAIN
+        {
+            return Ok(Some(invalid.clone()));
+        }
+        let refused = write.await?;
+        past.refused = refused.clone().map(|invalid| (generation, now, invalid));
+        Ok(refused)
+    }
+
+    /// Applies the StatefulSet.
+    async fn put_in_place(&self, set: StatefulSet) -> Result<Option<Invalid>, Obstacle> {
+        let name = set.name_any();
+        match in_place(self.ctx, self.cluster, set).await {
+            Err(Obstacle::Failed(error)) => match refused(&error) {
+                Some(words) => {
+                    let message = format!("the server refuses StatefulSet {name}: {words}");
+                    Ok(Some(Invalid { reason: "Rejected", message }))
+                }
+                None => Err(error.into()),
+            },
+            applied => applied.map(|()| None),
+        }
     }
 
     /// What instances run.
@@ -204,18 +245,19 @@ impl Preparing<'_> {
     }
 
     /// Asks for more space on a volume.
-    async fn grow(&self, volume: &str) -> Result<(), Obstacle> {
+    async fn grow(&self, volume: &str) -> Result<Option<Invalid>, Obstacle> {
         let volumes: Api<PersistentVolumeClaim> = self.api();
         let patch =
             json!({"spec": {"resources": {"requests": {"storage": self.cluster.spec.storage}}}});
         match volumes.patch(volume, &PatchParams::default(), &Patch::Merge(&patch)).await {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(None),
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
                 let words = sdk::error::foreign(&status.message);
-                Err(Obstacle::Blocked(format!(
+                let message = format!(
                     "the server refuses to let volume {volume} grow: {words}; its StorageClass has to \
                      allow expansion (allowVolumeExpansion), or set spec.storage as it was"
-                )))
+                );
+                Ok(Some(Invalid { reason: "StorageNotExpandable", message }))
             }
             Err(error) => Err(error.into()),
         }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use operands::spec::Invalid;
 use sdk::Context;
 
 use crate::accounts::Passwords;
@@ -25,6 +26,8 @@ pub(crate) struct Remembered(Mutex<HashMap<String, Past>>);
 pub(crate) struct Past {
     pub(crate) kept: Kept,
     pub(crate) passwords: Option<Passwords>,
+    /// Of which generation the server refused a part, when, and what it said.
+    pub(crate) refused: Option<(Option<i64>, Timestamp, Invalid)>,
     /// What root proved itself with.
     pub(crate) root: Option<Password>,
     /// When its instances read their certificates last.

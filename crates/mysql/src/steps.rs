@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::api::MySQLCluster;
 use crate::asking::Asked;
-use crate::calls::{Account, Gateway, MySqlError};
+use crate::calls::{Account, Gateway, MySqlError, Password};
 use crate::names::ROLE_LABEL;
 use crate::observed::Observed;
 use crate::prepare::Prepared;
@@ -148,10 +148,11 @@ impl Taker<'_> {
             self.done(primary, self.commit_nothing(primary).await);
         }
         if is_served
-            && past.root.as_ref() != Some(&self.prepared.passwords.root)
-            && self.done(primary, self.set_root(primary).await)
+            && let Some(root) = &self.prepared.passwords.root
+            && past.root.as_ref() != Some(root)
+            && self.done(primary, self.set_root(primary, root).await)
         {
-            past.root = Some(self.prepared.passwords.root.clone());
+            past.root = Some(root.clone());
         }
     }
 
@@ -161,9 +162,8 @@ impl Taker<'_> {
     }
 
     /// Sees to it that root has the password of the users' Secret.
-    async fn set_root(&self, primary: &str) -> Result<(), MySqlError> {
+    async fn set_root(&self, primary: &str, root: &Password) -> Result<(), MySqlError> {
         let to = self.prepared.address(self.cluster, primary);
-        let root = &self.prepared.passwords.root;
         if self.gateway.proves(self.ctx, &to, Account::Root, root).await? {
             return Ok(());
         }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use apiserver::faults::{Fault, Request};
+use apiserver::status::{ApiError, Reason};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Api;
 use kube::api::ListParams;
 use leasehold::testing::TestEnv;
@@ -11,7 +13,8 @@ use mysql::{MySQLBackup, MySQLCluster};
 use serde_json::json;
 
 use super::kit::{
-    NAMESPACE, check, clusters, controllers, create, delete, moment, says, secret, settled, world,
+    NAMESPACE, change, check, clusters, controllers, create, delete, moment, primary, says, secret,
+    settled, world,
 };
 use crate::controllers::{quiet, reasons};
 
@@ -95,6 +98,46 @@ async fn a_missing_secret_is_said_and_the_cluster_starts_when_it_is_there() {
     secret(&env, "users").await;
     let cluster = settled(&env, "db").await;
     check(&servers, &cluster);
+}
+
+/// Whatever of a spec is refused, instances are looked after.
+#[tokio::test(start_paused = true)]
+async fn what_the_server_refuses_of_a_spec_stops_no_takeover() {
+    for (verb, resource, spec, reason) in [
+        ("patch", "statefulsets", json!({"resources": {"limits": {"memory": "1GiB"}}}), "Rejected"),
+        ("patch", "persistentvolumeclaims", json!({"storage": "20Gi"}), "StorageNotExpandable"),
+        ("delete", "secrets", json!({}), "InTheWay"),
+    ] {
+        let (mut env, servers) = world().await;
+        env.run(controllers());
+        create(&env, "db", json!({"replicas": 3, "storage": "1Gi"})).await;
+        settled(&env, "db").await;
+        if verb == "delete" {
+            delete::<Secret>(&env, "root").await;
+            env.pass(Duration::from_secs(90)).await;
+        } else {
+            env.set_faults(move |request: &Request| {
+                match (request.verb, &*request.resource) == (verb, resource) {
+                    true => Fault::Error(ApiError::new(Reason::Forbidden, "the test wants it")),
+                    false => Fault::None,
+                }
+            });
+            change(&env, spec).await;
+        }
+        let message = says(&env, "db", "SpecValid", reason).await;
+        assert!(message.contains("the test wants it") || resource == "secrets", "{message}");
+        servers.cut_off(NAMESPACE, "db-0", true);
+        env.until_object(&clusters(&env), "db", |one| !["", "db-0"].contains(&&*primary(one)))
+            .await;
+        servers.cut_off(NAMESPACE, "db-0", false);
+        env.end_faults();
+        if resource == "secrets" {
+            secret(&env, "root").await;
+        }
+        env.pass(Duration::from_secs(150)).await;
+        says(&env, "db", "SpecValid", "Accepted").await;
+        check(&servers, &clusters(&env).get("db").await.unwrap());
+    }
 }
 
 #[tokio::test(start_paused = true)]
