@@ -27,6 +27,9 @@ pub(super) enum InvalidSpec {
     /// Both a ConfigMap and a Secret are named.
     #[error("spec.configMap and spec.secret are both given: write a ConfigMonitor for each")]
     Both,
+    /// The labels can be those of no Pod.
+    #[error("spec.podSelector cannot be used: {0}")]
+    Selector(String),
 }
 
 /// What a reconcile found.

@@ -19,8 +19,8 @@ use sdk::{
 };
 
 use super::FIELD_MANAGER;
-use super::api::ConfigMonitor;
-use super::plan::{Found, record, selects, status, watched};
+use super::api::{ConfigMonitor, ConfigMonitorSpec};
+use super::plan::{Found, InvalidSpec, record, selects, status, watched};
 use crate::restarts::{
     Advance, Asker, Content, ContentKind, ContentRef, Decision, Digests, Discovery, Outcome,
     Pending, Record, Restarts, Then, is_selectable, without_annotations,
@@ -101,8 +101,12 @@ impl Reconciler for ConfigMonitorReconciler {
         if monitor.metadata.deletion_timestamp.is_some() {
             return Ok(Action::Done);
         }
-        let run = MonitorRun::new(ctx, &self.digests, &monitor)?;
-        let content = match watched(&monitor.spec) {
+        let (selector, content) = match selector(&monitor.spec) {
+            Ok(selector) => (selector, watched(&monitor.spec)),
+            Err(invalid) => (None, Err(invalid)),
+        };
+        let run = MonitorRun::new(ctx, &self.digests, &monitor, selector)?;
+        let content = match content {
             Ok(content) => content,
             Err(invalid) => return run.say(&monitor, Found::Invalid(invalid)).await,
         };
@@ -131,6 +135,16 @@ impl ConfigMonitorReconciler {
     }
 }
 
+/// Which Pods a spec selects, if it does.
+fn selector(spec: &ConfigMonitorSpec) -> Result<Option<Selector>, InvalidSpec> {
+    let selector = spec.pod_selector.clone().map(|labels| {
+        let match_labels = Some(labels);
+        Selector::try_from(LabelSelector { match_labels, ..LabelSelector::default() })
+    });
+    let selector = selector.transpose();
+    selector.map_err(|error| InvalidSpec::Selector(sdk::error::foreign(&error.to_string())))
+}
+
 /// One reconcile of one monitor.
 struct MonitorRun<'a> {
     ctx: &'a Context,
@@ -145,13 +159,9 @@ impl<'a> MonitorRun<'a> {
         ctx: &'a Context,
         digests: &'a Digests,
         monitor: &ConfigMonitor,
+        selector: Option<Selector>,
     ) -> Result<Self, ReconcileError> {
         let namespace = ctx.key().namespace.as_deref();
-        let selector = monitor.spec.pod_selector.clone().map(|labels| {
-            let match_labels = Some(labels);
-            Selector::try_from(LabelSelector { match_labels, ..LabelSelector::default() })
-        });
-        let selector = selector.transpose().map_err(ReconcileError::terminal)?;
         let pods = match &selector {
             Some(selector) => ctx.list::<PartialObjectMeta<Pod>>(namespace, selector)?,
             None => Vec::new(),

@@ -135,7 +135,8 @@ fn stateful_set(memcached: &Memcached) -> Result<StatefulSet, Invalid> {
             // Nodes know nothing of each other: all may start at once. An update still goes one by one.
             "podManagementPolicy": "Parallel",
             "updateStrategy": {"type": "RollingUpdate"},
-            "minReadySeconds": spec.min_ready_seconds,
+            // A server leaves 0 out.
+            "minReadySeconds": Some(spec.min_ready_seconds).filter(|seconds| *seconds != 0),
             "template": {"metadata": template, "spec": pod(&name, spec)?},
         },
     })))

@@ -216,6 +216,19 @@ fn what_others_change_is_put_right() {
     world.check("keep create create Created");
 }
 
+/// As a server has it.
+#[test]
+fn a_zero_that_a_server_leaves_out_is_no_difference() {
+    let mut world = settled();
+    world.edit(|spec| spec.min_ready_seconds = 0);
+    world.apply();
+    let size = world.set.as_ref().unwrap().spec.replicas.unwrap();
+    world.run(size, size);
+    world.record(None);
+    world.set.as_mut().unwrap().spec.min_ready_seconds = None;
+    world.check("keep keep keep");
+}
+
 #[test]
 fn a_new_spec_is_applied_once() {
     let mut world = settled();

@@ -107,6 +107,8 @@ pub(super) fn plan(
     } else {
         former(observed, target)
     };
+    // Whose workload it is not, its autoscaler is not either.
+    let is_theirs = matches!(deployment, Step::Foreign | Step::Await);
     let differs = present.is_some_and(|present| present != wanted.replicas);
     let scale = (!target.own && differs).then_some(wanted.replicas);
     let scales = scale.is_some() || matches!(deployment, Step::Create(_) | Step::Correct(_));
@@ -119,7 +121,7 @@ pub(super) fn plan(
         deployment,
         service,
         scale,
-        floor: wanted.floor.filter(|floor| {
+        floor: wanted.floor.filter(|_| !is_theirs).filter(|floor| {
             let found = observed.autoscaler.and_then(|found| found.spec.min_replicas);
             found.unwrap_or(DEFAULT_FLOOR) != *floor
         }),

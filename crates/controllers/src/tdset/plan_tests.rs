@@ -146,6 +146,12 @@ fn a_child_of_others_is_never_touched() {
     let mut foreign = deployment.clone();
     foreign.metadata.owner_references = None;
     check(&set, Some(&foreign), None, "foreign keep");
+    // Nor is its autoscaler.
+    let scaler = scaler(Some(1), 20);
+    let seen = Observed { autoscaler: Some(&scaler), ..observed(&set, Some(&foreign), None) };
+    let plan = planned(seen);
+    assert_eq!((&plan.floor, plan.scale), (&None, None));
+    assert_eq!(status(seen, &target(&set), &plan, None, now()).autoscaler, None);
     // The same name, an earlier TDSet: uids tell them apart.
     let mut namesake = set.clone();
     namesake.metadata.uid = Some("another-uid".to_owned());
@@ -228,16 +234,17 @@ fn statuses() {
     insta::assert_yaml_snapshot!("conflict", conflict);
 }
 
+fn scaler(floor: Option<i32>, most: i32) -> HorizontalPodAutoscaler {
+    serde_json::from_value(json!({"spec": {
+        "minReplicas": floor, "maxReplicas": most,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"},
+    }}))
+    .unwrap()
+}
+
 /// A target of this many replicas, and what becomes of it and of its autoscaler's floor.
 #[test]
 fn beside_an_autoscaler_the_schedule_is_its_floor() {
-    let scaler = |floor: Option<i32>, most: i32| -> HorizontalPodAutoscaler {
-        serde_json::from_value(json!({"spec": {
-            "minReplicas": floor, "maxReplicas": most,
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"},
-        }}))
-        .unwrap()
-    };
     for (scheduled, suspend, present, autoscaler, replicas, floor, expected) in [
         // Alone, the schedule has its way.
         (5, false, 5, None, None, None, 5),

@@ -87,6 +87,7 @@ pub(super) fn status(
         Some(obstacle) => obstructed(&obstacle, set),
         None => (ready(&seen, plan.expected), progressing(&seen, plan.expected)),
     };
+    let is_theirs = matches!(plan.deployment, Step::Foreign | Step::Await);
     let findings = vec![ready, progressing, complete(set, plan)];
     let next = match plan.next {
         Next::Change(at, answer) => Some((at, answer.replicas)),
@@ -97,7 +98,7 @@ pub(super) fn status(
         applied_generation,
         desired_replicas: Some(plan.answer.replicas),
         target: Some(target.label()),
-        autoscaler: observed.autoscaler.map(ResourceExt::name_any),
+        autoscaler: observed.autoscaler.filter(|_| !is_theirs).map(ResourceExt::name_any),
         current_replicas: seen.exist,
         ready_replicas: seen.ready,
         active_window: Some(label(set, plan.answer.rule)),

@@ -1,7 +1,8 @@
 //! The Pod template of a spec, as people write it. Pure.
 //!
 //! A field that is not known would be lost without a word, so it is refused and named. What a server takes is
-//! taken: nulls, which are fields that nobody sets, and quantities that are written as numbers.
+//! taken: nulls, which are fields that nobody sets, and quantities that are written as numbers. What a server leaves
+//! out, because it says what is so without it, is left out: such as `tty: false`, which templates of Helm often have.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::Value;
@@ -17,12 +18,54 @@ pub(super) fn read(template: &Value) -> Result<PodTemplateSpec, Invalid> {
     let given = without_nulls(template);
     let read: PodTemplateSpec =
         serde_json::from_value(given.clone()).map_err(|error| wrong(error.to_string()))?;
-    let kept = serde_json::to_value(&read).map_err(|error| wrong(error.to_string()))?;
-    match lost(&given, &kept) {
-        Some(path) => Err(wrong(format!(
+    let mut kept = serde_json::to_value(&read).map_err(|error| wrong(error.to_string()))?;
+    if let Some(path) = lost(&given, &kept) {
+        return Err(wrong(format!(
             "none has the field spec.template{path}: correct its name, or remove it"
-        ))),
-        None => Ok(read),
+        )));
+    }
+    leave_out_zeros(&mut kept);
+    serde_json::from_value(kept).map_err(|error| wrong(error.to_string()))
+}
+
+/// Removes what a server leaves out: fields that are no pointers in Kubernetes' own types and have their zero value.
+fn leave_out_zeros(template: &mut Value) {
+    let pod = &mut template["spec"];
+    drop_zeros(pod, &["hostNetwork", "hostPID", "hostIPC"]);
+    for list in ["containers", "initContainers"] {
+        for container in elements(&mut pod[list]) {
+            drop_zeros(container, &["stdin", "stdinOnce", "tty"]);
+            elements(&mut container["env"]).for_each(|variable| drop_zeros(variable, &[]));
+            elements(&mut container["volumeMounts"])
+                .for_each(|mount| drop_zeros(mount, &["readOnly"]));
+            elements(&mut container["ports"]).for_each(|port| drop_zeros(port, &["hostPort"]));
+            for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+                let numbers = [
+                    "initialDelaySeconds",
+                    "timeoutSeconds",
+                    "periodSeconds",
+                    "successThreshold",
+                    "failureThreshold",
+                ];
+                drop_zeros(&mut container[probe], &numbers);
+            }
+        }
+    }
+    // Looking for a field has made it.
+    *template = without_nulls(template);
+}
+
+fn elements(list: &mut Value) -> impl Iterator<Item = &mut Value> {
+    list.as_array_mut().into_iter().flatten()
+}
+
+/// Removes empty strings, and these fields if they are false or 0.
+fn drop_zeros(object: &mut Value, plain: &[&str]) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|name, value| {
+            let is_zero = *value == false || *value == 0;
+            *value != "" && !(is_zero && plain.contains(&name.as_str()))
+        });
     }
 }
 
@@ -111,6 +154,25 @@ mod tests {
                 (found, _) => panic!("{template}: {found:?}"),
             }
         }
+        let zeros = json!({"spec": {
+            "hostNetwork": false, "serviceAccountName": "", "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "web", "tty": false, "env": [{"name": "A", "value": ""}],
+                "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": false}],
+                "readinessProbe": {"initialDelaySeconds": 0, "periodSeconds": 5},
+                "securityContext": {"allowPrivilegeEscalation": false},
+            }],
+        }});
+        let left = json!({"spec": {
+            "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "web", "env": [{"name": "A"}],
+                "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                "readinessProbe": {"periodSeconds": 5},
+                "securityContext": {"allowPrivilegeEscalation": false},
+            }],
+        }});
+        assert_eq!(json!(read(&zeros).unwrap()), left);
         let found = read(&with("resources", json!({"limits": {"cpu": 0.5, "pods": 2}}))).unwrap();
         let limits = found.spec.unwrap().containers.remove(1).resources.unwrap().limits.unwrap();
         assert_eq!(json!(limits), json!({"cpu": "0.5", "pods": "2"}));

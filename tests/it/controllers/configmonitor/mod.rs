@@ -249,6 +249,8 @@ async fn both_spellings_work_and_must_agree() {
         (json!({"configMap": "other"}), "Invalid", "True", "Invalid"),
         (json!({"configMap": CONFIG_MAP}), "Invalid", "False", "Valid"),
         (json!({"configmap": null}), "Ready", "True", "Watching"),
+        (json!({"podSelector": {"app": "*"}}), "Invalid", "True", "Invalid"),
+        (json!({"podSelector": {"app": "frontend"}}), "Ready", "True", "Watching"),
         (json!({"configMap": null}), "Invalid", "True", "Invalid"),
     ] {
         let patch = Patch::Merge(spec(patch));
