@@ -121,7 +121,12 @@ impl StoreWriter {
     /// Takes an object out; returns it as it was last known.
     pub fn remove(&mut self, key: &LocalKey) -> Option<Arc<Entry>> {
         self.seen(key);
-        self.store.edit(|objects| objects.take(key))
+        // Reading what is deleted may have shared parts anew.
+        let shared_bytes = self.interner.bytes();
+        self.store.edit(|objects| {
+            objects.shared_bytes = shared_bytes;
+            objects.take(key)
+        })
     }
 
     fn seen(&mut self, key: &LocalKey) {

@@ -299,16 +299,20 @@ impl Task {
                 self.upsert(entry, now).await;
                 progress
             }
-            Line::Delete(raw) => {
-                let entry = self.object(raw, bytes)?;
-                let progress = self.change(&entry.header.resource_version.to_string())?;
-                if self.writer.remove(&entry.header.key).is_some() {
-                    self.count();
-                    self.show();
-                    self.tell(Change::Delete { old: entry }, now).await;
+            Line::Delete(raw) => match self.unheld(raw) {
+                Some(found) => self.change(&found.resource_version)?,
+                None => {
+                    let entry = self.object(raw, bytes)?;
+                    let version = entry.header.resource_version.to_string();
+                    let progress = self.change(&version)?;
+                    if self.writer.remove(&entry.header.key).is_some() {
+                        self.count();
+                        self.show();
+                        self.tell(Change::Delete { old: entry }, now).await;
+                    }
+                    progress
                 }
-                progress
-            }
+            },
             Line::Bookmark { resource_version, initial_end } => {
                 let signal = Signal::Bookmark { resource_version: &resource_version, initial_end };
                 let progress = usable(self.machine.line(signal))?;

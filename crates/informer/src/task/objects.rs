@@ -40,6 +40,15 @@ impl Task {
         (!wanted.contains(|| uid_hash(&found.uid), owner)).then_some(found)
     }
 
+    /// The object, if the store has none of its name: what is deleted that nobody knew. Nothing of it is kept,
+    /// so only its partial metadata is read.
+    pub(super) fn unheld<'r>(&self, raw: &'r str) -> Option<PartialMetadata<'r>> {
+        let fields = PartialFields { namespace: true, owner: false };
+        let found = partial_metadata(raw, fields).ok()?;
+        let held = self.state.store.get(found.namespace.as_deref(), &found.name);
+        held.is_none().then_some(found)
+    }
+
     /// The server sends an object, as part of a list or as a change.
     pub(super) fn mention(
         &mut self,
