@@ -50,6 +50,7 @@ impl EventHandler {
     pub(crate) async fn run(self: Box<Self>, synced: impl AsyncFn(u64)) {
         let mut events = self.informer.subscribe().await;
         let mut progress = Progress::default();
+        let maps = self.maps();
         while let Some(event) = events.next().await {
             match event.change {
                 Change::Synced(number) => {
@@ -74,6 +75,9 @@ impl EventHandler {
             };
             self.queue.add(&self.keys(&event, first), priority, &event.span).await;
             self.latency.observe(self.clock.now().since(event.received).as_secs_f64());
+            if maps {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
@@ -123,6 +127,15 @@ impl EventHandler {
             Role::Primary => Some(entry.header.hash()),
             Role::Owned { .. } => entry.header.owner.as_deref().map(|owner| owner.uid.hash()),
             Role::Dependent { .. } | Role::Mapped(_) | Role::Across(_) => None,
+        }
+    }
+
+    /// Whether an event may cost much: a mapping looks at as many objects as it likes, and an object may have
+    /// many owners. The tasks of other clusters need the thread too.
+    fn maps(&self) -> bool {
+        match &self.source.role {
+            Role::Dependent { .. } | Role::Mapped(_) | Role::Across(_) => true,
+            Role::Primary | Role::Owned { .. } => false,
         }
     }
 
