@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::mailbox::Sender;
 use crate::scopes::ScopeWatch;
 use crate::trainer::{self, Trainer};
-use crate::{Absence, Change, InformerState, Target};
+use crate::{Absence, Change, InformerState, LogLines, Target};
 use cache::{Entry, PartialMetadata, ResourceVersion, StoreWriter};
 use extent::{Census, Held, Overrun, Part, ShardedList};
 use metrics::InformerMetrics;
@@ -59,6 +59,7 @@ pub(crate) struct Task {
     warned: Option<Moment>,
     /// Whether the log was told so since it worked.
     is_warned: bool,
+    log_lines: LogLines,
     /// The last [`Change::Absent`]; none while the kind is there.
     told_absent: Option<(Absence, u64)>,
     machine: Machine,
@@ -93,6 +94,7 @@ impl Task {
             told: 0,
             warned: None,
             is_warned: false,
+            log_lines: LogLines::default(),
             told_absent: None,
             machine: Machine::new(rng),
             connection: Connection::new(wire, kind, scope, form, intake),
@@ -400,7 +402,7 @@ impl Task {
             self.leave(&found, now).await;
             return Ok(());
         }
-        let entry = self.writer.parse(raw).map_err(|error| garbage(&error))?;
+        let entry = self.parse(raw).map_err(|error| garbage(&error))?;
         self.mention_entry(&entry)?;
         self.upsert(entry, now).await;
         Ok(())
