@@ -10,6 +10,9 @@ use super::header::{Owner, Uid};
 /// Parts kept before those that no object uses any more are looked for. Afterwards, at each
 /// doubling: so at most twice the parts in use are kept, or this many.
 const SWEEP_MIN: usize = 256;
+/// Bytes of new parts after which they are looked for too, beside as many again as were in use: a few parts
+/// may be large.
+const SWEEP_BYTES: usize = 64 << 10;
 /// The two counts in front of what an `Arc` points to.
 pub(super) const ARC_COUNTS: usize = 2 * size_of::<usize>();
 
@@ -25,12 +28,13 @@ struct Shared<T: ?Sized> {
     parts: HashSet<Arc<T>>,
     /// Bytes of the parts.
     bytes: usize,
-    sweep_at: usize,
+    /// The number of parts, and their bytes, at which those out of use are looked for.
+    sweep_at: (usize, usize),
 }
 
 impl<T: ?Sized> Default for Shared<T> {
     fn default() -> Self {
-        Self { parts: HashSet::new(), bytes: 0, sweep_at: SWEEP_MIN }
+        Self { parts: HashSet::new(), bytes: 0, sweep_at: (SWEEP_MIN, SWEEP_BYTES) }
     }
 }
 
@@ -47,11 +51,11 @@ where
         if let Some(shared) = self.parts.get(part) {
             return Arc::clone(shared);
         }
-        if self.parts.len() >= self.sweep_at {
+        if self.parts.len() >= self.sweep_at.0 || self.bytes >= self.sweep_at.1 {
             self.parts.retain(|part| Arc::strong_count(part) > 1);
             self.parts.shrink_to(self.parts.len() * 2);
             self.bytes = self.parts.iter().map(|part| bytes(part)).sum();
-            self.sweep_at = SWEEP_MIN.max(self.parts.len() * 2);
+            self.sweep_at = (SWEEP_MIN.max(self.parts.len() * 2), self.bytes * 2 + SWEEP_BYTES);
         }
         let shared = own();
         self.bytes += bytes(&shared);

@@ -76,7 +76,7 @@ pub use entry::{DecodeError, Entry};
 pub use header::{
     Header, HeaderError, Labels, LocalKey, MAX_NAME_BYTES, Owner, ResourceVersion, Uid, is_name,
 };
-pub use options::{Index, OWNERS, OptionsByKind, StoreOptions, Transform};
+pub use options::{Index, OWNERS, OptionsByKind, StoreOptions, Transform, Unindexed};
 pub use partial::{PartialFields, PartialMetadata, partial_metadata};
 pub use store::{CacheBytes, NoIndex, Store, StoreSize};
 pub use training::{Trained, Training};

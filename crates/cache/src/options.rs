@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::Kind;
 use serde::de::DeserializeOwned;
@@ -25,14 +26,14 @@ const MAX_VALUES: usize = 256;
 /// "containers", "*", "env"]`. What is below a dropped member is not asked about, nor is what makes
 /// an object what it is: `apiVersion`, `kind` and, in `metadata`, what its header is read from.
 #[derive(Clone)]
-pub struct Transform(Arc<Rule>);
+pub struct Transform(Arc<Rule>, Arc<AtomicBool>);
 
 type Rule = dyn Fn(&[String]) -> bool + Send + Sync;
 
 impl Transform {
     /// Drops the members for which `drops` holds.
     pub fn new(drops: impl Fn(&[String]) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(drops))
+        Self(Arc::new(drops), Arc::default())
     }
 
     /// Drops everything but the metadata.
@@ -48,7 +49,10 @@ impl Transform {
     pub(super) fn drops(&self, path: &[String]) -> bool {
         // The rule is the user's: what it panics about is kept.
         catch_unwind(AssertUnwindSafe(|| (self.0)(path))).unwrap_or_else(|_| {
-            tracing::error!(?path, "a transform panicked; the member is kept");
+            // A defect of the program, which every object may bring to light: once is enough.
+            if !self.1.swap(true, Ordering::Relaxed) {
+                tracing::error!(?path, "a transform panicked; the member is kept");
+            }
             false
         })
     }
@@ -59,6 +63,22 @@ impl fmt::Debug for Transform {
         f.write_str("Transform")
     }
 }
+
+/// An object that an index does not have, or not with all its values. Of a hostile cluster it may be every
+/// one, so who has a clock decides how many of them a log is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unindexed {
+    /// The index.
+    pub index: Arc<str>,
+    /// What happened: one of a few texts.
+    pub what: &'static str,
+    /// Why, if that is known.
+    pub why: Option<String>,
+}
+
+const UNFIT: &str = "an object that does not fit its type is not indexed";
+const PANICKED: &str = "an index function panicked; the object is not indexed";
+const TOO_MANY: &str = "an object has too many index values";
 
 /// The name of [`Index::owners`].
 pub const OWNERS: &str = "leasehold.dev/owners";
@@ -92,23 +112,28 @@ impl Index {
         Self::new(OWNERS, |object: &OwnedObject| object.owner_uids().map(str::to_owned).collect())
     }
 
-    pub(super) fn values(&self, json: &[u8]) -> Vec<String> {
-        let name = &self.name;
+    /// The values of an object; notes why it has none, or not all.
+    pub(super) fn values(&self, json: &[u8], notes: &mut Vec<Unindexed>) -> Vec<String> {
+        let mut note = |what, why| {
+            // One for each index of an object is enough, for whoever does not read them.
+            if notes.len() < MAX_INDEXES {
+                notes.push(Unindexed { index: Arc::clone(&self.name), what, why });
+            }
+        };
         // The function is the user's: a panic in it must not end the informer.
         let mut values = match catch_unwind(AssertUnwindSafe(|| (self.values)(json))) {
             Ok(Ok(values)) => values,
             Ok(Err(error)) => {
-                let error = model::error::chain(&error);
-                tracing::warn!(%name, error, "an object that does not fit its type is not indexed");
+                note(UNFIT, Some(model::error::chain(&error)));
                 Vec::new()
             }
             Err(_) => {
-                tracing::error!(%name, "an index function panicked; the object is not indexed");
+                note(PANICKED, None);
                 Vec::new()
             }
         };
         if values.len() > MAX_VALUES {
-            tracing::warn!(%name, values = values.len(), "an object has too many index values");
+            note(TOO_MANY, Some(format!("{} values, of which {MAX_VALUES} count", values.len())));
             values.truncate(MAX_VALUES);
         }
         values
@@ -231,10 +256,17 @@ mod tests {
         let transform = Transform::new(|path| path[7] == "out of bounds");
         assert!(!transform.drops(&path("spec")));
         let panics = Index::new::<serde_json::Value>("panics", |_| panic!("on purpose"));
-        assert!(panics.values(b"{}").is_empty());
+        let mut notes = Vec::new();
+        assert!(panics.values(b"{}", &mut notes).is_empty());
         let unfit = Index::new::<u8>("unfit", |_| vec!["x".into()]);
-        assert!(unfit.values(b"{}").is_empty());
+        assert!(unfit.values(b"{}", &mut notes).is_empty());
         let many = Index::new::<u8>("many", |_| vec!["x".into(); 1000]);
-        assert_eq!(many.values(b"7").len(), MAX_VALUES);
+        assert_eq!(many.values(b"7", &mut notes).len(), MAX_VALUES);
+        let noted: Vec<_> = notes.iter().map(|note| (&*note.index, note.what)).collect();
+        assert_eq!(noted, [("panics", PANICKED), ("unfit", UNFIT), ("many", TOO_MANY)]);
+        for _ in 0..1000 {
+            unfit.values(b"{}", &mut notes);
+        }
+        assert_eq!(notes.len(), MAX_INDEXES);
     }
 }

@@ -8,7 +8,7 @@ use super::decoded::{DECODED_BYTES, DecodedCache};
 use super::entry::Entry;
 use super::header::{Header, HeaderError, Indexed, Labels, LocalKey, ResourceVersion, Uid};
 use super::intern::Interner;
-use super::options::StoreOptions;
+use super::options::{StoreOptions, Unindexed};
 use super::pass::Scan;
 use super::plan::{self, Basis, Budget};
 use super::scan::scan;
@@ -35,6 +35,8 @@ pub struct StoreWriter {
     recode: Progress,
     sweep: Progress,
     buffer: Vec<u8>,
+    /// Of objects that were read, until somebody takes it.
+    unindexed: Vec<Unindexed>,
 }
 
 /// How far a walk through all entries has come.
@@ -64,6 +66,7 @@ impl StoreWriter {
             recode: Progress::Done,
             sweep: Progress::Done,
             buffer: Vec::new(),
+            unindexed: Vec::new(),
         }
     }
 
@@ -97,7 +100,7 @@ impl StoreWriter {
                 Some(_) => scan(raw, None)?.kept(raw, &mut self.buffer),
                 None => found.kept(raw, &mut self.buffer),
             }
-            header.indexed = index(options, &self.buffer, &mut self.interner);
+            header.indexed = index(options, &self.buffer, &mut self.interner, &mut self.unindexed);
             self.buffer.clear();
         }
         found.kept(raw, &mut self.buffer);
@@ -106,6 +109,11 @@ impl StoreWriter {
             self.buffer = Vec::new();
         }
         Ok(Arc::new(entry))
+    }
+
+    /// What indexes lack of the objects that were read since this was asked last; the first few.
+    pub fn take_unindexed(&mut self) -> Vec<Unindexed> {
+        std::mem::take(&mut self.unindexed)
     }
 
     /// Puts an object in; returns the one it replaced.
@@ -121,7 +129,12 @@ impl StoreWriter {
     /// Takes an object out; returns it as it was last known.
     pub fn remove(&mut self, key: &LocalKey) -> Option<Arc<Entry>> {
         self.seen(key);
-        self.store.edit(|objects| objects.take(key))
+        // Reading what is deleted may have shared parts anew.
+        let shared_bytes = self.interner.bytes();
+        self.store.edit(|objects| {
+            objects.shared_bytes = shared_bytes;
+            objects.take(key)
+        })
     }
 
     fn seen(&mut self, key: &LocalKey) {
@@ -300,10 +313,11 @@ fn index(
     options: &StoreOptions,
     json: &[u8],
     interner: &mut Interner,
+    notes: &mut Vec<Unindexed>,
 ) -> Option<Box<Vec<Indexed>>> {
     let mut all = Vec::new();
     for (index, declared) in (0..).zip(&options.indexes) {
-        let values = declared.values(json).into_iter();
+        let values = declared.values(json, notes).into_iter();
         all.extend(values.map(|value| Indexed { index, value: interner.share(&value) }));
     }
     all.sort_unstable();

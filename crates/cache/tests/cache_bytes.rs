@@ -99,6 +99,28 @@ fn churn_does_not_make_a_store_grow() {
     assert!(late <= early + early / 20, "{takes:?}");
 }
 
+/// As when a server says that objects are deleted that it never sent.
+#[test]
+fn objects_that_are_read_and_not_kept_take_nothing() {
+    const LABEL: usize = 250 << 10;
+    let _turn = TURN.lock();
+    let mut writer = StoreWriter::default();
+    put(&mut writer, &objects::custom(0));
+    let before = ALLOCATOR.allocated();
+    for number in 0..255 {
+        let label = format!("{number}{}", "x".repeat(LABEL));
+        let text = format!(
+            r#"{{"metadata":{{"name":"x{number}","uid":"x{number}","resourceVersion":"{number}","labels":{{"a":"{label}"}}}}}}"#
+        );
+        let entry = writer.parse(&text).expect("an object");
+        assert!(writer.remove(&entry.header.key).is_none());
+    }
+    let takes = ALLOCATOR.allocated() - before;
+    assert!(takes < 1 << 20, "{takes}");
+    let shared = writer.store().bytes_by_part().shared;
+    assert!((LABEL..1 << 20).contains(&shared), "what is shared at the end is counted: {shared}");
+}
+
 /// What workers hold at once of a cluster that sends such objects is a few times this.
 #[test]
 fn a_dense_object_is_refused_or_decodes_to_little() {

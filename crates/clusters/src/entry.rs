@@ -7,6 +7,7 @@ use model::{Cluster, ClusterName, ClusterSet, ClusterState, ClusterUid, Identity
 use tokio::task::AbortHandle;
 
 use crate::connect::Life;
+use crate::identity::Flips;
 use crate::mark::{Sightings, Standing};
 use crate::merge::Right;
 use crate::probe::Finding;
@@ -32,6 +33,10 @@ pub(crate) struct Entry {
     strangers: HashSet<Fingerprint>,
     /// Which cluster its server said it is, and how that server was reached.
     known: Option<(ClusterUid, Option<Fingerprint>)>,
+    /// How often its server said lately that it is another.
+    pub(crate) flips: Flips,
+    /// Whether its server has just told which cluster it is: then it need not be asked at once.
+    pub(crate) just_told: bool,
     /// Why its server does not tell.
     untold: Option<Arc<str>>,
     /// The probes since it was configured: the number of the present one.
@@ -68,6 +73,8 @@ impl Entry {
             engaged: None,
             strangers: HashSet::new(),
             known: None,
+            flips: Flips::default(),
+            just_told: false,
             untold: None,
             probes: 0,
             standing: Standing::default(),
@@ -108,7 +115,7 @@ impl Entry {
     /// It is engaged with this client.
     pub(crate) fn engage(&mut self, cluster: Cluster) {
         self.stop();
-        self.finding = None;
+        self.finding = self.just_told.then_some(Ok(()));
         self.engaged = self.destination();
         self.serving = Serving::Engaged(cluster);
     }
@@ -146,6 +153,7 @@ impl Entry {
         self.source = source;
         if self.destination() != before {
             self.forget_marks();
+            self.flips = Flips::default();
         }
     }
 

@@ -13,8 +13,8 @@ use http::{Request, StatusCode, header::ACCEPT};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
-use model::ClusterUid;
 use model::error::{chain, foreign};
+use model::{ClusterUid, Moment};
 use serde::Deserialize;
 
 /// What is asked for.
@@ -30,6 +30,17 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest wait before that.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
+/// The wait before a server is asked again that has said for a second time that it is another cluster than
+/// before; doubles each time.
+const FLIP_MIN: Duration = Duration::from_secs(10);
+/// The longest wait before that.
+const FLIP_MAX: Duration = Duration::from_secs(30 * 60);
+/// A server that has said the same for so long begins anew.
+const FLIPS_FORGOTTEN_AFTER: Duration = Duration::from_secs(60 * 60);
+/// The reason of a cluster whose server is not asked again yet.
+pub(crate) const FLIPPING: &str = "its server says each time that it is another cluster; fix: check what answers at the server's \
+                                   address: one cluster must, with one namespace kube-system";
+
 /// What a server says about its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
@@ -40,6 +51,28 @@ pub(crate) enum Told {
     Untold(Arc<str>),
     /// It gives no answer that an API server would give. The text says why.
     Silent(Arc<str>),
+}
+
+/// How often a server has said lately that it is another cluster than before. Each time, everything known of
+/// the one before is forgotten, here and by the fleet, so one that does nothing else is left alone.
+#[derive(Debug, Default)]
+pub(crate) struct Flips {
+    times: u32,
+    last: Option<Moment>,
+}
+
+impl Flips {
+    /// It has said so again. Returns how long it is left alone: a cluster is made anew now and then, and
+    /// engaged at once.
+    pub(crate) fn flipped(&mut self, now: Moment) -> Duration {
+        let lately = self.last.is_some_and(|last| now.since(last) < FLIPS_FORGOTTEN_AFTER);
+        self.times = if lately { self.times.saturating_add(1) } else { 1 };
+        self.last = Some(now);
+        match self.times {
+            1 => Duration::ZERO,
+            times => FLIP_MIN.saturating_mul(1 << (times - 2).min(16)).min(FLIP_MAX),
+        }
+    }
 }
 
 /// Asks a server which cluster it is.
@@ -130,6 +163,18 @@ struct Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_changes_again_and_again_is_left_alone_for_longer_and_longer() {
+        let (mut flips, mut now) = (Flips::default(), Moment::default());
+        let mut flip = |after: Duration| {
+            now = now + after;
+            flips.flipped(now).as_secs()
+        };
+        let waits: Vec<_> = (0..11).map(|_| flip(FLIP_MAX)).collect();
+        assert_eq!(waits, [0, 10, 20, 40, 80, 160, 320, 640, 1280, 1800, 1800]);
+        assert_eq!((flip(FLIPS_FORGOTTEN_AFTER), flip(FLIP_MIN)), (0, 10));
+    }
 
     fn check(status: u16, body: &str, expect: &str) {
         let answer = read(StatusCode::from_u16(status).unwrap(), body.as_bytes());

@@ -190,6 +190,12 @@ enum Report {
         attempt: u32,
         answer: Told,
     },
+    /// A server has been left alone that said again and again that it is another cluster.
+    LeftAlone {
+        name: ClusterName,
+        of: Fingerprint,
+        link: Link,
+    },
     /// The marks were looked at before the cluster is engaged.
     Looked {
         name: ClusterName,
@@ -384,6 +390,7 @@ impl Task {
             Report::Asked { name, of, link, attempt, answer } => {
                 self.asked(name, of, link, attempt, answer);
             }
+            Report::LeftAlone { name, of, link } => self.ask_again(name, of, link),
             Report::Looked { name, of, link, looked } => self.looked(&name, of, link, looked),
             Report::Probed { name, incarnation, number, probed } => {
                 self.probed(&name, (incarnation, number), probed);
@@ -399,14 +406,18 @@ impl Task {
         let place = self.entries.get(name).map_or(0, |entry| entry.place);
         let budget = self.budgets.get(place).copied().flatten();
         let cluster = Cluster { name: name.clone(), client, wire, incarnation, budget, identity };
+        let mut delay = Duration::ZERO;
         if let Some(entry) = self.entries.get_mut(name) {
             info!(cluster = %name, origin = %entry.source.origin, incarnation = self.incarnations, "cluster engaged");
             if entry.source.access.as_ref().is_ok_and(Access::is_insecure) {
                 warn!(cluster = %name, "its kubeconfig has insecure-skip-tls-verify: anybody on the network path to the server can read and change everything, including credentials");
             }
             entry.engage(cluster.clone());
+            if std::mem::take(&mut entry.just_told) {
+                delay = PROBE_INTERVAL;
+            }
         }
-        self.probe(cluster, Duration::ZERO);
+        self.probe(cluster, delay);
     }
 
     fn down(&mut self, name: &ClusterName, reason: Arc<str>) {
@@ -455,9 +466,9 @@ impl Task {
         }
         entry.finding = Some(finding);
         let mut cluster = cluster.clone();
-        if answer.is_some_and(|answer| self.learn_again(name, &mut cluster, answer)) {
+        if let Some(wait) = answer.and_then(|answer| self.learn_again(name, &mut cluster, answer)) {
             let Cluster { client, wire, .. } = cluster;
-            return self.mark(name.clone(), Link { client, wire }, Duration::ZERO);
+            return self.told(name.clone(), Link { client, wire }, wait);
         }
         if looked.is_some_and(|looked| self.looked_again(name, &cluster, looked)) {
             return;

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,18 +21,21 @@ use tokio_util::sync::CancellationToken;
 /// The longest that anything here may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A server that gives the same answer to each question for `kube-system`, and its version to others.
+/// A server that gives the same answer to each question for `kube-system`, but for the number of the question in
+/// place of `{n}`, and its version to others.
 #[derive(Clone)]
 struct Server {
     port: u16,
     answer: Arc<Mutex<(u16, String)>>,
+    questions: Arc<AtomicUsize>,
 }
 
 impl Server {
     async fn start(status: u16, body: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let server = Self { port, answer: Arc::new(Mutex::new((status, body.to_owned()))) };
+        let answer = Arc::new(Mutex::new((status, body.to_owned())));
+        let server = Self { port, answer, questions: Arc::default() };
         let serving = server.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -50,7 +54,11 @@ impl Server {
         while let Ok(read @ 1..) = stream.read(&mut request).await {
             let asks = request[..read].starts_with(b"GET /api/v1/namespaces/kube-system ");
             let (status, body) = match asks {
-                true => self.answer.lock().unwrap().clone(),
+                true => {
+                    let number = 1 + self.questions.fetch_add(1, Ordering::Relaxed);
+                    let (status, body) = self.answer.lock().unwrap().clone();
+                    (status, body.replace("{n}", &number.to_string()))
+                }
                 false => (200, r#"{"major":"1","minor":"33","gitVersion":"v1.33.0","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#.to_owned()),
             };
             let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -209,6 +217,26 @@ async fn an_identity_is_remembered_and_another_cluster_is_another_incarnation() 
     until(&clusters, "east", |text| text.starts_with("east: its API server answers 503")).await;
     other.say(200, &told("u3"));
     becomes(&clusters, "east", "east=u3@5").await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_another_cluster_each_time_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("k");
+    let server = Server::start(200, &told("u{n}")).await;
+    write(&path, "t", &[("east", &server)]);
+    let clusters = spawn(&path).await;
+    becomes(&clusters, "east", "east=u1@1").await;
+    // Who has just told is not asked at once; with each new client it is.
+    write(&path, "t2", &[("east", &server)]);
+    becomes(&clusters, "east", "east=u2@3").await;
+    write(&path, "t3", &[("east", &server)]);
+    until(&clusters, "east", |text| text.contains("each time that it is another cluster")).await;
+    assert_eq!(server.questions.load(Ordering::Relaxed), 3);
+    // Once it says the same again, it is engaged.
+    server.say(200, &told("u3"));
+    becomes(&clusters, "east", "east=u3@5").await;
+    assert_eq!(server.questions.load(Ordering::Relaxed), 4);
 }
 
 /// A replica that starts begins with the first of two clusters of a name. The fleet knows the other.

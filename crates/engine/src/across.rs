@@ -26,7 +26,7 @@ use tracing::Span;
 use crate::assigned::Assigned;
 use crate::assignment::{Assignment, AssignmentQueue};
 use crate::source::{FleetMapping, Role, Source};
-use crate::view::FleetView;
+use crate::view::{FleetCaches, FleetView};
 
 /// The mappings across clusters of one controller.
 #[derive(Clone)]
@@ -92,7 +92,9 @@ pub(crate) fn keys(
     // The mapping is the user's code: its panic must not end the calling task.
     let Ok(named) = catch_unwind(AssertUnwindSafe(|| mapping(entry, &view))) else {
         let name = &entry.header.key.name;
-        tracing::error!(%cluster, %name, "a mapping panicked; the change is not followed up");
+        if let Some(view) = assigned.caches(cluster) {
+            log_some!(view, error, "a mapping panicked; the change is not followed up", %cluster, %name);
+        }
         return Vec::new();
     };
     let hashed = |key: ObjectKey| {

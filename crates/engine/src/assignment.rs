@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use model::{ClusterUid, Epoch, MemberId, ObjectKey, Range, ShardId};
+use model::{Clock, ClusterUid, Epoch, MemberId, ObjectKey, Range, ShardId};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::meter::ShardMeter;
@@ -45,10 +45,11 @@ impl ClusterContext {
         client: ClusterClient,
         series: Arc<ClusterSeries>,
         uid: Arc<OnceLock<ClusterUid>>,
+        clock: &Arc<dyn Clock>,
     ) -> Self {
         let states = || sources.iter().zip(informers.iter().map(|informer| informer.state()));
         let view = states().map(|(source, state)| (state, source.optional));
-        let view = CacheView::of_informers(view);
+        let view = CacheView::of_informers(view, clock);
         let primary = states().filter(|(source, _)| matches!(source.role, Role::Primary));
         let primary = primary.map(|(_, state)| state.store.clone()).collect();
         let stop = CancellationToken::new();

@@ -12,6 +12,7 @@ use queue::{HeldShard, KeyStatus};
 use crate::handler::all_hold;
 use crate::source::{Role, Source};
 use crate::status::{Board, EngineStatus};
+use crate::view::CacheView;
 use informer::Condition;
 
 impl EngineStatus {
@@ -114,7 +115,8 @@ fn cached(entry: &Entry, source: &Source) -> CachedObject {
         hash: format!("{:016x}", entry.header.hash()),
         resource_version: entry.header.resource_version.to_string(),
         deleting: entry.header.deleting,
-        matters: all_hold(&source.predicates, None, Some(entry)),
+        // Who asks may see each time what goes wrong.
+        matters: all_hold(&source.predicates, None, Some(entry), &CacheView::default()),
         // One whose status has another form says nothing.
         not_ready: entry
             .decode_field::<Status>("status")

@@ -33,7 +33,7 @@ use tracing::Instrument;
 use crate::dispatch::Dispatch;
 use crate::error::ReconcileError;
 use crate::fence::{Fence, FencedError};
-use upstream::{Caller, MAX_RETRY_AFTER, Outcome, Service, Ticket, Upstream, UpstreamError};
+use upstream::{Caller, MAX_RETRY_AFTER, Outcome, Service, Ticket, UpstreamError};
 
 /// How long a call that changes nothing may take.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -301,7 +301,7 @@ impl Turn {
 
     /// At whom.
     pub(crate) fn is_at(&self, name: &str) -> bool {
-        matches!(self.service.gate().upstream(), Upstream::External(found) if **found == *name)
+        self.service.is_named(name)
     }
 
     fn state(&self) -> MutexGuard<'_, TurnState> {

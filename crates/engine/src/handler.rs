@@ -50,6 +50,7 @@ impl EventHandler {
     pub(crate) async fn run(self: Box<Self>, synced: impl AsyncFn(u64)) {
         let mut events = self.informer.subscribe().await;
         let mut progress = Progress::default();
+        let maps = self.maps();
         while let Some(event) = events.next().await {
             match event.change {
                 Change::Synced(number) => {
@@ -74,6 +75,9 @@ impl EventHandler {
             };
             self.queue.add(&self.keys(&event, first), priority, &event.span).await;
             self.latency.observe(self.clock.now().since(event.received).as_secs_f64());
+            if maps {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
@@ -126,6 +130,15 @@ impl EventHandler {
         }
     }
 
+    /// Whether an event may cost much: a mapping looks at as many objects as it likes, and an object may have
+    /// many owners. The tasks of other clusters need the thread too.
+    fn maps(&self) -> bool {
+        match &self.source.role {
+            Role::Dependent { .. } | Role::Mapped(_) | Role::Across(_) => true,
+            Role::Primary | Role::Owned { .. } => false,
+        }
+    }
+
     /// The keys that an event adds; `first` if it is part of a first list.
     fn keys(&self, event: &Event, first: bool) -> Vec<HashedKey> {
         let (old, new) = match &event.change {
@@ -133,7 +146,9 @@ impl EventHandler {
             Change::Delete { old } => (Some(&**old), None),
             Change::Synced(_) | Change::Absent(..) => return Vec::new(),
         };
-        if event.priority != Priority::Initial && !all_hold(&self.source.predicates, old, new) {
+        if event.priority != Priority::Initial
+            && !all_hold(&self.source.predicates, old, new, &self.view)
+        {
             return Vec::new();
         }
         match &self.source.role {
@@ -145,7 +160,7 @@ impl EventHandler {
             }),
             Role::Dependent { owner } => both(old, new, |entry| {
                 let keys =
-                    owners(entry).into_iter().filter_map(|o| self.owner_key(owner, entry, &o));
+                    self.owners(entry).into_iter().filter_map(|o| self.owner_key(owner, entry, &o));
                 keys.filter(|owner| !first || !self.is_cached(owner)).collect()
             }),
             Role::Mapped(mapping) if !first => both(old, new, |entry| self.mapped(mapping, entry)),
@@ -186,7 +201,8 @@ impl EventHandler {
         // The mapping is the user's code: its panic must not end the handler.
         let Ok(named) = catch_unwind(AssertUnwindSafe(|| mapping(entry, &self.view))) else {
             let (cluster, name) = (&self.cluster, &entry.header.key.name);
-            tracing::error!(%cluster, %name, "a mapping panicked; the change is not followed up");
+            let view = &self.view;
+            log_some!(view, error, "a mapping panicked; the change is not followed up", %cluster, %name);
             return Vec::new();
         };
         // An object that is not cached, or not yet, is reconciled when it appears.
@@ -195,6 +211,20 @@ impl EventHandler {
             Some((self.key(&entry.header.key), Some(entry.header.hash())))
         });
         routed.collect()
+    }
+
+    /// Every owner of an object.
+    fn owners(&self, entry: &Entry) -> Vec<Owner> {
+        entry.owners().unwrap_or_else(|error| {
+            let (view, error) = (&self.view, model::error::chain(&error));
+            log_some!(
+                view,
+                warn,
+                "an object whose owners cannot be read is followed up for none",
+                error
+            );
+            Vec::new()
+        })
     }
 
     fn key(&self, local: &LocalKey) -> ObjectKey {
@@ -217,15 +247,6 @@ struct Progress {
     without: bool,
 }
 
-/// Every owner of an object.
-fn owners(entry: &Entry) -> Vec<Owner> {
-    entry.owners().unwrap_or_else(|error| {
-        let error = model::error::chain(&error);
-        tracing::warn!(error, "an object whose owners cannot be read is followed up for none");
-        Vec::new()
-    })
-}
-
 /// Keys of the object as it was and as it is, each once.
 fn both(
     old: Option<&Entry>,
@@ -244,11 +265,16 @@ fn both(
 }
 
 /// Whether a change counts: whether all predicates say so.
-pub(crate) fn all_hold(predicates: &[Predicate], old: Option<&Entry>, new: Option<&Entry>) -> bool {
+pub(crate) fn all_hold(
+    predicates: &[Predicate],
+    old: Option<&Entry>,
+    new: Option<&Entry>,
+    view: &CacheView,
+) -> bool {
     let hold = || predicates.iter().all(|predicate| predicate(old, new));
     // The predicates are the user's code: if one panics, the change counts.
     catch_unwind(AssertUnwindSafe(hold)).unwrap_or_else(|_| {
-        tracing::error!("a predicate panicked; the change counts");
+        log_some!(view, error, "a predicate panicked; the change counts");
         true
     })
 }

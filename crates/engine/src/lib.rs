@@ -70,6 +70,17 @@
 //! # What is not here
 //! Who owns what (`sharding`) and which clusters exist (`clusters`): both come in through `model`.
 
+/// Writes a line of which there may be one for each change of an object: at most a few at its level, the others
+/// for those who look for details.
+macro_rules! log_some {
+    ($view:expr, $level:ident, $text:literal $(, $($field:tt)+)?) => {
+        match $view.log_line($text) {
+            Some(line) => tracing::$level!(more = line.more, $($($field)+,)? $text),
+            None => tracing::debug!($($($field)+,)? $text),
+        }
+    };
+}
+
 mod across;
 mod assigned;
 mod assignment;
@@ -115,7 +126,7 @@ pub use external::{External, ExternalError, ExternalFailure, Token, Verdict};
 pub use fence::FencedError;
 #[cfg(feature = "testing")]
 pub use informer::testing;
-pub use informer::{Absence, InformerStatus};
+pub use informer::{Absence, InformerStatus, LogLine};
 pub use listwatch::{Form, LENT_AFTER, LISTED_KIB, STREAM_KIB, Scope};
 pub use meter::Meter;
 pub use portforward::{DIAL_TIMEOUT, DialError, MAX_STREAMS, PodPort, PodStream};

@@ -101,7 +101,8 @@ impl Run {
     /// The fenced connection to a service outside of Kubernetes: see [`External`].
     pub fn external(&self, service: &'static str, name: &str, limits: &ExternalLimits) -> External {
         let turn = self.turn_at(name, || {
-            Turn::new(self.services.get(service, name, limits), self.fence.members())
+            let cluster = &self.dispatch.key.cluster;
+            Turn::new(self.services.get(cluster, service, name, limits), self.fence.members())
         });
         External::new(self.fence.clone(), self.dispatch.clone(), turn)
     }

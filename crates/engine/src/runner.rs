@@ -35,6 +35,7 @@ use crate::fence::Fence;
 use crate::reconcile::Action;
 use crate::run::Run;
 use crate::spec::ControllerSpec;
+use crate::view::CacheView;
 use crate::visit::{InClusterError, Visits};
 use metrics::{ControllerMetrics, ReconcileResult};
 use queue::{Outcome, Popped};
@@ -284,16 +285,16 @@ impl Runner {
                 let priority = self.spec.requeue_priority;
                 (ReconcileResult::RequeueAfter, Outcome::Requeue { after: delay, priority })
             }
-            Ended::Failed(error) => self.failed(&error),
+            Ended::Failed(error) => self.failed(&context.view, &error),
             Ended::Panicked(panic) => {
                 self.metrics.panics.inc();
-                tracing::error!(panic, "reconcile panicked, retrying");
+                log_some!(context.view, error, "reconcile panicked, retrying", panic);
                 (ReconcileResult::Error, Outcome::Failed)
             }
             Ended::TimedOut => {
                 self.metrics.timeouts.inc();
                 let timeout_ms = self.spec.timeout.as_millis();
-                tracing::warn!(timeout_ms, "reconcile timed out, retrying");
+                log_some!(context.view, warn, "reconcile timed out, retrying", timeout_ms);
                 (ReconcileResult::Error, Outcome::Failed)
             }
             Ended::Cancelled => {
@@ -315,7 +316,7 @@ impl Runner {
         outcome
     }
 
-    fn failed(&self, error: &ReconcileError) -> (ReconcileResult, Outcome) {
+    fn failed(&self, view: &CacheView, error: &ReconcileError) -> (ReconcileResult, Outcome) {
         let text = model::error::chain(error);
         let retry = error.retry_delay().map_or(Outcome::Failed, Outcome::RetryAfter);
         match error.class() {
@@ -329,12 +330,13 @@ impl Runner {
                     tracing::debug!(error = text, "reconcile waits for another cluster, retrying");
                     return (ReconcileResult::Requeue, Outcome::Failed);
                 }
-                tracing::warn!(error = text, "reconcile failed, retrying");
+                log_some!(view, warn, "reconcile failed, retrying", error = text);
                 (ReconcileResult::Error, retry)
             }
             RetryClass::Terminal => {
                 self.metrics.terminal_errors.inc();
-                tracing::error!(error = text, "reconcile failed, not retrying until a change");
+                let error = text;
+                log_some!(view, error, "reconcile failed, not retrying until a change", error);
                 (ReconcileResult::Error, Outcome::Done)
             }
             RetryClass::Conflict => {

@@ -354,7 +354,8 @@ impl Supervisor {
             .collect();
         let (client, series) = (engaged.client.clone(), self.metrics.clusters.hold(cluster));
         let uid = Arc::clone(&engaged.uid);
-        let context = Arc::new(ClusterContext::new(sources, informers, client, series, uid));
+        let context = ClusterContext::new(sources, informers, client, series, uid, &self.clock);
+        let context = Arc::new(context);
         self.meter.presences().watch(name, cluster, &context.view);
         self.next_context += 1;
         let met = vec![0; sources.len()];

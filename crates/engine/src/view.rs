@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cache::{DecodeError, Entry, NoIndex, Store};
 use listwatch::Form;
-use model::{AnyObject, ClusterName, Kind, Object, Selector};
+use model::{AnyObject, Clock, ClusterName, Kind, Object, Selector};
 
-use informer::{Absence, InformerState};
+use informer::{Absence, InformerState, LogLine, LogLines};
 
 /// The requested kind is not in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,6 +70,10 @@ pub struct FleetView<'a> {
 #[derive(Debug, Default)]
 pub struct CacheView {
     sources: Vec<Cached>,
+    /// What a log is told of the controller's trouble with the cluster's objects.
+    log_lines: Mutex<LogLines>,
+    /// Without one, a log is told everything.
+    clock: Option<Arc<dyn Clock>>,
 }
 
 /// One source of a controller.
@@ -111,13 +115,14 @@ impl CacheView {
             store,
             informer: None,
         };
-        Self { sources: stores.into_iter().map(cached).collect() }
+        Self { sources: stores.into_iter().map(cached).collect(), ..Self::default() }
     }
 
     /// A view of what these informers hold, one for each source; with each, whether the source is
     /// optional.
     pub(crate) fn of_informers<'a>(
         informers: impl Iterator<Item = (&'a Arc<InformerState>, bool)>,
+        clock: &Arc<dyn Clock>,
     ) -> Self {
         let mut all: Vec<Cached> = Vec::new();
         for (informer, optional) in informers {
@@ -137,7 +142,15 @@ impl CacheView {
                 informer: Some(Arc::clone(informer)),
             });
         }
-        Self { sources: all }
+        Self { sources: all, clock: Some(Arc::clone(clock)), ..Self::default() }
+    }
+
+    /// The next line of a log with this text, of which there may be one for each change of an object; none
+    /// if there were many lately, so that only those who look for details see it.
+    pub fn log_line(&self, text: &'static str) -> Option<LogLine> {
+        let Some(clock) = &self.clock else { return Some(LogLine { more: None }) };
+        let mut lines = self.log_lines.lock().expect("no holder of this lock panics");
+        lines.next(text, clock.now())
     }
 
     pub(crate) fn sources(&self) -> &[Cached] {

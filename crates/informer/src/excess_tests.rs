@@ -65,6 +65,25 @@ async fn changes_count_against_the_budget_like_lists() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn deletions_of_what_nobody_knew_leave_nothing_behind() {
+    let (informer, mut server) = informer();
+    let mut events = informer.subscribe().await;
+    let list = server.expect(STREAM).await.list(5, &[config_map("a", 3)]);
+    told(&mut events, "!+a@3 synced").await;
+    for number in 0..64 {
+        let mut unknown = config_map(&format!("x{number}"), 6 + number);
+        unknown["metadata"]["labels"]["a"] = format!("{number}{}", "x".repeat(250_000)).into();
+        list.event("DELETED", &unknown);
+    }
+    list.event("DELETED", &config_map("a", 90));
+    list.event("ADDED", &config_map("b", 91));
+    told(&mut events, "-a@90 +b@91").await;
+    let takes = informer.state().store.size().cache_bytes;
+    assert!(takes < 16 << 10, "{takes}");
+    assert_eq!(informer.state().condition().resource_version, "91");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_that_repeats_itself_for_ever_is_an_overrun() {
     let (informer, account, mut server) = small_informer();
     let mut events = informer.subscribe().await;

@@ -14,6 +14,7 @@
 //! | `mailbox` | what waits for one subscriber |
 //! | `scopes` | the range scopes that are needed, held by guards |
 //! | `state`, `status` | what others may see of an informer |
+//! | `log_lines` | how often a log is told the same of a cluster |
 //! | `trainer` | the dictionary being trained on another thread |
 //!
 //! # Invariants
@@ -40,6 +41,7 @@
 
 #[cfg(test)]
 mod excess_tests;
+mod log_lines;
 mod mailbox;
 mod scopes;
 mod state;
@@ -61,6 +63,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Span;
 
+pub use self::log_lines::{LogLine, LogLines};
 pub use self::mailbox::Subscription;
 pub use self::scopes::ScopeGuard;
 use self::scopes::Scopes;

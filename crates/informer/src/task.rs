@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::mailbox::Sender;
 use crate::scopes::ScopeWatch;
 use crate::trainer::{self, Trainer};
-use crate::{Absence, Change, InformerState, Target};
+use crate::{Absence, Change, InformerState, LogLines, Target};
 use cache::{Entry, PartialMetadata, ResourceVersion, StoreWriter};
 use extent::{Census, Held, Overrun, Part, ShardedList};
 use metrics::InformerMetrics;
@@ -59,6 +59,7 @@ pub(crate) struct Task {
     warned: Option<Moment>,
     /// Whether the log was told so since it worked.
     is_warned: bool,
+    log_lines: LogLines,
     /// The last [`Change::Absent`]; none while the kind is there.
     told_absent: Option<(Absence, u64)>,
     machine: Machine,
@@ -93,6 +94,7 @@ impl Task {
             told: 0,
             warned: None,
             is_warned: false,
+            log_lines: LogLines::default(),
             told_absent: None,
             machine: Machine::new(rng),
             connection: Connection::new(wire, kind, scope, form, intake),
@@ -299,16 +301,20 @@ impl Task {
                 self.upsert(entry, now).await;
                 progress
             }
-            Line::Delete(raw) => {
-                let entry = self.object(raw, bytes)?;
-                let progress = self.change(&entry.header.resource_version.to_string())?;
-                if self.writer.remove(&entry.header.key).is_some() {
-                    self.count();
-                    self.show();
-                    self.tell(Change::Delete { old: entry }, now).await;
+            Line::Delete(raw) => match self.unheld(raw) {
+                Some(found) => self.change(&found.resource_version)?,
+                None => {
+                    let entry = self.object(raw, bytes)?;
+                    let version = entry.header.resource_version.to_string();
+                    let progress = self.change(&version)?;
+                    if self.writer.remove(&entry.header.key).is_some() {
+                        self.count();
+                        self.show();
+                        self.tell(Change::Delete { old: entry }, now).await;
+                    }
+                    progress
                 }
-                progress
-            }
+            },
             Line::Bookmark { resource_version, initial_end } => {
                 let signal = Signal::Bookmark { resource_version: &resource_version, initial_end };
                 let progress = usable(self.machine.line(signal))?;
@@ -396,7 +402,7 @@ impl Task {
             self.leave(&found, now).await;
             return Ok(());
         }
-        let entry = self.writer.parse(raw).map_err(|error| garbage(&error))?;
+        let entry = self.parse(raw).map_err(|error| garbage(&error))?;
         self.mention_entry(&entry)?;
         self.upsert(entry, now).await;
         Ok(())

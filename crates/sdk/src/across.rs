@@ -101,7 +101,8 @@ impl<K: AnyObject> Controller<K> {
         let watch = self.declared(watch.into());
         let (kind, _) = watch.key();
         let erased: FleetMapping = Arc::new(move |entry, view| {
-            mapped(&kind, entry, |object: &C| map(object, &FleetLookup::new(view)))
+            let log_line = |text| view.caches(view.cluster())?.log_line(text);
+            mapped(&kind, entry, log_line, |object: &C| map(object, &FleetLookup::new(view)))
         });
         self.others.push(watch.source(Role::Across(erased)));
         self.group_scope = GroupScope::Fleet;

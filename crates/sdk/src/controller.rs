@@ -177,7 +177,8 @@ impl<K: AnyObject> Controller<K> {
         let watch = self.declared(watch.into());
         let (kind, _) = watch.key();
         let erased: Mapping = Arc::new(move |entry, view| {
-            mapped(&kind, entry, |object: &C| map(object, &Lookup::new(view)))
+            let log_line = |text| view.log_line(text);
+            mapped(&kind, entry, log_line, |object: &C| map(object, &Lookup::new(view)))
         });
         self.others.push(watch.source(Role::Mapped(erased)));
         self

@@ -1,11 +1,11 @@
 //! Reading objects of kinds that are known at run time.
 
 use cache::{DecodeError, Entry};
-use engine::{ReconcileError, Wanted};
+use engine::{LogLine, ReconcileError, Wanted};
 use model::{AnyObject, Kind, Selector};
 
 use crate::context::Context;
-use crate::lookup::{Lookup, refused, unfit};
+use crate::lookup::{Lookup, refused};
 
 impl Context {
     /// One object from the shared cache, of a kind that is known at run time. `T` is `DynamicObject` for
@@ -116,7 +116,7 @@ impl Lookup<'_> {
         name: &str,
     ) -> Option<T> {
         let entry = self.view().get(Wanted::by::<T>(kind), namespace, name).ok()??;
-        decoded(kind, &entry).inspect_err(unfit).ok()
+        decoded(kind, &entry).inspect_err(self.unfit()).ok()
     }
 
     /// [`Self::list`] of a kind that is known at run time: see [`Context::get_dynamic`].
@@ -128,7 +128,8 @@ impl Lookup<'_> {
     ) -> Vec<T> {
         match self.view().list(Wanted::by::<T>(kind), namespace, selector) {
             Ok(entries) => {
-                let decoded = entries.iter().map(|entry| decoded(kind, entry).inspect_err(unfit));
+                let decoded =
+                    entries.iter().map(|entry| decoded(kind, entry).inspect_err(self.unfit()));
                 decoded.filter_map(Result::ok).collect()
             }
             Err(error) => refused(&error),
@@ -143,17 +144,23 @@ pub(crate) fn decoded<T: AnyObject>(kind: &Kind, entry: &Entry) -> Result<T, Dec
     Ok(object)
 }
 
-/// What a mapping makes of a cached object; nothing if the object does not fit its type.
+/// What a mapping makes of a cached object; nothing if the object does not fit its type. `log_line` says whether
+/// a log is told.
 pub(crate) fn mapped<C: AnyObject, T>(
     kind: &Kind,
     entry: &Entry,
+    log_line: impl FnOnce(&'static str) -> Option<LogLine>,
     map: impl FnOnce(&C) -> Vec<T>,
 ) -> Vec<T> {
+    const UNFIT: &str = "an object that does not fit its type is mapped to nothing";
     match decoded(kind, entry) {
         Ok(object) => map(&object),
         Err(error) => {
             let error = model::error::chain(&error);
-            tracing::warn!(error, "an object that does not fit its type is mapped to nothing");
+            match log_line(UNFIT) {
+                Some(line) => tracing::warn!(error, more = line.more, "{UNFIT}"),
+                None => tracing::debug!(error, "{UNFIT}"),
+            }
             Vec::new()
         }
     }

@@ -30,14 +30,18 @@ impl<'a> Lookup<'a> {
 
     /// One cached object; also `None` if its kind is not watched or it does not fit the type.
     pub fn get<K: Object>(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
-        self.view.get_decoded(&Kind::of::<K>(), namespace, name).ok()?.inspect_err(unfit).ok()?
+        self.view
+            .get_decoded(&Kind::of::<K>(), namespace, name)
+            .ok()?
+            .inspect_err(self.unfit())
+            .ok()?
     }
 
     /// Cached objects of a namespace (`None`: of all) that a selector selects, ordered by namespace
     /// and name. Those that do not fit the type are left out, with a warning in the log.
     pub fn list<K: Object>(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Arc<K>> {
         match self.view.list(Wanted::by::<K>(&Kind::of::<K>()), namespace, selector) {
-            Ok(entries) => decoded(&entries),
+            Ok(entries) => self.decoded(&entries),
             Err(error) => refused(&error),
         }
     }
@@ -55,9 +59,26 @@ impl<'a> Lookup<'a> {
     /// not fit the type are left out, with a warning in the log.
     pub fn indexed<K: Object>(&self, index: &str, value: &str) -> Vec<Arc<K>> {
         match self.view.indexed(Wanted::by::<K>(&Kind::of::<K>()), index, value) {
-            Ok(Ok(entries)) => decoded(&entries),
+            Ok(Ok(entries)) => self.decoded(&entries),
             Ok(Err(error)) => refused(&error),
             Err(error) => refused(&error),
+        }
+    }
+
+    fn decoded<K: Object>(&self, entries: &[Arc<Entry>]) -> Vec<Arc<K>> {
+        let decoded = entries.iter().map(|entry| entry.decode().map(Arc::new));
+        decoded.filter_map(|object| object.inspect_err(self.unfit()).ok()).collect()
+    }
+
+    /// Says that an object does not fit its type.
+    pub(crate) fn unfit(&self) -> impl Fn(&DecodeError) {
+        const UNFIT: &str = "an object does not fit its type";
+        |error| {
+            let error = model::error::chain(error);
+            match self.view.log_line(UNFIT) {
+                Some(line) => tracing::warn!(error, more = line.more, "{UNFIT}"),
+                None => tracing::debug!(error, "{UNFIT}"),
+            }
         }
     }
 }
@@ -69,13 +90,4 @@ pub(crate) fn refused<T>(error: &dyn std::error::Error) -> Vec<T> {
 
 fn name(LocalKey { namespace, name }: &LocalKey) -> Name {
     (namespace.as_deref().map(str::to_owned), name.to_string())
-}
-
-fn decoded<K: Object>(entries: &[Arc<Entry>]) -> Vec<Arc<K>> {
-    let decoded = entries.iter().map(|entry| entry.decode().map(Arc::new));
-    decoded.filter_map(|object| object.inspect_err(unfit).ok()).collect()
-}
-
-pub(crate) fn unfit(error: &DecodeError) {
-    tracing::warn!(error = model::error::chain(error), "an object does not fit its type");
 }

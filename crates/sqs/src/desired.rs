@@ -13,6 +13,9 @@ use super::name::{FIFO_SUFFIX, queue_name};
 use super::owner::{MAX_TAG_KEY, MAX_TAG_VALUE, OWNER_TAG, Place};
 use super::source::{Source, source};
 
+/// The longest name of a region. API servers enforce it too, but for those that somebody else wrote.
+pub(super) const MAX_REGION: usize = 32;
+
 /// A queue as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Desired {
@@ -42,6 +45,7 @@ pub(super) fn desired(
 ) -> Result<Desired, InvalidSpec> {
     let (spec, status) = (&queue.spec, queue.status.clone().unwrap_or_default());
     unchanged(spec, &status)?;
+    region(&spec.region)?;
     let name = match (&spec.queue_name, &status.queue_name) {
         (None, Some(recorded)) => recorded.clone(),
         (given, recorded) => {
@@ -56,6 +60,18 @@ pub(super) fn desired(
     attributes.extend(documents::attributes(spec, &status)?);
     let (tags, adopt) = (tags(spec)?, spec.adopt);
     Ok(Desired { name, fifo: spec.fifo, attributes, tags, adopt, source })
+}
+
+/// Whether AWS can have a region of that name: it becomes part of addresses, and of what is remembered.
+///
+/// # Errors
+/// If not.
+pub(super) fn region(name: &str) -> Result<(), InvalidSpec> {
+    let is_allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    match (1..=MAX_REGION).contains(&name.len()) && name.bytes().all(is_allowed) {
+        true => Ok(()),
+        false => Err(InvalidSpec::Region),
+    }
 }
 
 /// Whether what cannot be changed is as it was when the queue was made.
@@ -184,4 +200,19 @@ fn tags(spec: &QueueSpec) -> Result<BTreeMap<String, String>, InvalidSpec> {
         return Err(InvalidSpec::Tag { key: key.clone(), why });
     }
     Ok(spec.tags.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_a_region_is_one() {
+        for good in ["eu-west-1", "us-gov-east-1", "r", &"r".repeat(32)] {
+            assert_eq!(region(good), Ok(()), "{good}");
+        }
+        for bad in ["", "eu west", "EU-WEST-1", "x.example.com/", "é", &"r".repeat(33)] {
+            assert_eq!(region(bad), Err(InvalidSpec::Region), "{bad}");
+        }
+    }
 }

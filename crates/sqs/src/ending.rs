@@ -12,6 +12,7 @@ use super::access::Asked;
 use super::api::{DeletionPolicy, Management, Queue, QueueStatus};
 use super::client::TO_LOOK;
 use super::credentials::{Location, Sessions};
+use super::desired;
 use super::holding::Held;
 use super::owner::{OWNER_TAG, Place};
 use super::plan::{Ending, Observed, ending};
@@ -95,6 +96,7 @@ async fn delete<'a>(
     let place = Place::of(ctx, queue);
     // Where it was created, whatever the spec says now.
     let region = status.region.as_deref().unwrap_or(&spec.region);
+    desired::region(region).map_err(invalid)?;
     let made = if status.account.is_some() { &status.endpoint } else { &spec.endpoint };
     let location = Location { region, endpoint: made.as_deref() };
     let asked = Asked::of(&place, name, location.endpoint, source(spec).map_err(invalid)?);

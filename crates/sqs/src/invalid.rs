@@ -1,5 +1,6 @@
 //! What is wrong with a spec that cannot be acted on. Pure.
 
+use super::desired::MAX_REGION;
 use super::name::BadName;
 
 /// A spec that cannot be acted on.
@@ -8,6 +9,12 @@ pub(super) enum InvalidSpec {
     /// The queue's name.
     #[error(transparent)]
     Name(#[from] BadName),
+    /// A region that AWS cannot have.
+    #[error(
+        "spec.region is no name of a region: it may have lower-case letters, digits and '-', at most \
+         {MAX_REGION} of them: delete this Queue and create another"
+    )]
+    Region,
     /// A field changed that cannot.
     #[error(
         "spec.{field} cannot be changed from {from:?} to {to:?}: put it back, or delete this Queue \

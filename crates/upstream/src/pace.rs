@@ -99,6 +99,12 @@ impl Pace {
         self.shared_among(members).give_back(requests);
     }
 
+    /// Whether a turn is promised that may still be taken.
+    pub(crate) fn is_promised(&mut self, now: Moment) -> bool {
+        self.forget_lost(now);
+        !self.promised.is_empty()
+    }
+
     /// The bucket, at this member's share of the rate.
     fn shared_among(&mut self, members: NonZeroU32) -> &mut Bucket {
         self.bucket.set_rate(share(&self.limits, members));

@@ -9,17 +9,24 @@ use tracing::warn;
 use super::{Probing, Report, Task};
 use crate::connect::Link;
 use crate::entry::Serving;
-use crate::identity::{Told, ask, ask_after};
+use crate::identity::{FLIPPING, Told, ask, ask_after};
 use crate::provider::Fingerprint;
 
 impl Task {
     /// Goes on with a cluster whose server is known. Any other is asked in a task of its own: at most one for
     /// each cluster, over the connection that its informers will use.
     pub(super) fn identify(&mut self, name: ClusterName, link: Link, attempt: u32) {
-        let Some(entry) = self.entries.get(&name) else { return };
+        let Some(entry) = self.entries.get_mut(&name) else { return };
         if self.probing == Probing::Off || entry.identity().is_some() {
+            // It was told earlier, perhaps long ago.
+            entry.just_told = false;
             return self.mark(name, link, Duration::ZERO);
         }
+        self.ask(name, link, attempt);
+    }
+
+    fn ask(&mut self, name: ClusterName, link: Link, attempt: u32) {
+        let Some(entry) = self.entries.get(&name) else { return };
         let (of, for_task) = (entry.source.fingerprint, name.clone());
         let handle = self.work.spawn(async move {
             if attempt > 0 {
@@ -47,52 +54,85 @@ impl Task {
         }
         if let Told::Silent(reason) = answer {
             self.down(&name, reason);
-            return self.identify(name, link, attempt.saturating_add(1));
+            return self.ask(name, link, attempt.saturating_add(1));
         }
-        self.learn(&name, answer);
-        self.mark(name, link, Duration::ZERO);
+        let is_told = matches!(answer, Told::Known(_));
+        match self.learn(&name, answer) {
+            Some(wait) => self.told(name, link, wait),
+            None => {
+                if let Some(entry) = self.entries.get_mut(&name) {
+                    entry.just_told = is_told;
+                }
+                self.mark(name, link, Duration::ZERO);
+            }
+        }
     }
 
-    /// Takes in what a server says about its identity. Returns whether it is another cluster than before.
-    fn learn(&mut self, name: &ClusterName, answer: Told) -> bool {
-        let Some(entry) = self.entries.get_mut(name) else { return false };
+    /// Goes on with a cluster whose server says that it is another than before: at once, or after it has been
+    /// left alone and has said the same again.
+    pub(super) fn told(&mut self, name: ClusterName, link: Link, wait: Duration) {
+        if !wait.is_zero() {
+            self.down(&name, FLIPPING.into());
+        }
+        let Some(entry) = self.entries.get_mut(&name) else { return };
+        if wait.is_zero() {
+            entry.just_told = true;
+            return self.mark(name, link, Duration::ZERO);
+        }
+        let of = entry.source.fingerprint;
+        entry.making = Some(self.work.spawn(async move {
+            tokio::time::sleep(wait).await;
+            Report::LeftAlone { name, of, link }
+        }));
+    }
+
+    /// A server has been left alone long enough.
+    pub(super) fn ask_again(&mut self, name: ClusterName, of: Fingerprint, link: Link) {
+        if self.entries.get(&name).is_some_and(|entry| entry.source.fingerprint == of) {
+            self.ask(name, link, 0);
+        }
+    }
+
+    /// Takes in what a server says about its identity. If it is another cluster than before, returns how long
+    /// it is left alone.
+    fn learn(&mut self, name: &ClusterName, answer: Told) -> Option<Duration> {
+        let entry = self.entries.get_mut(name)?;
         match answer {
             Told::Known(uid) => {
-                let before = entry.identified(uid.clone());
-                if let Some(before) = &before {
-                    warn!(cluster = %name, origin = %entry.source.origin, %before, now = %uid, "another cluster appeared under this name: everything known of the one before is forgotten");
-                }
-                before.is_some()
+                let before = entry.identified(uid.clone())?;
+                let wait = entry.flips.flipped(self.clock.now());
+                warn!(cluster = %name, origin = %entry.source.origin, %before, now = %uid, wait_ms = wait.as_millis(), "another cluster appeared under this name: everything known of the one before is forgotten");
+                Some(wait)
             }
             Told::Untold(reason) => {
                 if entry.not_told(Arc::clone(&reason)) {
                     warn!(cluster = %name, origin = %entry.source.origin, "cluster of unknown identity: {reason}");
                 }
-                false
+                None
             }
-            Told::Silent(_) => false,
+            Told::Silent(_) => None,
         }
     }
 
-    /// Takes in what the server of an engaged cluster says. Returns whether it is another cluster than
-    /// before, which must be engaged anew.
+    /// Takes in what the server of an engaged cluster says. If it is another cluster than before,
+    /// which must be engaged anew, returns how long it is left alone.
     pub(super) fn learn_again(
         &mut self,
         name: &ClusterName,
         cluster: &mut Cluster,
         answer: Told,
-    ) -> bool {
+    ) -> Option<Duration> {
         // While a client is made from a new kubeconfig, this is still the server of the old one.
         if self.entries.get(name).is_none_or(|entry| entry.making.is_some()) {
-            return false;
+            return None;
         }
-        let is_another = self.learn(name, answer);
+        let another = self.learn(name, answer);
         if let Some(entry) = self.entries.get_mut(name)
-            && !is_another
+            && another.is_none()
         {
             cluster.identity = entry.identity();
             entry.serving = Serving::Engaged(cluster.clone());
         }
-        is_another
+        another
     }
 }

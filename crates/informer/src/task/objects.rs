@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use cache::{Entry, PartialFields, PartialMetadata, partial_metadata};
+use cache::{Entry, HeaderError, PartialFields, PartialMetadata, Unindexed, partial_metadata};
 use listwatch::End;
 use listwatch::wire::{self, Line};
 use model::uid_hash;
 
 use super::{Ended, Task, garbage};
+use crate::{LogLine, Target};
 
 /// Bytes that an object may take in the queue of a controller: its key and its place. An estimate.
 const QUEUED_BYTES: usize = 256;
@@ -15,15 +16,31 @@ const QUEUED_BYTES: usize = 256;
 impl Task {
     /// Reads the object of a line.
     pub(super) fn object(&mut self, raw: &str, line: &[u8]) -> Result<Arc<Entry>, Ended> {
-        self.writer.parse(raw).or_else(|error| {
+        self.parse(raw).or_else(|error| {
             // Whether it is the object at all was not looked at.
             match wire::strict_line(line).map_err(|error| garbage(&error))? {
                 Line::Upsert(object) | Line::Delete(object) if object != raw => {
-                    self.writer.parse(object).map_err(|error| garbage(&error))
+                    self.parse(object).map_err(|error| garbage(&error))
                 }
                 _ => Err(garbage(&error)),
             }
         })
+    }
+
+    /// Reads an object, and says what indexes lack of it.
+    pub(super) fn parse(&mut self, raw: &str) -> Result<Arc<Entry>, HeaderError> {
+        let parsed = self.writer.parse(raw);
+        for Unindexed { index, what, why } in self.writer.take_unindexed() {
+            let Target { cluster, kind, .. } = &self.state.target;
+            let error = why.as_deref();
+            match self.log_lines.next(what, self.clock.now()) {
+                Some(LogLine { more }) => {
+                    tracing::warn!(%cluster, %kind, %index, error, more, "{what}");
+                }
+                None => tracing::debug!(%cluster, %kind, %index, error, "{what}"),
+            }
+        }
+        parsed
     }
 
     /// The object, if it is not among those that are wanted. Only its partial metadata is read.
@@ -38,6 +55,15 @@ impl Task {
         let found = partial_metadata(raw, fields).ok()?;
         let owner = || found.owner.as_deref().map(uid_hash);
         (!wanted.contains(|| uid_hash(&found.uid), owner)).then_some(found)
+    }
+
+    /// The object, if the store has none of its name: what is deleted that nobody knew. Nothing of it is kept,
+    /// so only its partial metadata is read.
+    pub(super) fn unheld<'r>(&self, raw: &'r str) -> Option<PartialMetadata<'r>> {
+        let fields = PartialFields { namespace: true, owner: false };
+        let found = partial_metadata(raw, fields).ok()?;
+        let held = self.state.store.get(found.namespace.as_deref(), &found.name);
+        held.is_none().then_some(found)
     }
 
     /// The server sends an object, as part of a list or as a change.

@@ -12,6 +12,7 @@ mod events;
 mod explaining;
 mod external;
 mod fleet;
+mod hostile;
 mod kinds;
 mod observed;
 mod optional;

@@ -1,0 +1,111 @@
+//! A cluster whose objects are wrong, or change without end, is no trouble for others.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use serde_json::{Value, json};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context as LogContext, Layer, SubscriberExt};
+
+use super::world::{World, idle, run, settle};
+use crate::{Action, Controller};
+use engine::testing::config_map;
+
+/// Counts warnings and errors.
+#[derive(Clone, Default)]
+struct Warnings(Arc<AtomicUsize>);
+
+impl<S: Subscriber> Layer<S> for Warnings {
+    fn on_event(&self, event: &Event<'_>, _: LogContext<'_, S>) {
+        if *event.metadata().level() <= Level::WARN {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Warnings {
+    /// How many there were since it was asked last.
+    fn take(&self) -> usize {
+        self.0.swap(0, Ordering::Relaxed)
+    }
+}
+
+fn secret(name: &str, version: u64) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "ns", "name": name,
+        "uid": format!("uid-{name}"), "resourceVersion": version.to_string()}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_fit_no_type_fill_no_log() {
+    let spec = Controller::for_kind::<ConfigMap>("maps")
+        .index("name", |map: &ConfigMap| map.metadata.name.clone().into_iter().collect())
+        .watches::<Secret>(|_, _| Vec::new())
+        .reconciler(run(|ctx, key| {
+            let found = ctx.get::<ConfigMap>(key.namespace.as_deref(), &key.name);
+            std::future::ready(found.map(|_| Action::Done)).boxed()
+        }));
+    let world = World::start(vec![spec]);
+    let log = Warnings::default();
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 1);
+    let maps = server.asked().await.list(5, &[config_map("a", 1)]);
+    let secrets = server.asked().await.list(5, &[secret("s", 1)]);
+    world.wait_entries(2).await;
+    assert_eq!(log.take(), 0);
+    let unfit = |mut object: Value| {
+        object["data"] = json!({"key": 5});
+        object
+    };
+    for version in 10..1010 {
+        maps.event("MODIFIED", &unfit(config_map("a", version)));
+        settle().await;
+    }
+    assert!(world.journal().len() > 1000, "each was reconciled: {}", world.journal().len());
+    let told = log.take();
+    assert!((2..=20).contains(&told), "of the index and of the reconciles: {told}");
+    for version in 10..1010 {
+        secrets.event("MODIFIED", &unfit(secret("s", version)));
+        settle().await;
+    }
+    let told = log.take();
+    assert!((1..=10).contains(&told), "of the mapping: {told}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_run_between_two_events_of_a_mapping() {
+    const EVENTS: usize = 100;
+    let turns = Arc::new(AtomicUsize::new(0));
+    let seen: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let (of_others, noted) = (Arc::clone(&turns), Arc::clone(&seen));
+    let spec = Controller::for_kind::<ConfigMap>("maps")
+        .watches::<Secret>(move |_, _| {
+            noted.lock().unwrap().push(of_others.load(Ordering::Relaxed));
+            Vec::new()
+        })
+        .reconciler(run(idle));
+    let world = World::start(vec![spec]);
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 1);
+    let _maps = server.asked().await.list(5, &[config_map("a", 1)]);
+    let secrets = server.asked().await.list(5, &[]);
+    world.wait_entries(2).await;
+    for number in 0..EVENTS {
+        secrets.event("ADDED", &secret(&format!("s{number}"), 10 + number as u64));
+    }
+    for turn in 0..100 * EVENTS {
+        turns.store(turn, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+        if seen.lock().unwrap().len() == EVENTS {
+            break;
+        }
+    }
+    let mut seen = seen.lock().unwrap().clone();
+    assert_eq!(seen.len(), EVENTS);
+    seen.dedup();
+    assert!(seen.len() > EVENTS / 2, "between {EVENTS} events others had {} turns", seen.len());
+    world.stop().await;
+}
