@@ -70,7 +70,7 @@ pub struct FleetView<'a> {
 #[derive(Debug, Default)]
 pub struct CacheView {
     sources: Vec<Cached>,
-    /// What a log is told of the controller's trouble with the cluster's objects.
+    /// How often a log says what trouble the controller has with the cluster's objects.
     log_lines: Mutex<LogLines>,
     /// Without one, a log is told everything.
     clock: Option<Arc<dyn Clock>>,

@@ -10,6 +10,7 @@ use crate::objects::{self, Start};
 use crate::observed::{Observed, PodSeen};
 use crate::step::{Step, Waiting};
 use crate::version::Version;
+use crate::wanted::Wanted;
 
 /// The time between two Pods of a member, if the first ended at once.
 const RETRY: SignedDuration = SignedDuration::from_secs(10);
@@ -21,6 +22,12 @@ const LEARNING: u32 = 6;
 pub(crate) struct Members<'a> {
     pub(crate) observed: &'a Observed<'a>,
     pub(crate) status: &'a EtcdClusterStatus,
+}
+
+/// The version that Pods get: the one that the status has as accepted.
+pub(crate) fn version(status: &EtcdClusterStatus, wanted: &Wanted) -> Version {
+    let accepted = status.target_version.as_deref().and_then(|text| text.parse().ok());
+    accepted.unwrap_or(wanted.version)
 }
 
 impl<'a> Members<'a> {
@@ -40,10 +47,9 @@ impl<'a> Members<'a> {
         self.observed.pods.get(member)
     }
 
-    /// The version that Pods get: the one that the status has as accepted.
+    /// The version that Pods get.
     pub(crate) fn version(&self) -> Version {
-        let accepted = self.status.target_version.as_deref().and_then(|text| text.parse().ok());
-        accepted.unwrap_or(self.observed.wanted.version)
+        version(self.status, self.observed.wanted)
     }
 
     /// Whether a Pod has ended and may be made anew: not more often than once in [`RETRY`].

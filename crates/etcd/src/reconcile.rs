@@ -104,6 +104,10 @@ impl Round<'_> {
                 let step = Waiting::stuck("InTheWay", message);
                 return self.conclude(&observed, observed.refreshed(), &step).await;
             }
+            Err(Obstacle::Refused(message)) => {
+                let step = Waiting::stuck("Rejected", message);
+                return self.conclude(&observed, observed.refreshed(), &step).await;
+            }
         };
         let gateway = &*reconciler.gateway;
         observed.etcd = ask(ctx, gateway, trust.as_ref(), &observed).await;

@@ -1,8 +1,9 @@
 //! Takes one step: a write to the API server, or a request to etcd.
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements, Secret};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
+use sdk::refusal::refusal;
 use sdk::{Context, ReconcileError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,9 +12,10 @@ use crate::api::{EtcdCluster, EtcdClusterStatus};
 use crate::asking::address;
 use crate::calls::{self, EtcdError, Gateway, Session, Trust};
 use crate::change::{Change, change};
+use crate::members::version;
 use crate::names;
 use crate::objects::{self, Start};
-use crate::observed::{pods_of, volumes_of};
+use crate::observed::{PodSeen, pods_of, volumes_of};
 use crate::step::{Step, Waiting, Why};
 use crate::wanted::Wanted;
 
@@ -27,21 +29,6 @@ pub(crate) enum StepOutcome {
     Blocked(Waiting),
     /// The decision was made from an old object.
     Outdated,
-}
-
-/// Whether a server refuses what is in a request.
-fn is_refusal(code: u16) -> bool {
-    matches!(code, 400 | 403 | 422)
-}
-
-fn rejected(kind: &str, name: &str, message: &str) -> Waiting {
-    let message = format!("the server refuses {kind} {name}: {}", sdk::error::foreign(message));
-    Waiting { reason: "Rejected", message, is_stuck: true }
-}
-
-fn resources(pod: &Pod) -> Vec<Option<&ResourceRequirements>> {
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    containers.map(|container| container.resources.as_ref()).collect()
 }
 
 /// Takes steps of one cluster.
@@ -85,10 +72,14 @@ impl Taker<'_> {
                 let pod = objects::pod(self.cluster, self.wanted, *version, member, start);
                 self.create(pod, |pod| !pods_of(self.cluster, [pod]).is_empty()).await
             }
-            Step::DeletePod { member, why } => match self.refuses(member, *why).await? {
-                Some(waiting) => Ok(StepOutcome::Blocked(waiting)),
-                None => self.delete::<Pod>(member).await,
-            },
+            Step::DeletePod { member, why } => {
+                if *why == Why::Outdated
+                    && let Some(waiting) = self.refused(member, status).await?
+                {
+                    return Ok(StepOutcome::Blocked(waiting));
+                }
+                self.delete::<Pod>(member).await
+            }
             Step::DeleteVolume(member) => {
                 self.delete::<PersistentVolumeClaim>(member).await?;
                 self.delete_secret(&names::certificate(member)).await
@@ -97,29 +88,6 @@ impl Taker<'_> {
             Step::Defragment(member) => self.defragment(member, status).await,
             _ => self.ask(step).await,
         }
-    }
-
-    /// Why the server would not take the Pod that is to replace one which serves: it is asked before that one goes.
-    async fn refuses(&self, member: &str, why: Why) -> Result<Option<Waiting>, ReconcileError> {
-        if why != Why::Outdated {
-            return Ok(None);
-        }
-        let (cluster, version) = (self.cluster, self.wanted.version);
-        let pod = objects::pod(cluster, self.wanted, version, member, &Start::Resume);
-        let asked = PostParams { dry_run: true, ..PostParams::default() };
-        let status = match self.api::<Pod>().create(&asked, &pod).await {
-            // It looks at names last: all else is right.
-            Err(kube::Error::Api(status)) if status.code == 409 => return Ok(None),
-            Err(kube::Error::Api(status)) if is_refusal(status.code) => status,
-            answer => return Ok(answer.map(|_| None)?),
-        };
-        let found = self.ctx.get::<Pod>(cluster.namespace().as_deref(), member)?;
-        let same = found.is_some_and(|found| resources(&found) == resources(&pod));
-        // The one that goes counts against a quota, and makes room for its like.
-        if same && status.message.contains("exceeded quota") {
-            return Ok(None);
-        }
-        Ok(Some(rejected("Pod", member, &status.message)))
     }
 
     /// Whether the server has the very object that was read. Membership is changed only on that.
@@ -231,10 +199,42 @@ impl Taker<'_> {
                     _ => Ok(StepOutcome::Outdated),
                 }
             }
-            Err(kube::Error::Api(status)) if is_refusal(status.code) => {
-                Ok(StepOutcome::Blocked(rejected(&kind, &name, &status.message)))
+            Err(error) => match refusal(&error) {
+                Some(words) => {
+                    blocked("Rejected", format!("the server refuses {kind} {name}: {words}"))
+                }
+                None => Err(error.into()),
+            },
+        }
+    }
+
+    /// Why the server would refuse the Pod that follows a member's outdated one, if that serves: a member
+    /// that works is not given up for one that never comes. A server looks at what is asked for before it
+    /// finds the name taken.
+    async fn refused(
+        &self,
+        member: &str,
+        status: &EtcdClusterStatus,
+    ) -> Result<Option<Waiting>, ReconcileError> {
+        let found = self.ctx.get::<Pod>(self.cluster.namespace().as_deref(), member)?;
+        if !pods_of(self.cluster, found.as_deref()).values().any(PodSeen::serves) {
+            return Ok(None);
+        }
+        let version = version(status, self.wanted);
+        let next = objects::pod(self.cluster, self.wanted, version, member, &Start::Resume);
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        match self.api::<Pod>().create(&dry, &next).await {
+            Ok(_) => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(error) => {
+                let Some(words) = refusal(&error) else { return Err(error.into()) };
+                let message = format!(
+                    "the server would refuse Pod {member} as the spec asks for it, so none is restarted: \
+                     {words}; correct the spec or what refuses it. A quota counts the present Pod too, \
+                     and needs room for one more"
+                );
+                Ok(Some(Waiting { reason: "Rejected", message, is_stuck: true }))
             }
-            Err(error) => Err(error.into()),
         }
     }
 

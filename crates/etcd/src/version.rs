@@ -14,9 +14,11 @@ pub(crate) struct Version {
 /// The first version that has what the controller relies on: `/livez` and `/readyz` of 3.5.11.
 pub(crate) const OLDEST: Version = Version { major: 3, minor: 5, patch: 11 };
 
-/// The first version of 3.5 from which members may go to 3.6: earlier ones leave promoted members as learners where
-/// 3.6 looks for them, and 3.6 refuses more than one (<https://etcd.io/docs/latest/upgrades/upgrade_3_6>).
-const BEFORE_3_6: Version = Version { major: 3, minor: 5, patch: 26 };
+/// The first version whose data 3.6 certainly reads. Earlier ones of 3.5 do not keep in every copy of their list
+/// of members that a learner was promoted, or that a member left, and 3.6 reads the other copy: members come
+/// back as learners, or come back though they left. From this one on a member repairs that as it starts.
+/// See <https://etcd.io/blog/2025/zombie_members_upgrade/> and etcd's issues 19557 and 20793.
+const REPAIRED: Version = Version { major: 3, minor: 5, patch: 26 };
 
 /// Why a version cannot follow those that members run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,17 +35,17 @@ pub(crate) enum Unreachable {
          to {}.{}.x before {to}", from.major, from.minor + 1
     )]
     Skips { from: Version, to: Version },
-    /// Its minor version takes data only of a later patch.
+    /// It needs a later patch of the version before.
     #[error(
-        "members run {from}, and etcd {to} may find too many learners in the data of a version before {least}: set \
-         spec.version to the newest 3.5.x, {least} or later, before {to}"
+        "members run {from}, and etcd 3.6 may not start, or bring members back that left, on data of a 3.5 \
+         before {REPAIRED}: set spec.version to {REPAIRED} or a later 3.5 before {to}"
     )]
-    Unpatched { from: Version, to: Version, least: Version },
+    Unpatched { from: Version, to: Version },
 }
 
 impl Version {
     /// Whether members that run from `lowest` to `highest` may be brought to this version. Within a
-    /// minor version any patch may follow any other.
+    /// minor version any patch may follow any other. A rise that has begun goes on.
     pub(crate) fn follows(self, lowest: Self, highest: Self) -> Result<(), Unreachable> {
         if (self.major, self.minor) < (highest.major, highest.minor) {
             return Err(Unreachable::Downgrade { from: highest, to: self });
@@ -51,10 +53,12 @@ impl Version {
         if self.major != lowest.major || self.minor > lowest.minor + 1 {
             return Err(Unreachable::Skips { from: lowest, to: self });
         }
-        // Where some run 3.6 already, the others must follow.
-        let leaves_3_5 = (highest.major, highest.minor) == (3, 5) && self.minor == 6;
-        if leaves_3_5 && lowest < BEFORE_3_6 {
-            return Err(Unreachable::Unpatched { from: lowest, to: self, least: BEFORE_3_6 });
+        let (last, next) = ((3, 5), (3, 6));
+        if (highest.major, highest.minor) == last
+            && (self.major, self.minor) == next
+            && lowest < REPAIRED
+        {
+            return Err(Unreachable::Unpatched { from: lowest, to: self });
         }
         Ok(())
     }
@@ -115,9 +119,13 @@ mod tests {
         for (lowest, highest, to, expect) in [
             ("3.5.20", "3.5.20", "3.5.21", None),
             ("3.5.20", "3.5.20", "3.5.11", None),
+            ("3.5.11", "3.5.11", "3.5.26", None),
             ("3.5.26", "3.5.26", "3.6.0", None),
-            ("3.5.15", "3.5.15", "3.6.5", Some("PatchFirst")),
-            ("3.5.15", "3.5.30", "3.6.5", Some("PatchFirst")),
+            ("3.5.26", "3.5.30", "3.6.5", None),
+            ("3.5.25", "3.5.25", "3.6.0", Some("PatchFirst")),
+            ("3.5.15", "3.5.26", "3.6.5", Some("PatchFirst")),
+            ("3.5.15", "3.5.15", "3.7.0", Some("MinorSkipped")),
+            ("3.6.0", "3.6.0", "3.7.0", None),
             ("3.5.20", "3.6.0", "3.6.1", None),
             ("3.5.20", "3.5.20", "3.7.0", Some("MinorSkipped")),
             ("3.5.20", "3.6.0", "3.7.0", Some("MinorSkipped")),

@@ -20,6 +20,8 @@ use crate::names;
 const PASSWORD_KEY: &str = "password";
 /// How long what was read is not read again.
 const REMEMBERED: Duration = Duration::from_secs(60);
+/// How long it is not if the users' Secret could not be used.
+const REMEMBERED_IN_TROUBLE: Duration = Duration::from_secs(10);
 /// The longest password with which MySQL follows another server, in bytes.
 const MAX_SOURCE_PASSWORD: usize = 32;
 /// The longest version of a Secret that is remembered, in bytes; no server of Kubernetes has longer ones.
@@ -28,9 +30,10 @@ const MAX_VERSION: usize = 253;
 /// The passwords of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Passwords {
-    /// Root's; `None` while the users' Secret has none that can be used, which `lacks` says.
+    /// Root's: that of the users' Secret, or else the last one that worked.
     pub(crate) root: Option<Password>,
-    pub(crate) lacks: Option<String>,
+    /// Why the users' Secret cannot be used, if so.
+    pub(crate) trouble: Option<String>,
     pub(crate) keyring: Keyring,
     /// The version of the Secret with the keyring.
     version: Option<String>,
@@ -47,8 +50,8 @@ impl Passwords {
     /// use, unless root's is too long for that.
     pub(crate) fn replication(&self) -> (Account, Password) {
         let is_lost = self.keyring.phase == Phase::Lost;
-        let fits = |root: &&Password| is_lost && root.0.len() <= MAX_SOURCE_PASSWORD;
-        match self.root.as_ref().filter(fits) {
+        let root = self.root.as_ref().filter(|root| root.0.len() <= MAX_SOURCE_PASSWORD);
+        match root.filter(|_| is_lost) {
             Some(root) => (Account::Root, root.clone()),
             None => (Account::Replication, self.of(Account::Replication)),
         }
@@ -56,23 +59,29 @@ impl Passwords {
 
     /// Whether they were read so lately that they need not be read again.
     pub(crate) fn is_fresh(&self, now: Timestamp) -> bool {
-        now < self.read + REMEMBERED
+        let lasts = if self.trouble.is_some() { REMEMBERED_IN_TROUBLE } else { REMEMBERED };
+        now < self.read + lasts
     }
 }
 
-/// Reads the passwords, and makes them with `random` where they are missing.
+/// Reads the passwords, and makes them with `random` where they are missing. Root's is `former` where the
+/// users' Secret has none.
 ///
 /// # Errors
-/// If the users' Secret is not usable, something of others has the name of ours, or what the server says.
+/// If something of others has the name of ours, or what the server says.
 pub(crate) async fn passwords(
     ctx: &Context,
     cluster: &MySQLCluster,
     random: fn() -> String,
+    former: Option<&Password>,
 ) -> Result<Passwords, Obstacle> {
     let namespace = cluster.namespace().unwrap_or_default();
     let secrets = Api::<Secret>::namespaced(ctx.client(), &namespace);
     let users = secrets.get_opt(&cluster.spec.secret).await?;
-    let root = root_password(&cluster.spec.secret, users.as_ref());
+    let (root, trouble) = match root_password(&cluster.spec.secret, users.as_ref()) {
+        Ok(root) => (Some(root), None),
+        Err(trouble) => (former.cloned(), Some(trouble)),
+    };
     let name = names::accounts(cluster);
     let found = secrets.get_opt(&name).await?;
     if found.as_ref().is_some_and(|found| !is_of(cluster, found)) {
@@ -86,13 +95,6 @@ pub(crate) async fn passwords(
         Some(found) => Keyring::read(found, now, random),
         None => absent(cluster, now, random),
     };
-    // Servers that know our accounts need root for nothing that cannot wait.
-    let (root, lacks) = match root {
-        Err(Obstacle::Blocked(message)) if was_founded(cluster) && keyring.phase != Phase::Lost => {
-            (None, Some(message))
-        }
-        root => (Some(root?), None),
-    };
     let mut version = found.as_ref().and_then(ResourceExt::resource_version);
     let wanted = keyring.secret(cluster, version.as_deref());
     let is_kept = found.is_some_and(|found| {
@@ -103,16 +105,13 @@ pub(crate) async fn passwords(
         version = ctx.apply_child(cluster, wanted).await?.resource_version();
     }
     let version = version.filter(|version| version.len() <= MAX_VERSION);
-    Ok(Passwords { root, lacks, keyring, version, read: now })
-}
-
-fn was_founded(cluster: &MySQLCluster) -> bool {
-    cluster.status.as_ref().is_some_and(|status| status.replication.term > 0)
+    Ok(Passwords { root, trouble, keyring, version, read: now })
 }
 
 /// The keyring of a cluster without a Secret: if it is not new, its servers do not know these passwords.
 fn absent(cluster: &MySQLCluster, now: Timestamp, random: fn() -> String) -> Keyring {
-    let phase = if was_founded(cluster) { Phase::Lost } else { Phase::Settled };
+    let is_old = cluster.status.as_ref().is_some_and(|status| status.replication.term > 0);
+    let phase = if is_old { Phase::Lost } else { Phase::Settled };
     let mut keyring = Keyring::new(phase, now, random);
     keyring.request = names::request(cluster);
     keyring
@@ -148,21 +147,19 @@ impl Passwords {
     }
 }
 
-/// Root's password in the users' Secret.
-fn root_password(name: &str, secret: Option<&Secret>) -> Result<Password, Obstacle> {
-    let blocked = |why: &str| {
-        Obstacle::Blocked(format!(
-            "Secret {name} {why}: it has to have root's password under the key {PASSWORD_KEY}"
-        ))
+/// Root's password in the users' Secret, or why there is none.
+fn root_password(name: &str, secret: Option<&Secret>) -> Result<Password, String> {
+    let unusable = |why: &str| {
+        format!("Secret {name} {why}: it has to have root's password under the key {PASSWORD_KEY}")
     };
-    let secret = secret.ok_or_else(|| blocked("does not exist"))?;
+    let secret = secret.ok_or_else(|| unusable("does not exist"))?;
     let text =
-        text(Some(secret), PASSWORD_KEY).ok_or_else(|| blocked("has no such key, or no text"))?;
+        text(Some(secret), PASSWORD_KEY).ok_or_else(|| unusable("has no such key, or no text"))?;
     let text = text.trim_end_matches('\n');
     match text.len() {
-        0 => Err(blocked("has an empty password")),
+        0 => Err(unusable("has an empty password")),
         1..=MAX_PASSWORD => Ok(Password(text.to_owned())),
-        _ => Err(blocked("has a password of more than 256 bytes")),
+        _ => Err(unusable("has a password of more than 256 bytes")),
     }
 }
 
@@ -197,9 +194,7 @@ mod tests {
             (Some(secret("password", b"\n")), "empty"),
             (Some(secret("password", long.as_bytes())), "256 bytes"),
         ] {
-            let Err(Obstacle::Blocked(message)) = root_password("s", found.as_ref()) else {
-                panic!("{says}")
-            };
+            let message = root_password("s", found.as_ref()).unwrap_err();
             assert!(message.contains(says), "{message}");
         }
     }

@@ -92,7 +92,7 @@ pub(crate) struct Address {
     /// The passwords of the manager's account, the newest first: while they are rotated an instance may
     /// know another one.
     pub(crate) passwords: Vec<Password>,
-    /// Root's, for an instance that knows none of those; `None` while the users' Secret has none.
+    /// Root's, for an instance that knows none of those, if it is known.
     pub(crate) root: Option<Password>,
     /// With what instances follow and clone each other.
     pub(crate) replication: (Account, Password),

@@ -20,7 +20,7 @@ pub(crate) struct PodGateway;
 async fn talk(ctx: &Context, to: &Address) -> Result<Talk, MySqlError> {
     let mut denied = None;
     let own = to.passwords.iter().map(|password| (Account::Leasehold, password));
-    let all = own.chain(to.root.iter().map(|root| (Account::Root, root)));
+    let all = own.chain(to.root.iter().map(|password| (Account::Root, password)));
     for (place, (account, password)) in all.enumerate() {
         let stream = ctx.pod(&to.namespace, &to.pod).dial(ADMIN_PORT).await;
         let stream = stream.map_err(|error| unreached(to, error.into()))?;

@@ -1,11 +1,12 @@
 //! What instances need before they are asked: objects in the API server, passwords, certificates, a
 //! restored backup, volumes of the right size.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
@@ -14,8 +15,8 @@ use operands::archive::Settings;
 use operands::archive::restore::Restored;
 use operands::children::{Obstacle, in_place, is_of};
 use operands::spec::Invalid;
-use sdk::refusal::refused;
-use sdk::{Context, ReconcileError};
+use sdk::refusal::refusal;
+use sdk::{Context, Object, ReconcileError};
 use serde_json::json;
 
 use crate::accounts::{Passwords, passwords};
@@ -29,15 +30,12 @@ use crate::names;
 use crate::objects::{self, Parts};
 use crate::observed::{Observed, PodSeen, VolumeSeen, Wanted, instances_of, replicas};
 use crate::pods::{digest, stateful_set};
-use crate::remembered::Past;
+use crate::remembered::{Past, Refused};
 use crate::server::{Look, Silence};
 use crate::step::{MOMENT, RETRY, Waiting};
 use crate::storage::{Growth, growth};
 use crate::version::{Version, check_image, of_image};
 use crate::wanted::Accepted;
-
-/// How long a write is not tried again that the server refused for a spec.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Prepares one cluster.
 pub(crate) struct Preparing<'a> {
@@ -102,41 +100,46 @@ impl Preparing<'_> {
     /// Sees to everything, or says what comes first.
     pub(crate) async fn prepare(&self, past: &mut Past) -> Result<Readiness, Obstacle> {
         let Self { ctx, cluster, accepted, .. } = self;
+        let found = self.objects()?;
+        past.forgive(cluster, ctx.now());
         for service in objects::services(cluster) {
-            in_place(ctx, *cluster, service).await?;
+            self.child(service, past).await?;
         }
-        in_place(ctx, *cluster, objects::budget(cluster)).await?;
+        self.child(objects::budget(cluster), past).await?;
         let known = past.passwords.take().filter(|known| known.is_fresh(ctx.now()));
         let passwords = match known {
             Some(known) => known,
-            None => passwords(ctx, cluster, self.random).await?,
+            None => passwords(ctx, cluster, self.random, past.root.as_ref()).await?,
         };
         past.passwords = Some(passwords.clone());
+        let trouble = passwords.trouble.clone();
+        if let (Some(trouble), None) = (&trouble, found.template()) {
+            return Err(Obstacle::Blocked(trouble.clone()));
+        }
         let trust = self.certificates.ensure(ctx, cluster, accepted.valid).await?;
         let files = self.files();
-        in_place(ctx, *cluster, objects::config_map(cluster, &files)).await?;
+        self.child(objects::config_map(cluster, &files), past).await?;
         if let Restored::No { reason, message, is_stuck } =
             backup::begin(ctx, self.settings, cluster).await?
         {
             return Ok(Readiness::Waits(Waiting { reason, message, is_stuck, pause: RETRY }));
         }
         let parts = Parts { cluster, wanted: accepted, files: &files };
-        let lacks = passwords.lacks.clone();
-        let lacks = lacks.map(|message| Invalid { reason: "InTheWay", message });
-        let refusal = self.refusal().or(lacks);
+        let secret = trouble.map(|message| Invalid { reason: "SecretUnusable", message });
+        let refusal = self.refusal().or(secret);
         let mut prepared = Prepared { passwords, trust, refusal, template: digest(parts) };
-        let found = self.objects()?;
         match growth(
             (accepted.storage, &cluster.spec.storage),
             found.set.as_deref(),
             found.volumes(),
         ) {
             Growth::Fits => {}
+            Growth::Grow(_) | Growth::Remake(_) if past.refused.is_some() => {}
             // The StatefulSet is not applied before it is made anew: the server refuses other
             // volumeClaimTemplates.
-            Growth::Grow(volume) => match self.once_refused(past, self.grow(&volume)).await? {
+            Growth::Grow(volume) => match self.grow(&volume).await? {
                 None => return Ok(growing(format!("volume {volume} grows"), MOMENT)),
-                Some(invalid) => prepared.refusal = Some(invalid),
+                Some(invalid) => self.note(invalid, past),
             },
             Growth::Remake(uid) => {
                 self.remake(&uid).await?;
@@ -148,50 +151,39 @@ impl Preparing<'_> {
             }
         }
         if prepared.refusal.is_none() {
-            let set = stateful_set(parts, self.count());
-            prepared.refusal = self.once_refused(past, self.put_in_place(set)).await?;
+            self.child(stateful_set(parts, self.count()), past).await?;
         }
-        match (&prepared.refusal, &found.set) {
-            (None, _) => {}
+        let refused = past.refused.as_ref().map(|refused| refused.invalid.clone());
+        prepared.refusal = prepared.refusal.or(refused);
+        if let Some(invalid) = &prepared.refusal {
             // What runs keeps running as it is.
-            (Some(_), Some(set)) => prepared.template = template_of(set).unwrap_or_default(),
-            (Some(invalid), None) => return Err(Obstacle::Blocked(invalid.message.clone())),
+            let template = found.template();
+            prepared.template =
+                template.ok_or_else(|| Obstacle::Blocked(invalid.message.clone()))?;
         }
         Ok(Readiness::Ready(Box::new(prepared)))
     }
 
-    /// Makes a write, unless the server has just refused it for this spec: instances are looked at much more often
-    /// than it is worth to ask again.
-    async fn once_refused(
-        &self,
-        past: &mut Past,
-        write: impl Future<Output = Result<Option<Invalid>, Obstacle>>,
-    ) -> Result<Option<Invalid>, Obstacle> {
-        let (generation, now) = (self.cluster.metadata.generation, self.ctx.now());
-        if let Some((of, at, invalid)) = &past.refused
-            && *of == generation
-            && now < *at + ASK_AGAIN
-        {
-            return Ok(Some(invalid.clone()));
+    /// Applies an object of the cluster. What the server refuses is noted, and nothing is asked of it for a
+    /// while: what runs is looked after meanwhile.
+    async fn child<K>(&self, child: K, past: &mut Past) -> Result<(), Obstacle>
+    where
+        K: Object + Resource<Scope = NamespaceResourceScope>,
+    {
+        if past.refused.is_some() {
+            return Ok(());
         }
-        let refused = write.await?;
-        past.refused = refused.clone().map(|invalid| (generation, now, invalid));
-        Ok(refused)
+        match in_place(self.ctx, self.cluster, child).await {
+            Err(Obstacle::Refused(message)) => {
+                self.note(Invalid { reason: "Rejected", message }, past);
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
-    /// Applies the StatefulSet.
-    async fn put_in_place(&self, set: StatefulSet) -> Result<Option<Invalid>, Obstacle> {
-        let name = set.name_any();
-        match in_place(self.ctx, self.cluster, set).await {
-            Err(Obstacle::Failed(error)) => match refused(&error) {
-                Some(words) => {
-                    let message = format!("the server refuses StatefulSet {name}: {words}");
-                    Ok(Some(Invalid { reason: "Rejected", message }))
-                }
-                None => Err(error.into()),
-            },
-            applied => applied.map(|()| None),
-        }
+    fn note(&self, invalid: Invalid, past: &mut Past) {
+        past.refused = Some(Refused::new(self.cluster, invalid, self.ctx.now()));
     }
 
     /// What instances run.
@@ -244,22 +236,21 @@ impl Preparing<'_> {
         Ok(Objects { count: self.count(), pods, volumes, set })
     }
 
-    /// Asks for more space on a volume.
+    /// Asks for more space on a volume. Returns why the server refuses that, if it does.
     async fn grow(&self, volume: &str) -> Result<Option<Invalid>, Obstacle> {
         let volumes: Api<PersistentVolumeClaim> = self.api();
         let patch =
             json!({"spec": {"resources": {"requests": {"storage": self.cluster.spec.storage}}}});
         match volumes.patch(volume, &PatchParams::default(), &Patch::Merge(&patch)).await {
             Ok(_) => Ok(None),
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
-                let words = sdk::error::foreign(&status.message);
+            Err(error) => {
+                let Some(words) = refusal(&error) else { return Err(error.into()) };
                 let message = format!(
                     "the server refuses to let volume {volume} grow: {words}; its StorageClass has to \
                      allow expansion (allowVolumeExpansion), or set spec.storage as it was"
                 );
                 Ok(Some(Invalid { reason: "StorageNotExpandable", message }))
             }
-            Err(error) => Err(error.into()),
         }
     }
 
@@ -282,7 +273,7 @@ impl Preparing<'_> {
 
     fn api<K>(&self) -> Api<K>
     where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.ctx.client(), &self.cluster.namespace().unwrap_or_default())
     }
@@ -299,6 +290,17 @@ pub(crate) struct Objects {
 impl Objects {
     fn volumes(&self) -> impl Iterator<Item = &PersistentVolumeClaim> {
         self.volumes.values().map(|volume| &**volume)
+    }
+
+    /// The digest of what Pods are made from now: by the StatefulSet or, while it is made anew, as they all
+    /// have it.
+    fn template(&self) -> Option<String> {
+        if let Some(set) = &self.set {
+            return Some(template_of(set).unwrap_or_default());
+        }
+        let pods = self.pods.values();
+        let mut all: BTreeSet<_> = pods.map(|pod| PodSeen::of(pod).template).collect();
+        all.pop_first().filter(|_| all.is_empty())
     }
 
     /// The instances whose container runs.

@@ -142,7 +142,7 @@ impl Round<'_> {
         let prepared = match preparing.prepare(past).await {
             Ok(Readiness::Ready(prepared)) => prepared,
             Ok(Readiness::Waits(waiting)) => return self.halt(waiting).await,
-            Err(Obstacle::Blocked(message)) => {
+            Err(Obstacle::Blocked(message) | Obstacle::Refused(message)) => {
                 let Step::Wait(waiting) = Waiting::stuck("InTheWay", message) else {
                     return Ok(Action::RequeueAfter(AGAIN));
                 };

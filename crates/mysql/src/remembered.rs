@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -14,6 +15,9 @@ use crate::api::MySQLCluster;
 use crate::calls::Password;
 use crate::kept::Kept;
 
+/// How long the server is not asked again for what it refused: an admission policy, a quota or a StorageClass
+/// may change without a word.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// The most clusters of which something is remembered.
 const MAX_REMEMBERED: usize = 16_384;
 
@@ -26,14 +30,41 @@ pub(crate) struct Remembered(Mutex<HashMap<String, Past>>);
 pub(crate) struct Past {
     pub(crate) kept: Kept,
     pub(crate) passwords: Option<Passwords>,
-    /// Of which generation the server refused a part, when, and what it said.
-    pub(crate) refused: Option<(Option<i64>, Timestamp, Invalid)>,
     /// What root proved itself with.
     pub(crate) root: Option<Password>,
     /// When its instances read their certificates last.
     pub(crate) reloaded: Option<Timestamp>,
+    /// What the server refused last.
+    pub(crate) refused: Option<Refused>,
     /// In how many rounds nobody was let in anywhere, one after the other.
     pub(crate) shut_out: u32,
+}
+
+/// What the server refused, which it is not asked for again at once: a takeover is many rounds.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused {
+    pub(crate) invalid: Invalid,
+    /// That of the object which asked for it.
+    generation: Option<i64>,
+    at: Timestamp,
+}
+
+impl Refused {
+    pub(crate) fn new(cluster: &MySQLCluster, invalid: Invalid, at: Timestamp) -> Self {
+        Self { invalid, generation: cluster.metadata.generation, at }
+    }
+
+    /// Whether the server would say the same.
+    fn holds(&self, cluster: &MySQLCluster, now: Timestamp) -> bool {
+        self.generation == cluster.metadata.generation && now < self.at + ASK_AGAIN
+    }
+}
+
+impl Past {
+    /// Forgets what was refused, if the server should be asked again.
+    pub(crate) fn forgive(&mut self, cluster: &MySQLCluster, now: Timestamp) {
+        self.refused.take_if(|refused| !refused.holds(cluster, now));
+    }
 }
 
 impl Remembered {

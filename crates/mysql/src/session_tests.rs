@@ -11,7 +11,7 @@ pub(crate) fn address() -> Address {
         domain: "db-instances.web.svc".into(),
         authority: String::new(),
         passwords: Vec::new(),
-        root: Some(Password(String::new())),
+        root: None,
         replication: (Account::Replication, Password("it's".into())),
     }
 }

@@ -1,7 +1,10 @@
 //! The objects that belong to a database: applied, unless something of others has their name.
 
+use std::error::Error;
+
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt};
+use sdk::refusal::refusal;
 use sdk::{Context, Object, ReconcileError};
 
 /// Why something that a database needs is not there.
@@ -9,6 +12,8 @@ use sdk::{Context, Object, ReconcileError};
 pub enum Obstacle {
     /// Something that only a person can fix.
     Blocked(String),
+    /// The server refuses an object for its content or our rights, in these words.
+    Refused(String),
     /// Something else.
     Failed(ReconcileError),
 }
@@ -49,7 +54,7 @@ pub fn is_of(owner: &impl ResourceExt, object: &impl ResourceExt) -> bool {
 /// that the controller watches.
 ///
 /// # Errors
-/// If something of others has its name, or what the server says.
+/// If something of others has its name, the server refuses it, or what the server says.
 pub async fn in_place<O, K>(ctx: &Context, owner: &O, child: K) -> Result<(), Obstacle>
 where
     O: Object,
@@ -63,6 +68,20 @@ where
             return Err(Obstacle::taken::<O, K>(&name));
         }
     }
-    ctx.apply(&child).await?;
-    Ok(())
+    match ctx.apply(&child).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(refused(&error).map_or_else(
+            || Obstacle::Failed(error),
+            |words| {
+                let kind = K::kind(&());
+                Obstacle::Refused(format!("the server refuses {kind} {name}: {words}"))
+            },
+        )),
+    }
+}
+
+/// The server's words, if a reconcile failed because it refused a write for its content or our rights.
+fn refused(error: &(dyn Error + 'static)) -> Option<String> {
+    let chain = std::iter::successors(Some(error), |error| (*error).source());
+    chain.filter_map(|error| error.downcast_ref()).find_map(refusal)
 }

@@ -1,8 +1,5 @@
 //! What it means that a server refuses a write.
 
-use std::error::Error;
-
-use engine::ReconcileError;
 use model::error::foreign;
 
 /// The server's message if it refused a write for its content or our rights: a retry is useless until
@@ -16,18 +13,6 @@ pub fn refusal(error: &kube::Error) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// The same, of an error of a reconcile that has the server's answer among its causes.
-pub fn refused(error: &ReconcileError) -> Option<String> {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(answer) = error.downcast_ref() {
-            return refusal(answer);
-        }
-        cause = error.source();
-    }
-    None
 }
 
 /// Whether a server found a write invalid or malformed, rather than forbidden.

@@ -8,13 +8,10 @@ use super::api::{
     DeduplicationScope, Encryption, FifoThroughputLimit, Queue, QueueSpec, QueueStatus,
 };
 use super::documents::{self, REDRIVE_POLICY};
-use super::invalid::InvalidSpec;
+use super::invalid::{InvalidSpec, MAX_REGION};
 use super::name::{FIFO_SUFFIX, queue_name};
 use super::owner::{MAX_TAG_KEY, MAX_TAG_VALUE, OWNER_TAG, Place};
 use super::source::{Source, source};
-
-/// The longest name of a region. API servers enforce it too, but for those that somebody else wrote.
-pub(super) const MAX_REGION: usize = 32;
 
 /// A queue as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,9 @@
 //! What is wrong with a spec that cannot be acted on. Pure.
 
-use super::desired::MAX_REGION;
 use super::name::BadName;
+
+/// The longest name of a region. API servers enforce it too, but for those that somebody else wrote.
+pub(super) const MAX_REGION: usize = 32;
 
 /// A spec that cannot be acted on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

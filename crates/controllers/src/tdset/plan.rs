@@ -108,7 +108,7 @@ pub(super) fn plan(
         former(observed, target)
     };
     // Whose workload it is not, its autoscaler is not either.
-    let is_theirs = matches!(deployment, Step::Foreign | Step::Await);
+    let is_theirs = target.own && matches!(deployment, Step::Foreign | Step::Await);
     let differs = present.is_some_and(|present| present != wanted.replicas);
     let scale = (!target.own && differs).then_some(wanted.replicas);
     let scales = scale.is_some() || matches!(deployment, Step::Create(_) | Step::Correct(_));

@@ -87,7 +87,7 @@ pub(super) fn status(
         Some(obstacle) => obstructed(&obstacle, set),
         None => (ready(&seen, plan.expected), progressing(&seen, plan.expected)),
     };
-    let is_theirs = matches!(plan.deployment, Step::Foreign | Step::Await);
+    let is_theirs = target.own && matches!(plan.deployment, Step::Foreign | Step::Await);
     let findings = vec![ready, progressing, complete(set, plan)];
     let next = match plan.next {
         Next::Change(at, answer) => Some((at, answer.replicas)),

@@ -37,7 +37,11 @@ pub(super) struct Reports<'a> {
 impl<'a> Reports<'a> {
     pub(super) fn of(view: &View<'a>) -> Self {
         let (world, mine) = (view.world, view.clusters);
+        // One of another installation may not know yet that it takes no part.
+        let ours = world.members().get(view.me).and_then(|me| me.spec.installation.as_deref());
+        let is_ours = |its: Option<&str>| ours.zip(its).is_none_or(|(ours, its)| ours == its);
         let active = world.members().values().filter(|m| m.spec.state == MemberState::Active);
+        let active = active.filter(|member| is_ours(member.spec.installation.as_deref()));
         let said = active.filter_map(|member| member.spec.clusters.as_ref());
         let named = said.flat_map(|said| said.adds.iter().chain(&said.only));
         let is_new = |name: &&ClusterName| {

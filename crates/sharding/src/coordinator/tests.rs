@@ -14,7 +14,7 @@ use model::Epoch;
 
 use super::removal::{LEFT_GRACE, LONG_GRACE, REMOVAL_GRACE};
 use super::*;
-use crate::api::{AcknowledgedDrain, MemberSpec, MemberState, ObjectVersion};
+use crate::api::{AcknowledgedDrain, ConfiguredClusters, MemberSpec, MemberState, ObjectVersion};
 use crate::handover::Entry;
 use crate::record::{Kind, MemberRecord, Target};
 
@@ -340,8 +340,16 @@ fn what_members_of_another_installation_say_does_not_count() {
         }
     };
     scene.renew("s-0");
-    scene.member("s-0", stranger(Some("laptop")));
-    scene.check(&[]);
+    for state in [MemberState::Joining, MemberState::Active] {
+        scene.member("s-0", |spec| {
+            stranger(Some("laptop"))(spec);
+            spec.state = state;
+            let only = vec!["theirs".parse().unwrap()].into();
+            spec.clusters =
+                Some(ConfiguredClusters { count: 1, only, ..ConfiguredClusters::default() });
+        });
+        scene.check(&[]);
+    }
     // One that owns shards is drained.
     scene.map_of("west", &[("g/0/1", "s-0@2")]);
     scene.clusters.insert("west".parse().unwrap());
@@ -349,7 +357,7 @@ fn what_members_of_another_installation_say_does_not_count() {
         stranger(Some("laptop"))(spec);
         spec.state = MemberState::Leaving;
     });
-    scene.check(&["update west v7: g/0/1 s-0>m-0@2"]);
+    scene.check(&["update west v8: g/0/1 s-0>m-0@2"]);
     // A member of an earlier release does not say of which it is, and counts.
     let mut scene = Scene::new(&["m-0"], &["east"]);
     scene.map("east", "m-0@4");

@@ -2,21 +2,19 @@
 
 use std::time::Duration;
 
-use apiserver::faults::{Fault, Request};
-use apiserver::status::{ApiError, Reason};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Api;
 use kube::api::ListParams;
-use leasehold::testing::TestEnv;
+use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use mysql::{MySQLBackup, MySQLCluster};
 use serde_json::json;
 
 use super::kit::{
-    NAMESPACE, change, check, clusters, controllers, create, delete, moment, primary, says, secret,
-    settled, world,
+    NAMESPACE, change, check, clusters, commit, controllers, create, delete, moment, primary, says,
+    secret, settled, world,
 };
-use crate::controllers::{quiet, reasons};
+use crate::controllers::{events, quiet, reasons};
 
 /// As users have it.
 const USERS: &str = include_str!("../../../../crates/mysql/src/users.yaml");
@@ -100,46 +98,6 @@ async fn a_missing_secret_is_said_and_the_cluster_starts_when_it_is_there() {
     check(&servers, &cluster);
 }
 
-/// Whatever of a spec is refused, instances are looked after.
-#[tokio::test(start_paused = true)]
-async fn what_the_server_refuses_of_a_spec_stops_no_takeover() {
-    for (verb, resource, spec, reason) in [
-        ("patch", "statefulsets", json!({"resources": {"limits": {"memory": "1GiB"}}}), "Rejected"),
-        ("patch", "persistentvolumeclaims", json!({"storage": "20Gi"}), "StorageNotExpandable"),
-        ("delete", "secrets", json!({}), "InTheWay"),
-    ] {
-        let (mut env, servers) = world().await;
-        env.run(controllers());
-        create(&env, "db", json!({"replicas": 3, "storage": "1Gi"})).await;
-        settled(&env, "db").await;
-        if verb == "delete" {
-            delete::<Secret>(&env, "root").await;
-            env.pass(Duration::from_secs(90)).await;
-        } else {
-            env.set_faults(move |request: &Request| {
-                match (request.verb, &*request.resource) == (verb, resource) {
-                    true => Fault::Error(ApiError::new(Reason::Forbidden, "the test wants it")),
-                    false => Fault::None,
-                }
-            });
-            change(&env, spec).await;
-        }
-        let message = says(&env, "db", "SpecValid", reason).await;
-        assert!(message.contains("the test wants it") || resource == "secrets", "{message}");
-        servers.cut_off(NAMESPACE, "db-0", true);
-        env.until_object(&clusters(&env), "db", |one| !["", "db-0"].contains(&&*primary(one)))
-            .await;
-        servers.cut_off(NAMESPACE, "db-0", false);
-        env.end_faults();
-        if resource == "secrets" {
-            secret(&env, "root").await;
-        }
-        env.pass(Duration::from_secs(150)).await;
-        says(&env, "db", "SpecValid", "Accepted").await;
-        check(&servers, &clusters(&env).get("db").await.unwrap());
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_secret_of_others_is_not_taken() {
     let (mut env, _) = world().await;
@@ -151,4 +109,69 @@ async fn a_secret_of_others_is_not_taken() {
     env.pass(Duration::from_secs(60)).await;
     quiet(&env, Duration::from_secs(300)).await;
     nothing_runs(&env).await;
+}
+
+/// As an admission policy, a StorageClass without expansion or a quota refuses, and as people delete Secrets.
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_or_missing_stops_no_takeover() {
+    let larger = json!({"storage": "16Gi"});
+    let limit = json!({"resources": {"limits": {"memory": "2Gi"}}});
+    for (refused, spec, is_handed_over, reason, words) in [
+        (Some(("statefulsets", Reason::Invalid)), limit.clone(), false, "Rejected", "by policy"),
+        (Some(("statefulsets", Reason::Forbidden)), limit, true, "Rejected", "StatefulSet db"),
+        (
+            Some(("persistentvolumeclaims", Reason::Forbidden)),
+            larger,
+            false,
+            "StorageNotExpandable",
+            "allowVolumeExpansion",
+        ),
+        (None, json!({}), false, "SecretUnusable", "Secret root does not exist"),
+        (None, json!({}), true, "SecretUnusable", "Secret root does not exist"),
+    ] {
+        let (mut env, servers) = world().await;
+        env.run(controllers());
+        create(&env, "db", json!({"replicas": 3})).await;
+        settled(&env, "db").await;
+        commit(&env, &servers).await;
+        match refused {
+            Some((resource, why)) => {
+                env.set_faults(move |request| match request.verb {
+                    "patch" if request.resource == resource => {
+                        Fault::Error(ApiError::new(why, "not by policy"))
+                    }
+                    _ => Fault::None,
+                });
+                change(&env, spec.clone()).await;
+            }
+            None => delete::<Secret>(&env, "root").await,
+        }
+        if is_handed_over {
+            // What a manager remembers is gone with it.
+            env.stop().await;
+            env.run(controllers());
+        }
+        env.pass(Duration::from_secs(90)).await;
+        let message = says(&env, "db", "SpecValid", reason).await;
+        assert!(message.contains(words), "{message}");
+
+        servers.cut_off(NAMESPACE, "db-0", true);
+        let cut_at = env.now();
+        env.until_object(&clusters(&env), "db", |one| !["", "db-0"].contains(&&*primary(one)))
+            .await;
+        let took = env.now().duration_since(cut_at).as_secs();
+        assert!((5..=20).contains(&took), "{reason}: {took} s");
+        moment(&env).await;
+        commit(&env, &servers).await;
+
+        // It is asked for again without a change of the spec.
+        servers.cut_off(NAMESPACE, "db-0", false);
+        env.end_faults();
+        secret(&env, "root").await;
+        env.pass(Duration::from_secs(120)).await;
+        says(&env, "db", "SpecValid", "Accepted").await;
+        check(&servers, &settled(&env, "db").await);
+        let mut told = events(&env, NAMESPACE).await.into_iter().filter_map(|event| event.note);
+        assert!(told.any(|note| note.starts_with(reason)), "an Event says {reason}");
+    }
 }
