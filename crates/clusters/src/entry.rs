@@ -182,7 +182,7 @@ impl Entry {
         matches!((&self.serving, &self.standing), (Serving::Down(_), Standing::Refused(_)))
     }
 
-    fn destination(&self) -> Option<Fingerprint> {
+    pub(crate) fn destination(&self) -> Option<Fingerprint> {
         self.source.destination()
     }
 

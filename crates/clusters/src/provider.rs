@@ -148,6 +148,12 @@ impl Fingerprint {
         }
         Self(hash.finalize().into())
     }
+
+    /// Its first eight bytes.
+    pub(crate) fn number(self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
 }
 
 impl AsRef<[u8]> for Fingerprint {

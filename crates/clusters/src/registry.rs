@@ -405,7 +405,16 @@ impl Task {
         let identity = self.entries.get(name).and_then(Entry::identity);
         let place = self.entries.get(name).map_or(0, |entry| entry.place);
         let budget = self.budgets.get(place).copied().flatten();
-        let cluster = Cluster { name: name.clone(), client, wire, incarnation, budget, identity };
+        let leads_to = self.entries.get(name).and_then(Entry::destination);
+        let cluster = Cluster {
+            name: name.clone(),
+            client,
+            wire,
+            incarnation,
+            destination: leads_to.map_or(0, Fingerprint::number),
+            budget,
+            identity,
+        };
         let mut delay = Duration::ZERO;
         if let Some(entry) = self.entries.get_mut(name) {
             info!(cluster = %name, origin = %entry.source.origin, incarnation = self.incarnations, "cluster engaged");

@@ -44,6 +44,7 @@ pub(crate) struct EngagementParts {
 /// One cluster.
 pub(crate) struct Engaged {
     incarnation: u64,
+    destination: u64,
     pub(crate) number: u64,
     pub(crate) client: ClusterClient,
     pub(crate) account: Arc<Account>,
@@ -62,13 +63,12 @@ impl Engagements {
     pub(crate) fn usable<'c>(&self, clusters: &'c ClusterSet) -> Vec<&'c Cluster> {
         let EngagementParts { clock, quarantines, .. } = &self.parts;
         let now = clock.now();
-        let incarnations = clusters.engaged().map(|c| (c.name.clone(), c.incarnation)).collect();
-        quarantines.forget(&incarnations, now);
-        for (cluster, Engaged { incarnation, account, .. }) in &self.all {
+        quarantines.forget(&clusters.destinations(), now);
+        for (cluster, Engaged { destination, account, .. }) in &self.all {
             let Some(overrun) = account.overrun() else { continue };
             let reason: Arc<str> = overrun.to_string().into();
             let because = (overrun.reason(), Arc::clone(&reason));
-            if let Some(pause) = quarantines.impose(cluster, *incarnation, because, now) {
+            if let Some(pause) = quarantines.impose(cluster, *destination, because, now) {
                 let retry_seconds = pause.as_secs();
                 tracing::warn!(%cluster, retry_seconds, "cluster left alone: {reason}");
             }
@@ -107,8 +107,15 @@ impl Engagements {
         let client = ClusterClient::new(cluster, gate, metrics, clock(), *stamps);
         let account = self.ledger.open(&cluster.name, cluster.budget.unwrap_or(self.budget));
         self.last += 1;
-        let (incarnation, number, uid) = (cluster.incarnation, self.last, Arc::default());
-        Engaged { incarnation, number, client, account, uid }
+        let Cluster { incarnation, destination, .. } = *cluster;
+        Engaged {
+            incarnation,
+            destination,
+            number: self.last,
+            client,
+            account,
+            uid: Arc::default(),
+        }
     }
 
     /// Waits until a cluster exceeds its budget or a quarantine is over.

@@ -12,6 +12,7 @@
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{Clock, ClusterName, ControllerName, ObjectKey};
 use prometheus::Histogram;
@@ -19,13 +20,17 @@ use prometheus::Histogram;
 use crate::across;
 use crate::assigned::Assigned;
 use crate::assignment::AssignmentQueue;
+use crate::backlog::Backlog;
 use crate::meter::Slices;
 use crate::source::{Mapping, Predicate, Role, Source};
 use crate::view::CacheView;
 use cache::{Entry, LocalKey, Owner, Store, is_name};
-use informer::{Absence, Change, Event, Informer};
+use informer::{Absence, Change, Event, Informer, Subscription};
 use model::Kind;
 use queue::{HashedKey, Priority};
+
+/// How often a handler looks whether keys that were charged still wait.
+const SETTLE_EVERY: Duration = Duration::from_secs(10);
 
 /// Everything a handler needs.
 pub(crate) struct EventHandler {
@@ -38,6 +43,7 @@ pub(crate) struct EventHandler {
     /// The controller's assignments, for keys of other clusters.
     pub(crate) assigned: Arc<Assigned>,
     pub(crate) queue: Arc<AssignmentQueue>,
+    pub(crate) backlog: Arc<Backlog>,
     /// Where events are counted.
     pub(crate) slices: Arc<Slices>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -51,7 +57,7 @@ impl EventHandler {
         let mut events = self.informer.subscribe().await;
         let mut progress = Progress::default();
         let maps = self.maps();
-        while let Some(event) = events.next().await {
+        while let Some(event) = self.next(&mut events).await {
             match event.change {
                 Change::Synced(number) => {
                     self.present(&mut progress, number);
@@ -73,12 +79,33 @@ impl EventHandler {
                 Priority::Change => self.source.priority,
                 other => other,
             };
-            self.queue.add(&self.keys(&event, first), priority, &event.span).await;
+            let keys = self.keys(&event, first);
+            if !keys.is_empty() {
+                self.queue.add(&keys, priority, &event.span).await;
+                if self.backlog.settle().is_err() {
+                    // The cluster is left alone, and with it this handler.
+                    return;
+                }
+            }
             self.latency.observe(self.clock.now().since(event.received).as_secs_f64());
             if maps {
                 tokio::task::yield_now().await;
             }
         }
+    }
+
+    /// The next event. What was charged for keys is given back when they are done, whether or not one comes.
+    async fn next(&self, events: &mut Subscription) -> Option<Event> {
+        while self.backlog.is_charged() {
+            // In a box, because it is rare and every handler has room for it otherwise.
+            let next = Box::pin(tokio::time::timeout(SETTLE_EVERY, events.next()));
+            if let Ok(event) = next.await {
+                return event;
+            }
+            // Of an overrun the supervisor knows.
+            let _ = self.backlog.settle();
+        }
+        events.next().await
     }
 
     /// Everything in the scopes up to a number is cached.

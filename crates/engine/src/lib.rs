@@ -84,6 +84,7 @@ macro_rules! log_some {
 mod across;
 mod assigned;
 mod assignment;
+mod backlog;
 mod dispatch;
 mod drain;
 mod engagements;

@@ -16,6 +16,7 @@
 //! - Everything of a lost shard is cancelled in the step that finds the loss. If it was lost with the member's Lease,
 //!   its caches are kept for a while ([`crate::linger`]).
 
+use crate::backlog::Backlog;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -374,6 +375,11 @@ impl Supervisor {
         let states = state.context.informers.iter().map(|informer| informer.state());
         slices.read_from(states.map(|state| (state.target.clone(), state.store.clone())));
         let controller = &self.controllers[name];
+        let Some(engaged) = self.engagements.get(cluster) else { return };
+        let queue = Arc::clone(&controller.queue);
+        let primary: Arc<[_]> = state.context.primary().into();
+        let part = engaged.account.part();
+        let backlog = Arc::new(Backlog::new(cluster.clone(), queue, Arc::clone(&primary), part));
         let sources = controller.spec.sources.iter().zip(&state.context.informers);
         for (index, (source, informer)) in sources.enumerate() {
             let handler = EventHandler {
@@ -381,9 +387,10 @@ impl Supervisor {
                 informer: Arc::clone(informer),
                 source: source.clone(),
                 view: Arc::clone(&state.context.view),
-                primary: state.context.primary().into(),
+                primary: Arc::clone(&primary),
                 assigned: Arc::clone(&controller.assigned),
                 queue: Arc::clone(&controller.queue),
+                backlog: Arc::clone(&backlog),
                 slices: Arc::clone(slices),
                 clock: Arc::clone(&self.clock),
                 latency: self.metrics.latency(&source.kind),

@@ -39,8 +39,8 @@ pub struct Quarantines(Arc<Mutex<BTreeMap<ClusterName, Quarantine>>>);
 
 #[derive(Debug)]
 struct Quarantine {
-    /// Of another kubeconfig nothing is known.
-    incarnation: u64,
+    /// Where the cluster's client leads: of another server nothing is known.
+    destination: u64,
     reason: Arc<str>,
     word: &'static str,
     times: u32,
@@ -52,27 +52,30 @@ impl Quarantines {
     pub fn impose(
         &self,
         cluster: &ClusterName,
-        incarnation: u64,
+        destination: u64,
         (word, reason): (&'static str, Arc<str>),
         now: Moment,
     ) -> Option<Duration> {
         let mut all = self.lock();
-        let before = all.get(cluster).filter(|known| known.incarnation == incarnation);
+        let before = all.get(cluster).filter(|known| known.destination == destination);
         let before = before.filter(|known| now < known.until + FORGIVEN_AFTER);
         if before.is_some_and(|known| now < known.until) {
             return None;
         }
         let times = before.map_or(0, |known| known.times).saturating_add(1);
         let pause = FIRST_PAUSE.saturating_mul(1 << (times - 1).min(16)).min(MAX_PAUSE);
-        let quarantine = Quarantine { incarnation, reason, word, times, until: now + pause };
+        let quarantine = Quarantine { destination, reason, word, times, until: now + pause };
         all.insert(cluster.clone(), quarantine);
         Some(pause)
     }
 
-    /// Forgets what is over, and the clusters that are not among these incarnations.
-    pub fn forget(&self, engaged: &BTreeMap<ClusterName, u64>, now: Moment) {
+    /// Forgets what is over, and the clusters that are configured no more or lead elsewhere. One that is down
+    /// leads nowhere, and stays: else it would have another chance each time it goes down.
+    pub fn forget(&self, configured: &BTreeMap<ClusterName, Option<u64>>, now: Moment) {
         self.lock().retain(|cluster, known| {
-            engaged.get(cluster) == Some(&known.incarnation) && now < known.until + FORGIVEN_AFTER
+            let leads_to = configured.get(cluster);
+            let stays = leads_to.is_some_and(|to| to.is_none_or(|to| to == known.destination));
+            stays && now < known.until + FORGIVEN_AFTER
         });
     }
 
@@ -132,9 +135,9 @@ mod tests {
         Moment::from_origin(Duration::from_secs(seconds))
     }
 
-    fn impose(all: &Quarantines, incarnation: u64, now: u64) -> u64 {
+    fn impose(all: &Quarantines, destination: u64, now: u64) -> u64 {
         let reason = ("objects", Arc::from("too many"));
-        let pause = all.impose(&"east".parse().unwrap(), incarnation, reason, at(now));
+        let pause = all.impose(&"east".parse().unwrap(), destination, reason, at(now));
         pause.expect("it is not under quarantine").as_secs()
     }
 
@@ -148,7 +151,7 @@ mod tests {
             now += pauses.last().unwrap() + 5;
         }
         assert_eq!(pauses, [15, 30, 60, 120, 240, 480, 960, 1800, 1800]);
-        assert_eq!(impose(&all, 2, now), 15, "another kubeconfig");
+        assert_eq!(impose(&all, 2, now), 15, "another server");
         let forgiven = now + 15 + FORGIVEN_AFTER.as_secs();
         assert_eq!(impose(&all, 2, forgiven), 15);
         assert_eq!(impose(&all, 2, forgiven + 15 + FORGIVEN_AFTER.as_secs() - 1), 30);
@@ -169,9 +172,11 @@ mod tests {
         assert_eq!((all.failing(at(15)).len(), all.words(at(15)).len()), (0, 0));
         assert_eq!(all.status(at(5))[0].retry_seconds, Some(10.0));
         assert_eq!((all.status(at(15))[0].retry_seconds, all.status(at(15))[0].times), (None, 1));
-        all.forget(&[(east.clone(), 1)].into(), at(20));
-        assert_eq!(all.status(at(20)).len(), 1);
-        all.forget(&[(east, 2)].into(), at(20));
+        for leads_to in [Some(1), None] {
+            all.forget(&[(east.clone(), leads_to)].into(), at(20));
+            assert_eq!(all.status(at(20)).len(), 1, "{leads_to:?}");
+        }
+        all.forget(&[(east, Some(2))].into(), at(20));
         assert!(all.status(at(20)).is_empty());
     }
 }

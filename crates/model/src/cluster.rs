@@ -17,6 +17,9 @@ pub struct Cluster {
     pub wire: Wire,
     /// Rises each time the kubeconfig of this cluster changes. Then every watch must be opened again.
     pub incarnation: u64,
+    /// A hash of where its client leads: the server's address and who vouches for it. It stays over incarnations
+    /// that differ in their credentials, or because the cluster was down.
+    pub destination: u64,
     /// How much of it is kept; `None` for as much as of any other.
     pub budget: Option<Budget>,
     /// Which cluster it is; `None` if its server does not tell, and for clusters of a test.
@@ -38,13 +41,14 @@ pub struct Identity {
 }
 
 impl Cluster {
-    /// A cluster whose wire goes through `client`, and whose identity nobody asked for.
+    /// A cluster whose wire goes through `client`, and whose identity nobody asked for. Each incarnation leads elsewhere.
     pub fn new(name: ClusterName, client: kube::Client, incarnation: u64) -> Self {
         Self {
             name,
             wire: client.clone().into(),
             client,
             incarnation,
+            destination: incarnation,
             budget: None,
             identity: None,
         }
@@ -83,6 +87,12 @@ impl ClusterSet {
             ClusterState::Engaged(cluster) => Some(cluster),
             ClusterState::Down(_) => None,
         })
+    }
+
+    /// Where the client of each configured cluster leads; `None` for those that are down.
+    pub fn destinations(&self) -> BTreeMap<ClusterName, Option<u64>> {
+        let leads_to = |name: &ClusterName| self.get(name).map(|cluster| cluster.destination);
+        self.clusters.keys().map(|name| (name.clone(), leads_to(name))).collect()
     }
 
     /// The engaged cluster of that name, if it is one.

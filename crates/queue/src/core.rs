@@ -180,6 +180,12 @@ impl<T: Clone> Queue<T> {
         self.number(cluster).is_some_and(|number| !self.clusters[number].shards.is_empty())
     }
 
+    /// How many keys of a cluster wait, ready or delayed.
+    pub fn waiting(&self, cluster: &ClusterName) -> usize {
+        let shards = self.number(cluster).map(|number| &self.clusters[number].shards);
+        shards.into_iter().flatten().map(ShardQueue::len).sum()
+    }
+
     /// Adds a key. `uid_hash` is that of the primary object's uid; without it, the key is dropped
     /// unless a shard over the whole cluster is held.
     pub fn add(

@@ -219,6 +219,11 @@ impl<T: Clone> WorkQueue<T> {
         self.failures().succeeded(key);
     }
 
+    /// How many keys of a cluster wait, ready or delayed.
+    pub fn waiting(&self, cluster: &ClusterName) -> usize {
+        self.with(|queue, _| queue.waiting(cluster))
+    }
+
     /// Where a key stands.
     pub fn look(&self, key: &ObjectKey) -> KeyStatus {
         let status = self.with(|queue, now| queue.look(key, now));

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::testing::{Server, config_map, server};
-use model::{Budget, ClusterName, Workload};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use model::{Budget, Cluster, ClusterName, Workload};
+use serde_json::json;
 
 use super::ranges::MAPS;
-use super::world::{World, idle, maps, settle};
+use super::world::{World, idle, maps, run, settle};
+use crate::Controller;
 
 /// A cluster with a budget of three objects.
 fn engage_small(world: &World, name: &str) -> Server {
@@ -82,6 +85,62 @@ async fn a_shard_can_be_handed_over_while_its_cluster_is_left_alone() {
     let mut anew = world.engage("east", 2);
     world.hold_active("east", 3);
     anew.expect(MAPS).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_wait_for_owners_that_do_not_exist_are_charged() {
+    let spec = Controller::for_kind::<ConfigMap>("maps").owns::<Secret>().reconciler(run(idle));
+    let world = World::start(vec![spec]);
+    let budget = Budget { max_cache_bytes: 1 << 20, ..Budget::default() };
+    let (client, mut east) = server();
+    world.engage_with("east", 1, client, Some(budget));
+    world.hold_active("east", 1);
+    // The primary kind is never listed, so that no shard is opened.
+    let (mut asked, mut secrets) = (Vec::new(), None);
+    for _ in 0..2 {
+        let request = east.asked().await;
+        if request.line.contains("/secrets") {
+            secrets = Some(request.watch());
+        } else {
+            asked.push(request.watch());
+        }
+    }
+    let secrets = secrets.expect("both kinds are listed");
+    for number in 0..3000 {
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": format!("o-{number}"),
+            "uid": format!("uid-{number}"), "controller": true});
+        let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "ns",
+            "name": "s", "uid": "s", "resourceVersion": (10 + number).to_string(),
+            "ownerReferences": [owner]}});
+        secrets.event(if number == 0 { "ADDED" } else { "MODIFIED" }, &object);
+        settle().await;
+    }
+    secrets.hung_up().await;
+    let reason = failing(&world, "east").expect("it is reported");
+    assert!(reason.contains("budget.maxCacheBytes"), "{reason}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_goes_down_gets_no_other_chance_by_that() {
+    let world = World::start(vec![maps(idle)]);
+    let (client, mut east) = server();
+    let budget = Some(Budget { max_objects: 3, ..Budget::default() });
+    let cluster = Cluster { budget, ..Cluster::new("east".parse().unwrap(), client, 1) };
+    world.engage_as(cluster.clone());
+    world.hold_active("east", 1);
+    east.expect(MAPS).await.list(5, &objects(4)).hung_up().await;
+    settle().await;
+    assert_eq!(world.status.quarantines()[0].times, 1);
+    world.go_down("east");
+    settle().await;
+    // The same server, in another incarnation.
+    world.engage_as(Cluster { incarnation: 2, ..cluster });
+    east.quiet(Duration::from_secs(14)).await;
+    east.expect(MAPS).await.list(5, &objects(4)).hung_up().await;
+    settle().await;
+    assert_eq!(world.status.quarantines()[0].times, 2);
     world.stop().await;
 }
 

@@ -10,8 +10,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use model::{
-    Budget, Clock, Cluster, ClusterSet, ClusterState, Epoch, FenceError, GroupName, Hold, Holding,
-    Moment, ObjectKey, OwnedShards, Ownership, Permit, Purpose, ShardId,
+    Budget, Clock, Cluster, ClusterName, ClusterSet, ClusterState, Epoch, FenceError, GroupName,
+    Hold, Holding, Moment, ObjectKey, OwnedShards, Ownership, Permit, Purpose, ShardId,
 };
 use prometheus::{Registry, TextEncoder};
 use tokio::sync::watch;
@@ -188,10 +188,23 @@ impl World {
         client: kube::Client,
         budget: Option<Budget>,
     ) {
-        let name: model::ClusterName = name.parse().unwrap();
-        let cluster = Cluster { budget, ..Cluster::new(name.clone(), client, incarnation) };
+        let cluster = Cluster::new(name.parse().unwrap(), client, incarnation);
+        self.engage_as(Cluster { budget, ..cluster });
+    }
+
+    /// Engages this cluster.
+    pub(super) fn engage_as(&self, cluster: Cluster) {
+        self.configure(cluster.name.clone(), ClusterState::Engaged(cluster));
+    }
+
+    /// A cluster has no client for a while.
+    pub(super) fn go_down(&self, name: &str) {
+        self.configure(name.parse().unwrap(), ClusterState::Down("not reached".into()));
+    }
+
+    fn configure(&self, name: ClusterName, state: ClusterState) {
         self.clusters.send_modify(|set| {
-            Arc::make_mut(set).clusters.insert(name, ClusterState::Engaged(cluster));
+            Arc::make_mut(set).clusters.insert(name, state);
         });
     }
 
