@@ -77,8 +77,9 @@ pub(crate) async fn answer(
         let Some(place) = places.take(peer.ip()) else { continue };
         let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
         connections.spawn(async move {
-            let _place = place;
-            connection(stream, tls, router, shutdown).await;
+            let given_away = place.given_away.clone();
+            given_away.run_until_cancelled(connection(stream, tls, router, shutdown)).await;
+            drop(place);
         });
     }
     drop(listener);

@@ -1,9 +1,11 @@
-//! How many connections may be open: in all, and from one address, so that one stranger does not take
-//! every place.
+//! How many connections may be open: in all, and from one address. Where all places are taken, the oldest connection
+//! of the address that has most of them makes room, so that strangers of many addresses keep nobody out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio_util::sync::CancellationToken;
 
 /// The most open connections of one listener.
 pub(crate) const MAX_CONNECTIONS: usize = 64;
@@ -12,39 +14,74 @@ pub const MAX_FROM_ONE_ADDRESS: usize = 8;
 
 /// The open connections of one listener. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places(Arc<Mutex<HashMap<IpAddr, usize>>>);
+pub(crate) struct Places(Arc<Mutex<Open>>);
+
+#[derive(Debug, Default)]
+struct Open {
+    last: u64,
+    all: usize,
+    /// Those of each address, the oldest first, with numbers.
+    of: HashMap<IpAddr, VecDeque<(u64, CancellationToken)>>,
+}
 
 /// One open connection: dropped, its place is free again.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Places,
     peer: IpAddr,
+    number: u64,
+    /// Cancelled when another connection gets the place.
+    pub(crate) given_away: CancellationToken,
 }
 
 impl Places {
-    /// A place for a connection from `peer`, if one is left.
+    /// A place for a connection from `peer`, unless it has as many as it may.
     pub(crate) fn take(&self, peer: IpAddr) -> Option<Place> {
         // An IPv4 client of a listener for both is the same client.
         let peer = peer.to_canonical();
-        let mut open = self.0.lock().expect("no holder of this lock panics");
-        let all: usize = open.values().sum();
-        let from_peer = open.get(&peer).copied().unwrap_or_default();
-        if all >= MAX_CONNECTIONS || from_peer >= MAX_FROM_ONE_ADDRESS {
+        let mut open = self.open();
+        if open.of.get(&peer).map_or(0, VecDeque::len) >= MAX_FROM_ONE_ADDRESS {
             return None;
         }
-        open.insert(peer, from_peer + 1);
-        Some(Place { places: self.clone(), peer })
+        if open.all >= MAX_CONNECTIONS {
+            open.make_room();
+        }
+        open.last += 1;
+        open.all += 1;
+        let (number, given_away) = (open.last, CancellationToken::new());
+        open.of.entry(peer).or_default().push_back((number, given_away.clone()));
+        Some(Place { places: self.clone(), peer, number, given_away })
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl Open {
+    /// Ends the oldest connection of the address that has most; of several, that of the oldest.
+    fn make_room(&mut self) {
+        let most = self.of.values_mut().max_by_key(|of| {
+            (of.len(), std::cmp::Reverse(of.front().map_or(u64::MAX, |(number, _)| *number)))
+        });
+        if let Some((_, oldest)) = most.and_then(VecDeque::pop_front) {
+            oldest.cancel();
+            self.all -= 1;
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut open = self.places.0.lock().expect("no holder of this lock panics");
-        if let Some(count) = open.get_mut(&self.peer) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.peer);
-            }
+        let mut open = self.places.open();
+        let Open { all, of, .. } = &mut *open;
+        let Some(own) = of.get_mut(&self.peer) else { return };
+        let before = own.len();
+        own.retain(|(number, _)| *number != self.number);
+        // One that made room has been taken out.
+        *all -= before - own.len();
+        if own.is_empty() {
+            of.remove(&self.peer);
         }
     }
 }
@@ -70,10 +107,27 @@ mod tests {
         );
         assert!(held.iter().all(Option::is_some));
         assert_eq!(held.len(), MAX_CONNECTIONS);
-        assert!(places.take(peer(200)).is_none());
+        let gone = |held: &[Option<Place>]| {
+            let given_away =
+                |place: &Option<Place>| place.as_ref().unwrap().given_away.is_cancelled();
+            held.iter().filter(|place| given_away(place)).count()
+        };
+        let own = places.take(peer(200));
+        assert!(
+            held[0].as_ref().unwrap().given_away.is_cancelled(),
+            "the oldest of those with most"
+        );
+        for n in 201..=220 {
+            held.push(places.take(peer(n)));
+        }
+        assert!(!own.as_ref().unwrap().given_away.is_cancelled(), "others have more");
+        assert_eq!(gone(&held), 21);
+        assert_eq!(places.open().all, MAX_CONNECTIONS);
 
         held.clear();
+        drop(own);
         assert!(places.take(peer(200)).is_some());
-        assert!(places.0.lock().unwrap().is_empty(), "nothing is kept of those who have left");
+        let open = places.open();
+        assert!(open.of.is_empty() && open.all == 0, "nothing is kept of those who have left");
     }
 }

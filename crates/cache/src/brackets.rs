@@ -41,17 +41,28 @@ pub(super) fn end(text: &[u8]) -> Option<usize> {
     None
 }
 
-/// How many commas stand between values: all but those in strings.
-pub(super) fn commas(text: &[u8]) -> usize {
+/// What a text is made of, but for what stands in its strings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Parts {
+    /// The commas between values.
+    pub(super) commas: usize,
+    /// The objects, each with those within it.
+    pub(super) objects: usize,
+}
+
+/// Counts the parts of a text.
+pub(super) fn parts(text: &[u8]) -> Parts {
     let (mut escapes, mut strings) = (Escapes::default(), Strings::default());
-    let commas = text.chunks(BLOCK).map(|block| {
+    text.chunks(BLOCK).fold(Parts::default(), |Parts { commas, objects }, block| {
         let block = padded(block);
         let escaped = escapes.next(where_is(&block, |byte| byte == b'\\'));
         let within = strings.next(where_is(&block, |byte| byte == b'"') & !escaped);
-        let between = where_is(&block, |byte| byte == b',') & !(within | escaped);
-        between.count_ones() as usize
-    });
-    commas.sum()
+        let count = |wanted: u8| {
+            let found = where_is(&block, |byte| byte == wanted) & !(within | escaped);
+            found.count_ones() as usize
+        };
+        Parts { commas: commas + count(b','), objects: objects + count(b'{') }
+    })
 }
 
 /// Which bytes come behind a backslash that is not itself escaped.
@@ -176,10 +187,10 @@ mod tests {
     }
 
     #[test]
-    fn commas_between_values_are_counted() {
+    fn commas_and_objects_outside_of_strings_are_counted() {
         for before in 0..130 {
-            let text = format!(r#"{{"{}":",","\\":["\",",1]}},"#, ",".repeat(before));
-            assert_eq!(commas(text.as_bytes()), 3, "{text}");
+            let text = format!(r#"{{"{}":",{{","\\":["\",",{{}}]}},"#, ",{".repeat(before));
+            assert_eq!(parts(text.as_bytes()), Parts { commas: 3, objects: 2 }, "{text}");
         }
     }
 

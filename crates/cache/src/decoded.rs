@@ -7,8 +7,8 @@
 //! not come here: one of them would push out everything else.
 //!
 //! # Invariants
-//! - At most the cap is held, by an estimate: [`WEIGHT`] bytes a byte of JSON, which is what
-//!   `k8s-openapi`'s Pod takes; most types take less. The cap follows what the stores hold packed, so that
+//! - At most the cap is held, by an estimate: four bytes a byte of JSON, which is what `k8s-openapi`'s Pod
+//!   takes, and more for each object within (`weight`); most types take less. The cap follows what the stores hold packed, so that
 //!   a replica with a third of a fleet takes a third of the memory.
 //! - A value is found only for the entry it was decoded from. The address of an entry names it: a
 //!   slot holds a weak pointer, so no other entry can get that address.
@@ -33,8 +33,6 @@ const DECODED_BYTES_LEAST: usize = 8 << 20;
 /// How often values grow older: one that was not read between two calls of [`DecodedCache::age`] is
 /// dropped.
 pub const AGE_EVERY: Duration = Duration::from_secs(30);
-/// Bytes a decoded value is taken to have for each byte of JSON.
-const WEIGHT: usize = 4;
 /// What a slot takes beside the value, the allocation of an entry that is gone included.
 const SLOT: usize = 256;
 /// Parts of the cache with a lock each. No value gets more than one part's share of the cap.
@@ -107,8 +105,8 @@ impl DecodedCache {
                 return Ok(value);
             }
         }
-        let value: Arc<K> = Arc::new(entry.decode()?);
-        let bytes = SLOT + WEIGHT * entry.json_len();
+        let (value, weight) = entry.decode_weighed()?;
+        let (value, bytes): (Arc<K>, _) = (Arc::new(value), SLOT + weight);
         if bytes <= self.cap.load(Ordering::Relaxed) / PARTS {
             let (entry, read_at) = (Arc::downgrade(entry), Arc::new(AtomicU32::new(now)));
             self.slots.insert(key, Slot { entry, value: Arc::clone(&value) as _, bytes, read_at });

@@ -11,6 +11,7 @@ use super::intern::ARC_COUNTS;
 use super::json::{Problem, decoded};
 use super::owners::OwnedObject;
 use super::pass::Pass;
+use super::weight;
 use model::{AnyObject, Kind};
 
 /// Objects smaller than this stay raw, in bytes: there is nothing to win.
@@ -84,7 +85,7 @@ impl Entry {
     /// # Errors
     /// When it does not fit `K`.
     pub fn decode<K: AnyObject>(&self) -> Result<K, DecodeError> {
-        self.decode_as(|| K::static_kind().as_ref().map_or_else(|| ANY.to_owned(), Kind::to_string))
+        Ok(self.decode_weighed()?.0)
     }
 
     /// Decodes the object as any type, as `serde_json::Value` or `kube::core::DynamicObject`.
@@ -92,7 +93,7 @@ impl Entry {
     /// # Errors
     /// When it does not fit `T`.
     pub fn decode_dynamic<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        self.decode_as(|| ANY.to_owned())
+        self.decode_as(|| ANY.to_owned(), decoded)
     }
 
     /// Every owner that the object names, whether it controls the object or not. Its header knows
@@ -105,8 +106,18 @@ impl Entry {
         Ok(object.into_owners().collect())
     }
 
-    fn decode_as<T: DeserializeOwned>(&self, kind: impl Fn() -> String) -> Result<T, DecodeError> {
-        let found = self.read(decoded).map_err(Problem::from).flatten();
+    /// The same, and the bytes that the value may take.
+    pub(super) fn decode_weighed<K: AnyObject>(&self) -> Result<(K, usize), DecodeError> {
+        let kind = || K::static_kind().as_ref().map_or_else(|| ANY.to_owned(), Kind::to_string);
+        self.decode_as(kind, |json| Ok((decoded(json)?, weight::decoded(json))))
+    }
+
+    fn decode_as<T>(
+        &self,
+        kind: impl Fn() -> String,
+        read: impl FnOnce(&[u8]) -> Result<T, Problem>,
+    ) -> Result<T, DecodeError> {
+        let found = self.read(read).map_err(Problem::from).flatten();
         found.map_err(|problem| self.error(kind(), problem))
     }
 

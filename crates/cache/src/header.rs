@@ -7,12 +7,10 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
+use super::weight::{MAX_OBJECTS, MAX_VALUES};
 use model::uid_hash;
 use uuid::Uuid;
 
-/// The most values of an object: each takes up to 64 bytes and more when it is decoded, however short its text. An
-/// object of 1.5 MiB has so many if they take six bytes each.
-pub(crate) const MAX_VALUES: usize = 256 << 10;
 /// The most bytes of a name, namespace, uid or version, as Kubernetes bounds names.
 pub const MAX_NAME_BYTES: usize = 253;
 
@@ -178,6 +176,11 @@ impl Labels {
         self.iter().find_map(|(found, value)| (found == key).then_some(value))
     }
 
+    /// The bytes of their text.
+    pub(super) fn len_bytes(&self) -> usize {
+        self.0.as_deref().map_or(0, str::len)
+    }
+
     /// Whether both are one text in memory. Equal labels may still be two texts.
     pub(super) fn same(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -299,6 +302,9 @@ pub enum HeaderError {
     /// Decoded, it would take far more than its text.
     #[error("an object of more than {MAX_VALUES} values is too large to cache")]
     TooManyValues,
+    /// The same, because of the objects within it.
+    #[error("an object with more than {MAX_OBJECTS} objects in it is too large to cache")]
+    TooManyObjects,
     /// The JSON text of the object is longer than 4 MiB.
     #[error("an object of {0} bytes is too large to cache")]
     TooLarge(usize),

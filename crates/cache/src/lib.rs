@@ -16,6 +16,7 @@
 //! | `brackets` | stepping over an object or array, 64 bytes at a time |
 //! | `partial` | the beginning of such a pass, to see whether an object is wanted at all |
 //! | `header`, `intern` | what stays uncompressed, and the sharing of equal parts |
+//! | `weight` | what an object may take once it is decoded |
 //! | `json` | the JSON of an object, read as a type |
 //! | `owners` | every owner that an object names, read from its JSON |
 //! | `options` | what a kind's store keeps: transform and indexes, declared before it starts |
@@ -62,6 +63,7 @@ mod scan;
 mod store;
 mod table;
 mod training;
+mod weight;
 mod writer;
 
 #[cfg(test)]
@@ -80,4 +82,5 @@ pub use options::{Index, OWNERS, OptionsByKind, StoreOptions, Transform, Unindex
 pub use partial::{PartialFields, PartialMetadata, partial_metadata};
 pub use store::{CacheBytes, NoIndex, Store, StoreSize};
 pub use training::{Trained, Training};
+pub use weight::check_weight;
 pub use writer::StoreWriter;

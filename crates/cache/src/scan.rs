@@ -5,16 +5,14 @@
 //! pass; it is stored as it is and fails when decoded. The pass never panics and never recurses deeper than
 //! [`MAX_TRANSFORM_DEPTH`].
 
-use super::brackets;
-use super::header::{HeaderError, MAX_NAME_BYTES, MAX_VALUES, is_name};
+use super::header::{HeaderError, MAX_NAME_BYTES, is_name};
 use super::options::{MAX_TRANSFORM_DEPTH, Transform};
 use super::pass::{Pass, Scan, unquoted};
+use super::weight;
 
 /// The largest object that is cached, in bytes of JSON. API servers take requests of at most 3 MiB, and etcd takes
 /// 1.5 MiB by default.
 pub(crate) const MAX_OBJECT_BYTES: usize = 4 << 20;
-/// The values of objects up to this length, in bytes, are not counted: they are few enough.
-const FEW_VALUES_BYTES: usize = 256 << 10;
 
 /// The fields that decide what an object is. They are never dropped and must not come twice.
 const FIELDS: [&str; 8] = [
@@ -36,9 +34,6 @@ pub(super) fn scan<'a>(
     if text.len() > MAX_OBJECT_BYTES {
         return Err(HeaderError::TooLarge(text.len()));
     }
-    if text.len() > FEW_VALUES_BYTES && brackets::commas(text.as_bytes()) >= MAX_VALUES {
-        return Err(HeaderError::TooManyValues);
-    }
     let mut pass = Pass { transform, ..Pass::new(text) };
     let mut metadata = false;
     pass.object(|pass, key| match key {
@@ -52,6 +47,7 @@ pub(super) fn scan<'a>(
         return Err(pass.expected("the end of the object"));
     }
     let scan = pass.scan;
+    weight::check(text, &scan.cuts)?;
     for (field, value) in
         [("name", &scan.name), ("uid", &scan.uid), ("resourceVersion", &scan.resource_version)]
     {
@@ -116,7 +112,9 @@ impl<'a> Pass<'a, '_> {
                     if dropping.is_some() {
                         // The last member goes, and the comma before it.
                         let from = kept_end.or(first).unwrap_or(start);
-                        self.scan.cuts.retain(|(start, _)| *start < from);
+                        // They ascend, and what lies behind is part of what goes.
+                        let before = self.scan.cuts.partition_point(|(start, _)| *start < from);
+                        self.scan.cuts.truncate(before);
                         self.scan.cuts.push((from, end));
                     }
                     self.at += 1;

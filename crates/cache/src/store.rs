@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use super::codec::Decoder;
 use super::decoded::DecodedCache;
 use super::entry::{DecodeError, Entry};
-use super::header::{Header, Indexed, LocalKey, Uid};
+use super::header::{Header, Indexed, Labels, LocalKey, Uid};
 use super::options::StoreOptions;
 use super::plan::Payload;
 use super::table::Table;
@@ -261,12 +261,27 @@ fn select<'a>(
         let header = &entry.header;
         let holds = match last {
             Some((known, holds)) if known.labels.same(&header.labels) => holds,
-            _ => selector.matches(|key| header.label(key)),
+            _ => holds_of(&header.labels, selector),
         };
         last = Some((header, holds));
         holds
     });
     selected.map(Arc::clone).collect()
+}
+
+/// Labels of up to so many bytes are gone through for each key.
+const FEW_LABEL_BYTES: usize = 2 << 10;
+
+/// Whether labels are selected. Many are put into a table first: a selector asks for each of its keys.
+fn holds_of(labels: &Labels, selector: &Selector) -> bool {
+    if labels.len_bytes() <= FEW_LABEL_BYTES {
+        return selector.matches(|key| labels.get(key));
+    }
+    let table: Vec<(&str, &str)> = labels.iter().collect();
+    selector.matches(|key| {
+        let at = table.binary_search_by(|(found, _)| (*found).cmp(key)).ok()?;
+        Some(table[at].1)
+    })
 }
 
 fn owner(entry: &Arc<Entry>) -> Option<&Uid> {

@@ -7,9 +7,9 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::header::MAX_VALUES;
 use super::header::{MAX_LABELS, MAX_OWNERS};
 use super::scan::MAX_OBJECT_BYTES;
+use super::weight::{MAX_OBJECTS, MAX_VALUES};
 use super::*;
 use model::Selector;
 
@@ -324,6 +324,14 @@ fn what_an_object_may_have_of_labels_owners_and_values_is_bounded() {
     assert_eq!(values(MAX_VALUES).unwrap_err(), error);
     let text = format!(r#""{}""#, ",".repeat(2 * MAX_VALUES));
     assert_eq!(of(r#""labels":{}"#, &text), Ok(()), "commas of texts are no values");
+    let objects =
+        |number: usize| of(r#""labels":{}"#, &format!("[{}]", vec!["{}"; number].join(",")));
+    // There are three more: the object, its metadata and its labels.
+    assert_eq!(objects(MAX_OBJECTS - 3), Ok(()));
+    let error = "an object with more than 16384 objects in it is too large to cache";
+    assert_eq!(objects(MAX_OBJECTS).unwrap_err(), error);
+    let managed = vec![r#""f:x":{}"#; 2 * MAX_OBJECTS].join(",");
+    assert_eq!(of(&format!(r#""managedFields":[{{"f":{{{managed}}}}}]"#), "1"), Ok(()));
 }
 
 #[test]

@@ -5,22 +5,29 @@
 //! kubeconfig writes out.
 //!
 //! A lookup takes a thread until the system gives it up, which may be a minute after nobody waits for it any
-//! more, and the runtime has 512 threads for lookups and files. So a server has one lookup at a time, and all
-//! servers together [`MAX_LOOKUPS`].
+//! more, and the runtime has 512 threads for lookups and files. So a server has one lookup at a time, all servers
+//! together have [`MAX_LOOKUPS`], and those whose last lookup found nothing have places apart: names that hang delay
+//! no server that is found. A lookup goes on when its caller gives up, in its place among those that wait, and the
+//! next caller gets what it finds.
 
+use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tower::{BoxError, Service, ServiceExt};
 
 use crate::risk::Risk;
+use crate::role::Role;
 
 /// Addresses at which clouds serve the credentials of their machines, or worse, beside those that are
 /// link-local: Azure's wire server, Alibaba's, Oracle's and AWS's metadata services.
@@ -31,10 +38,27 @@ const METADATA: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// The most names that are looked up at once: half of the threads that files need too.
-const MAX_LOOKUPS: usize = 256;
-/// The places of all lookups of this process, whose threads they share.
-static LOOKUPS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_LOOKUPS)));
+/// The most names that are looked up at once, of servers whose last lookup succeeded, and of the others. Together
+/// half of the threads that files need too.
+const MAX_LOOKUPS: usize = 128;
+/// The most names of home that are looked up at once: it waits for no cluster.
+const MAX_HOME_LOOKUPS: usize = 8;
+/// What a lookup has found, if nobody waited for it, counts for so long.
+const FOUND_FOR: Duration = Duration::from_secs(60);
+
+/// The places of the lookups of this process, whose threads they share.
+static PLACES: LazyLock<[LookupPlaces; 2]> = LazyLock::new(|| {
+    let places = |most| Arc::new(Semaphore::new(most));
+    let of = |most| LookupPlaces { proven: places(most), unproven: places(most) };
+    [of(MAX_LOOKUPS), of(MAX_HOME_LOOKUPS)]
+});
+
+/// Where lookups wait for their turn.
+#[derive(Clone, Debug)]
+struct LookupPlaces {
+    proven: Arc<Semaphore>,
+    unproven: Arc<Semaphore>,
+}
 
 /// Which addresses beside ordinary ones may be connected to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,9 +136,45 @@ struct Refused {
 pub(crate) struct Resolver<R = GaiResolver> {
     inner: R,
     reach: Reach,
-    /// The place of the server's lookup.
-    place: Arc<Semaphore>,
+    places: LookupPlaces,
+    server: Arc<Mutex<Server>>,
 }
+
+/// What is known of the name of a server.
+#[derive(Debug, Default)]
+struct Server {
+    /// Whether the last lookup found it.
+    is_proven: bool,
+    /// Counts the lookups.
+    begun: u64,
+    /// The lookup under way, or one for which nobody waited to the end.
+    pending: Option<Pending>,
+}
+
+impl Server {
+    /// What a lookup found counts no more.
+    fn forget(&mut self, number: u64) {
+        self.pending.take_if(|pending| pending.number == number);
+    }
+}
+
+#[derive(Clone)]
+struct Pending {
+    name: Name,
+    number: u64,
+    found: Shared<BoxFuture<'static, Result<Vec<SocketAddr>, Arc<str>>>>,
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("name", &self.name.as_str()).finish_non_exhaustive()
+    }
+}
+
+/// A name that leads to no address.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NotFound(Arc<str>);
 
 /// Opens connections to what is within reach. Clones are for the same server.
 #[derive(Clone, Debug)]
@@ -127,13 +187,71 @@ type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
 impl Dialer {
     /// Connections over TCP, without delay of small packets, below TLS if there is any.
-    pub(crate) fn new(reach: Reach) -> Self {
-        let place = Arc::new(Semaphore::new(1));
-        let resolver = Resolver { inner: GaiResolver::new(), reach, place };
+    pub(crate) fn new(reach: Reach, role: Role) -> Self {
+        let [workload, home] = &*PLACES;
+        let places = match role {
+            Role::Workload => workload.clone(),
+            Role::Home => home.clone(),
+        };
+        let resolver =
+            Resolver { inner: GaiResolver::new(), reach, places, server: Arc::default() };
         let mut inner = HttpConnector::new_with_resolver(resolver);
         inner.enforce_http(false);
         inner.set_nodelay(true);
         Self { inner, reach }
+    }
+}
+
+impl<R> Resolver<R>
+where
+    R: Service<Name> + Clone + Send + 'static,
+    R::Response: Iterator<Item = SocketAddr> + Send + 'static,
+    R::Error: Into<BoxError> + Send + 'static,
+    R::Future: Send + 'static,
+{
+    /// The lookup of a name: the one under way, or the one that ended without anybody, or another.
+    fn lookup(&self, name: Name) -> Pending {
+        let mut server = self.server();
+        server.pending.take_if(|pending| pending.name != name);
+        let Server { is_proven, begun, pending } = &mut *server;
+        let begin = || {
+            *begun += 1;
+            self.begin(name, *begun, *is_proven)
+        };
+        pending.get_or_insert_with(begin).clone()
+    }
+
+    /// Begins a lookup in a task of its own: its thread is free when it ends, and not when its caller gives up.
+    fn begin(&self, name: Name, number: u64, is_proven: bool) -> Pending {
+        let LookupPlaces { proven, unproven } = &self.places;
+        let places = Arc::clone(if is_proven { proven } else { unproven });
+        let (inner, sought, server) =
+            (self.inner.clone(), name.clone(), Arc::downgrade(&self.server));
+        let (tell, told) = oneshot::channel();
+        tokio::spawn(async move {
+            let place = places.acquire_owned().await.expect("nobody closes it");
+            let found = inner.oneshot(sought).await.map_err(Into::into);
+            drop(place);
+            let found = found.map(Iterator::collect);
+            // Nobody may listen yet.
+            let _ = tell.send(found.map_err(|error| model::error::chain(&*error).into()));
+            tokio::time::sleep(FOUND_FOR).await;
+            if let Some(server) = server.upgrade() {
+                server.lock().unwrap_or_else(PoisonError::into_inner).forget(number);
+            }
+        });
+        let found = async move { told.await.unwrap_or_else(|_| Err("the lookup panicked".into())) };
+        Pending { name, number, found: found.boxed().shared() }
+    }
+
+    /// Somebody has what a lookup found: the next one is another.
+    fn used(&self, found: bool) {
+        let mut server = self.server();
+        (server.pending, server.is_proven) = (None, found);
+    }
+
+    fn server(&self) -> MutexGuard<'_, Server> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,20 +272,12 @@ where
 
     fn call(&mut self, name: Name) -> Self::Future {
         let (reach, host) = (self.reach, name.as_str().to_owned());
-        let (inner, place) = (self.inner.clone(), Arc::clone(&self.place));
+        let this = self.clone();
         Box::pin(async move {
-            let closed = "nobody closes it";
-            let own = place.acquire_owned().await.expect(closed);
-            let shared = Arc::clone(&LOOKUPS).acquire_owned().await.expect(closed);
-            // A task of its own, because the thread is free when the lookup ends, and not when its caller
-            // gives up.
-            let lookup = tokio::spawn(async move {
-                let found = inner.oneshot(name).await;
-                drop((own, shared));
-                found
-            });
+            let found = this.lookup(name).found.await;
+            this.used(found.is_ok());
             let (mut within, mut refused) = (Vec::new(), None);
-            for address in lookup.await?.map_err(Into::into)? {
+            for address in found.map_err(NotFound)? {
                 match reach.refuses(address.ip()) {
                     None => within.push(address),
                     Some(risk) => refused = Some((address.ip(), risk)),
@@ -268,8 +378,8 @@ mod tests {
                 Ok::<_, BoxError>([SocketAddr::from(([10, 0, 0, 1], 1))].into_iter())
             }
         });
-        let place = Arc::new(Semaphore::new(1));
-        let resolver = Resolver { inner, reach: Reach::default(), place };
+        let places = places(1);
+        let resolver = Resolver { inner, reach: Reach::default(), places, server: Arc::default() };
         let lookup = || resolver.clone().oneshot("host.test".parse().unwrap());
         for _ in 0..20 {
             let found = tokio::time::timeout(Duration::from_secs(5), lookup()).await;
@@ -278,7 +388,53 @@ mod tests {
         assert_eq!(begun.load(Ordering::Relaxed), 1);
         end.add_permits(2);
         assert_eq!(lookup().await.unwrap().count(), 1);
+        assert_eq!(begun.load(Ordering::Relaxed), 1, "it got what was under way");
+        assert_eq!(lookup().await.unwrap().count(), 1);
         assert_eq!(begun.load(Ordering::Relaxed), 2);
+    }
+
+    fn places(most: usize) -> LookupPlaces {
+        let places = || Arc::new(Semaphore::new(most));
+        LookupPlaces { proven: places(), unproven: places() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_that_hang_delay_no_server_that_was_found_and_a_new_one_gets_its_turn() {
+        let hung = Duration::from_secs(10);
+        let inner = tower::service_fn(move |name: Name| async move {
+            if name.as_str().starts_with("hangs") {
+                tokio::time::sleep(hung).await;
+                return Err(BoxError::from("no answer"));
+            }
+            Ok([SocketAddr::from(([10, 0, 0, 1], 1))].into_iter())
+        });
+        let places = places(4);
+        let resolver = || Resolver {
+            inner,
+            reach: Reach::default(),
+            places: places.clone(),
+            server: Arc::default(),
+        };
+        let lookup = |of: &Resolver<_>, name: &str| {
+            let lookup = of.clone().oneshot(name.parse().unwrap());
+            tokio::time::timeout(Duration::from_secs(5), lookup)
+        };
+        let known = resolver();
+        assert!(lookup(&known, "known.test").await.unwrap().is_ok());
+        let hanging: Vec<_> = (0..40).map(|_| resolver()).collect();
+        let all = futures::future::join_all(hanging.iter().map(|one| lookup(one, "hangs.test")));
+        assert!(all.await.iter().all(Result::is_err));
+        assert!(lookup(&known, "known.test").await.expect("at once").is_ok());
+        // Each time, the others ask before it.
+        let new = resolver();
+        let mut found = false;
+        for _ in 0..30 {
+            let all =
+                futures::future::join_all(hanging.iter().map(|one| lookup(one, "hangs.test")));
+            let (_, own) = tokio::join!(all, lookup(&new, "new.test"));
+            found |= own.is_ok_and(|own| own.is_ok());
+        }
+        assert!(found, "its lookup keeps its place when its caller gives up");
     }
 
     /// Names that the system's resolver turns into addresses of this host.
@@ -286,7 +442,8 @@ mod tests {
     async fn an_address_behind_a_name_is_refused_before_it_is_connected_to() {
         for host in ["localhost", "127.1", "2130706433", "0x7f.1"] {
             let to: Uri = format!("https://{host}:1").parse().unwrap();
-            let error = Dialer::new(Reach::default()).call(to).await.map(drop).unwrap_err();
+            let error =
+                Dialer::new(Reach::default(), Role::Workload).call(to).await.map(drop).unwrap_err();
             let text = model::error::chain(&*error);
             assert!(text.contains("is a loopback address"), "{host}: {text}");
         }
@@ -296,7 +453,8 @@ mod tests {
     async fn an_address_in_a_url_is_refused_before_it_is_connected_to() {
         for host in ["127.0.0.1", "[::1]", "169.254.169.254", "[::ffff:127.0.0.1]"] {
             let to: Uri = format!("https://{host}:1").parse().unwrap();
-            let error = Dialer::new(Reach::default()).call(to).await.map(drop).unwrap_err();
+            let error =
+                Dialer::new(Reach::default(), Role::Workload).call(to).await.map(drop).unwrap_err();
             assert!(error.to_string().contains("that is not allowed"), "{host}: {error}");
         }
     }

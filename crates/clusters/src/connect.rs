@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use tower::{ServiceBuilder, ServiceExt};
 use tower_http::decompression::DecompressionLayer;
 
-use crate::address::Reach;
+use crate::address::Dialer;
 use crate::bounds::Bounds;
 use crate::credentials::{
     Authenticated, Calls, CredentialLife, CredentialSource, Keeper, Renewals,
@@ -26,13 +26,15 @@ use crate::credentials::{
 use crate::error::Unusable;
 use crate::http::{Connections, Protocol};
 use crate::provider::Access;
+pub use crate::role::Role;
 use crate::trust::Granted;
 
 /// How long opening a connection may take, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a server may stop reading a request.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The most credentials that are renewed at once, over all clusters.
+/// The most credentials that are renewed at once, over all clusters, and as many that are obtained for the first time
+/// or after a failure.
 const MAX_RENEWALS: usize = 32;
 
 /// Two ways to send requests to a cluster.
@@ -59,20 +61,11 @@ pub struct Connector {
     clock: Arc<dyn Clock>,
 }
 
-/// What a cluster is for. Its connections depend on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It holds the Leases: requests share no connection.
-    Home,
-    /// Controllers work in it: requests share connections if possible.
-    Workload,
-}
-
 impl Connector {
     /// Makes clients for clusters with this role.
     pub fn new(role: Role, clock: Arc<dyn Clock>) -> Self {
-        let renewals =
-            Renewals { places: Arc::new(Semaphore::new(MAX_RENEWALS)), calls: Calls::new() };
+        let places = || Arc::new(Semaphore::new(MAX_RENEWALS));
+        let renewals = Renewals { proven: places(), unproven: places(), calls: Calls::new() };
         Self { renewals, role, clock }
     }
 
@@ -124,7 +117,7 @@ impl Connector {
             Role::Workload => Protocol::Any,
         };
         let life = keeper.life();
-        let link = link(config, keeper, protocol, granted.reach);
+        let link = link(config, keeper, protocol, Dialer::new(granted.reach, self.role));
         Ok((link.map_err(|e| refused(origin, e))?, life))
     }
 }
@@ -134,13 +127,13 @@ fn link(
     config: kube::Config,
     keeper: Keeper,
     protocol: Protocol,
-    reach: Reach,
+    dialer: Dialer,
 ) -> Result<Link, kube::Error> {
     let base = config.base_uri_layer();
     let unfolds = !config.disable_compression;
     let headers = config.extra_headers_layer()?;
     let namespace = config.default_namespace.clone();
-    let connections = Authenticated::new(keeper, Connections::new(config, protocol, reach)?);
+    let connections = Authenticated::new(keeper, Connections::new(config, protocol, dialer)?);
     let service = |gzip: bool| {
         let gzip = DecompressionLayer::new().no_br().no_deflate().no_zstd().gzip(gzip);
         ServiceBuilder::new()

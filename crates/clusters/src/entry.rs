@@ -25,6 +25,8 @@ const LOOK_EVERY: u32 = 3;
 /// A configured cluster.
 pub(crate) struct Entry {
     pub(crate) source: Source,
+    /// Where the source leads: it takes a hash of all that leads there, and is asked for with each probe.
+    destination: Option<Fingerprint>,
     /// The place of its source in the configuration.
     pub(crate) place: usize,
     /// Where the client led that was engaged last.
@@ -68,6 +70,7 @@ pub(crate) enum Serving {
 impl Entry {
     pub(crate) fn new(source: Source, place: usize) -> Self {
         Self {
+            destination: source.destination(),
             source,
             place,
             engaged: None,
@@ -89,7 +92,8 @@ impl Entry {
 
     /// How much right a source has to its name.
     pub(crate) fn right_of(&self, source: &Source) -> Right {
-        let leads_to = source.destination();
+        let is_same = source.fingerprint == self.source.fingerprint;
+        let leads_to = if is_same { self.destination } else { source.destination() };
         let is_stranger = leads_to.is_some_and(|to| self.strangers.contains(&to));
         let was_engaged = self.engaged.is_some();
         let leads_there = was_engaged && leads_to == self.engaged;
@@ -149,9 +153,10 @@ impl Entry {
 
     /// Its source is another now. Other credentials lead to the same cluster.
     pub(crate) fn replace(&mut self, source: Source) {
-        let before = self.destination();
+        let before = self.destination;
+        self.destination = source.destination();
         self.source = source;
-        if self.destination() != before {
+        if self.destination != before {
             self.forget_marks();
             self.flips = Flips::default();
         }
@@ -183,7 +188,7 @@ impl Entry {
     }
 
     pub(crate) fn destination(&self) -> Option<Fingerprint> {
-        self.source.destination()
+        self.destination
     }
 
     pub(crate) fn is_connecting(&self) -> bool {

@@ -281,16 +281,20 @@ impl Unusable {
 
     /// Cause and fix in one line, for logs and status.
     pub fn reason(&self) -> String {
-        format!("{}; fix: {}", model::error::chain(self), self.fix())
+        let text = format!("{}; fix: {}", model::error::chain(self), self.fix());
+        // Names of contexts, clusters and files may be anything.
+        model::error::foreign_to(&text, MAX_REASON_CHARS)
     }
 }
 
+/// The most characters of a reason.
+const MAX_REASON_CHARS: usize = 2000;
 /// The most names of a list in a message.
 const SHOWN_NAMES: usize = 8;
 
 fn list(names: &[String]) -> String {
-    let mut text =
-        names.iter().take(SHOWN_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let shown = names.iter().take(SHOWN_NAMES);
+    let mut text = shown.map(|name| model::error::foreign(name)).collect::<Vec<_>>().join(", ");
     if names.len() > SHOWN_NAMES {
         text.push_str(&format!(" and {} more", names.len() - SHOWN_NAMES));
     }
@@ -314,6 +318,19 @@ mod tests {
             "kubeconfig east.yaml, context \"east\": cannot read its certificate-authority /etc/ca.crt: \
              entity not found; fix: put the file there, or embed it as certificate-authority-data"
         );
+    }
+
+    #[test]
+    fn a_reason_is_one_line_and_short_whatever_the_names() {
+        let long = || format!("{}\n{}", "x".repeat(100), "y".repeat(100_000));
+        for error in [
+            Unusable::NoCurrentContext { path: "k".into(), known: vec![long(); 8] },
+            Unusable::NoContext { path: "k".into(), context: long(), known: vec![long()] },
+            Unusable::Dangling { path: "k".into(), context: long(), what: "cluster", name: long() },
+        ] {
+            let reason = error.reason();
+            assert!(reason.len() < 10_000 && !reason.contains('\n'), "{} bytes", reason.len());
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -11,7 +12,7 @@ use model::{Clock, ClusterName, Wire};
 use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
-use crate::connect::{Connector, Life, Role};
+use crate::connect::{Connector, Life};
 use crate::credentials::CredentialLife;
 use crate::error::Unusable;
 use crate::file::WatchedFile;
@@ -19,7 +20,12 @@ use crate::in_cluster::InCluster;
 use crate::kubeconfig::{Contexts, Origin};
 use crate::polled::Polled;
 use crate::provider::{Access, ClusterProvider, Source};
+use crate::role::Role;
 use crate::trust::Trust;
+
+/// The pause before a changed source is tried again, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// Where requests go now, and how long its credential is valid.
 pub(crate) type Current = Arc<Mutex<(Wire, Life)>>;
@@ -112,31 +118,67 @@ async fn follow(
     first: Access,
     current: Current,
 ) {
+    let mut source = only(&mut *provider).await;
     loop {
-        let Source { origin, access, .. } = only(&mut *provider).await;
-        let link = match access {
-            Ok(access) if access.server() != first.server() => {
-                tracing::warn!(
-                    "{origin} names another server ({} instead of {}), which may be another cluster: it \
-                     is not used before this process restarts; stop all replicas before you start them \
-                     with another home",
-                    access.server().unwrap_or_default(),
-                    first.server().unwrap_or_default()
-                );
-                continue;
+        // A provider's answer is waited for to its end.
+        let mut newer = std::pin::pin!(only(&mut *provider));
+        let mut pause = FIRST_PAUSE;
+        source = loop {
+            match switch(&source, &connector, &first, &current).await {
+                Switch::Done => break newer.await,
+                // What it asks, such as a credential program, may answer later.
+                Switch::Failed => {}
             }
-            Ok(access) => connector.link(&origin, &access).await,
-            Err(error) => Err(error),
+            tokio::select! {
+                source = &mut newer => break source,
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_PAUSE),
+            }
         };
-        match link {
-            Ok((link, life)) => {
-                *current.lock().unwrap_or_else(PoisonError::into_inner) = (link.wire, life);
-                tracing::info!("{origin} has changed: further requests use what it says now");
-            }
-            Err(error) => tracing::warn!(
-                "{}; until then requests go on with what was read before",
-                error.reason()
-            ),
+    }
+}
+
+/// What came of a changed source.
+enum Switch {
+    /// It is used, or will never be.
+    Done,
+    /// It could not be used yet.
+    Failed,
+}
+
+/// Uses a source from now on, if it can be used.
+async fn switch(
+    Source { origin, access, .. }: &Source,
+    connector: &Connector,
+    first: &Access,
+    current: &Current,
+) -> Switch {
+    let until_then = "until then requests go on with what was read before";
+    let access = match access {
+        Ok(access) if access.server() != first.server() => {
+            tracing::warn!(
+                "{origin} names another server ({} instead of {}), which may be another cluster: it is not \
+                 used before this process restarts; stop all replicas before you start them with another \
+                 home",
+                access.server().unwrap_or_default(),
+                first.server().unwrap_or_default()
+            );
+            return Switch::Done;
+        }
+        Ok(access) => access,
+        Err(error) => {
+            tracing::warn!("{}; {until_then}", error.reason());
+            return Switch::Done;
+        }
+    };
+    match connector.link(origin, access).await {
+        Ok((link, life)) => {
+            *current.lock().unwrap_or_else(PoisonError::into_inner) = (link.wire, life);
+            tracing::info!("{origin} has changed: further requests use what it says now");
+            Switch::Done
+        }
+        Err(error) => {
+            tracing::warn!("{}; it is tried again, and {until_then}", error.reason());
+            Switch::Failed
         }
     }
 }

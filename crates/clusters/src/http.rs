@@ -42,7 +42,7 @@ use kube::client::{Body, ConfigExt};
 use rustls::client::Resumption;
 use tower::BoxError;
 
-use crate::address::{Dialer, Reach};
+use crate::address::Dialer;
 
 /// Streams on one connection before the next opens.
 const STREAMS_PER_CONNECTION: usize = 64;
@@ -155,9 +155,8 @@ impl Connections {
     pub(crate) fn new(
         config: kube::Config,
         protocol: Protocol,
-        reach: Reach,
+        dialer: Dialer,
     ) -> Result<Self, kube::Error> {
-        let dialer = Dialer::new(reach);
         let open = Mutex::new(Open::new(&config, None, protocol, dialer.clone())?);
         Ok(Self(Arc::new(Inner { config, protocol, dialer, open })))
     }

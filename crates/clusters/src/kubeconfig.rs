@@ -5,7 +5,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError, NamedCluster};
 use model::ClusterName;
 
 use crate::Prefix;
@@ -156,14 +156,19 @@ impl Origin {
         };
         let granted =
             self.grant(context, &server, user_entry.and_then(|u| u.auth_info.as_ref()))?;
-        // The contexts and entries that the context does not need are left out.
-        let reduced = Kubeconfig {
-            clusters: vec![cluster_entry.clone()],
+        // What the context does not need is left out.
+        let mut reduced = Kubeconfig {
+            clusters: vec![NamedCluster {
+                name: cluster,
+                cluster: Some(server),
+                ..NamedCluster::default()
+            }],
             auth_infos: user_entry.cloned().into_iter().collect(),
             contexts: vec![entry.clone()],
             current_context: Some(context.to_owned()),
             ..Kubeconfig::default()
         };
+        strip(&mut reduced);
         let references = reference::of(&reduced);
         for Reference { field, file } in &references {
             self.check_file(context, field, file)?;
@@ -253,6 +258,29 @@ impl Origin {
             field,
             file: file.to_owned(),
         })
+    }
+}
+
+/// Drops what nothing reads, which may be large: the fields of other programs, and extensions but for those that
+/// a credential program is told.
+fn strip(reduced: &mut Kubeconfig) {
+    let mut tells_program = false;
+    for named in &mut reduced.auth_infos {
+        named.other.clear();
+        if let Some(user) = &mut named.auth_info {
+            (user.extensions, user.other) = Default::default();
+            tells_program |= user.exec.as_ref().is_some_and(|exec| exec.provide_cluster_info);
+        }
+    }
+    for named in &mut reduced.contexts {
+        named.other.clear();
+        if let Some(context) = &mut named.context {
+            (context.extensions, context.other) = Default::default();
+        }
+    }
+    for cluster in reduced.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        cluster.other.clear();
+        cluster.extensions.take_if(|_| !tells_program);
     }
 }
 

@@ -61,6 +61,7 @@ mod provider;
 mod reference;
 pub mod registry;
 mod risk;
+mod role;
 mod secret;
 mod secrets;
 mod status;

@@ -89,23 +89,53 @@ pub(crate) fn embed(reduced: &mut Kubeconfig, field: &str, content: &[u8]) {
 pub(crate) fn read(file: &Path, within: Option<&Path>) -> io::Result<Vec<u8>> {
     let Some(kubeconfig) = within else { return read_bounded(file) };
     let folder = kubeconfig.parent().unwrap_or(Path::new(".")).canonicalize()?;
-    let file = file.canonicalize()?;
-    if !file.starts_with(&folder) {
-        let (file, folder) = (file.display(), folder.display());
-        let outside = format!("it leads to {file}, which is outside of {folder}");
+    let (opened, path) = open(file)?;
+    if !path.starts_with(&folder) {
+        let (path, folder) = (path.display(), folder.display());
+        let outside = format!("it leads to {path}, which is outside of {folder}");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, outside));
     }
-    read_bounded(&file)
+    bounded(opened)
+}
+
+/// An open file, and where it lies. Of what is open, the system says where that is: whoever may write in the
+/// folder could exchange a file and a link between a look at the path and the opening.
+#[cfg(target_os = "linux")]
+fn open(file: &Path) -> io::Result<(File, PathBuf)> {
+    use std::os::fd::AsRawFd;
+
+    let opened = opened(file)?;
+    let path = fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd()))?;
+    Ok((opened, path))
+}
+
+/// The same where the system does not say that: the path is looked at before.
+#[cfg(not(target_os = "linux"))]
+fn open(file: &Path) -> io::Result<(File, PathBuf)> {
+    let path = file.canonicalize()?;
+    Ok((opened(&path)?, path))
+}
+
+/// Opens a file without waiting for anybody, as a FIFO would.
+fn opened(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    File::options().read(true).custom_flags(nonblocking).open(path)
 }
 
 /// The file's bytes, if they are no more than [`MAX_FILE_BYTES`].
 pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    // Checked before opening, because a FIFO would block and a device might never end.
-    if !fs::metadata(path)?.is_file() {
+    bounded(opened(path)?)
+}
+
+fn bounded(file: File) -> io::Result<Vec<u8>> {
+    // A device might never end.
+    if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(io::Error::from(io::ErrorKind::FileTooLarge));
     }
@@ -118,4 +148,49 @@ fn clusters(reduced: &Kubeconfig) -> impl Iterator<Item = &Cluster> {
 
 fn users(reduced: &Kubeconfig) -> impl Iterator<Item = &AuthInfo> {
     reduced.auth_infos.iter().filter_map(|named| named.auth_info.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_exchanged_for_a_link_shows_nothing_from_outside() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, secret) = (dir.path().join("folder"), dir.path().join("secret"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(&secret, "outside").unwrap();
+        fs::write(folder.join("file"), "inside").unwrap();
+        symlink(&secret, folder.join("link")).unwrap();
+        let (at, kubeconfig) = (folder.join("file"), folder.join("config"));
+        assert_eq!(read(&at, Some(&kubeconfig)).unwrap(), b"inside");
+        let error = read(&folder.join("link"), Some(&kubeconfig)).unwrap_err();
+        assert!(error.to_string().contains("which is outside of"), "{error}");
+
+        let (done, link) = (AtomicBool::new(false), folder.join("link"));
+        let (mut inside, mut refused) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                while !done.load(Ordering::Relaxed) {
+                    rustix::fs::renameat_with(rustix::fs::CWD, &at, rustix::fs::CWD, &link, flags)
+                        .unwrap();
+                }
+            });
+            for _ in 0..20_000 {
+                match read(&at, Some(&kubeconfig)) {
+                    Ok(content) => {
+                        assert_eq!(content, b"inside");
+                        inside += 1;
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(inside > 0 && refused > 0, "{inside} and {refused}");
+    }
 }

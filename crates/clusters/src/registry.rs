@@ -30,7 +30,7 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::connect::{Connector, Life, Link, Role};
+use crate::connect::{Connector, Life, Link};
 use crate::entry::{CONNECTING, Entry, Serving, same};
 use crate::error::Unusable;
 use crate::identity::Told;
@@ -38,12 +38,16 @@ use crate::mark::{Looked, Marker, Own};
 use crate::merge::{Merged, NO_RIGHT, merge};
 use crate::probe::{MAX_PROBES, PROBE_INTERVAL, Probed, Wanted, probe};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
+use crate::role::Role;
 use crate::status::Status;
 use crate::up::ClustersUp;
 
 /// How long the first publication waits for slow clients after all providers have answered. Clusters
 /// whose client is not ready by then are published as down.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
+/// How long the first publication waits for providers that do not answer. What they know counts as removed by nobody
+/// meanwhile: the maps of clusters that no member has stay for much longer.
+const FIRST_ANSWERS: Duration = Duration::from_secs(60);
 /// The first wait before making a client again after a failure; doubles each time.
 pub const RETRY_MIN: Duration = Duration::from_secs(5);
 /// The longest wait before making a client again.
@@ -102,6 +106,8 @@ impl Registry {
             own: None,
             clock,
             snapshots: vec![None; providers.len()],
+            labels: providers.iter().map(|provider| provider.label()).collect(),
+            overdue: false,
             budgets: providers.iter().map(|provider| provider.budget()).collect(),
             entries: BTreeMap::new(),
             problems: Vec::new(),
@@ -138,7 +144,7 @@ impl Clusters {
         self.status.clone()
     }
 
-    /// Waits for the first publication, when every provider has answered.
+    /// Waits for the first publication, when every provider has answered, or a minute has passed.
     ///
     /// # Errors
     /// If the registry ended before: that there are no clusters is not known then.
@@ -210,6 +216,8 @@ enum Report {
         probed: Probed,
     },
     FirstWaitOver,
+    /// The providers that have not answered yet are waited for no more.
+    AnswersOverdue,
 }
 
 /// The progress of the first publication.
@@ -225,6 +233,10 @@ enum Publication {
 
 struct Task {
     snapshots: Vec<Option<Snapshot>>,
+    /// What each provider reads, for people.
+    labels: Vec<String>,
+    /// Whether those that have not answered are waited for no more.
+    overdue: bool,
     /// Of the clusters of each provider.
     budgets: Vec<Option<Budget>>,
     entries: BTreeMap<ClusterName, Entry>,
@@ -253,6 +265,10 @@ struct Task {
 impl Task {
     async fn run(mut self, providers: Vec<Box<dyn ClusterProvider>>, shutdown: CancellationToken) {
         let mut snapshots = stream::select_all(providers.into_iter().enumerate().map(follow));
+        self.work.spawn(async {
+            tokio::time::sleep(FIRST_ANSWERS).await;
+            Report::AnswersOverdue
+        });
         self.publish();
         loop {
             tokio::select! {
@@ -276,7 +292,9 @@ impl Task {
         let entry = |source: &Source| self.entries.get(&source.name).filter(|_| self.sent);
         let right =
             |source: &Source| entry(source).map_or(NO_RIGHT, |entry| entry.right_of(source));
-        let Merged { sources, places, problems } = merge(self.snapshots.iter().flatten(), right);
+        let Merged { sources, places, mut problems } =
+            merge(self.snapshots.iter().flatten(), right);
+        problems.extend(self.unanswered());
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
         }
@@ -294,6 +312,18 @@ impl Task {
             self.update(name, source, place);
         }
         self.publish();
+    }
+
+    /// The providers that should have answered by now.
+    fn unanswered(&self) -> Vec<Arc<str>> {
+        let open = self.labels.iter().zip(&self.snapshots).filter(|(_, answer)| answer.is_none());
+        let text = |label: &String| {
+            format!(
+                "{label} cannot be read since the start, so this process does not know the clusters there, and \
+                 works on the others; fix: see its log"
+            )
+        };
+        open.filter(|_| self.overdue).map(|(label, _)| text(label).into()).collect()
     }
 
     fn update(&mut self, name: ClusterName, source: Source, place: usize) {
@@ -368,6 +398,10 @@ impl Task {
     fn report(&mut self, report: Report) {
         match report {
             Report::FirstWaitOver => self.publication = Publication::Due,
+            Report::AnswersOverdue => {
+                self.overdue = true;
+                return self.merge();
+            }
             Report::Made { name, source, attempt, made } => {
                 // If the source changed meanwhile, another task makes its client.
                 let current = self.entries.get(&name).map(|entry| entry.source.fingerprint);
@@ -394,6 +428,10 @@ impl Task {
             Report::Looked { name, of, link, looked } => self.looked(&name, of, link, looked),
             Report::Probed { name, incarnation, number, probed } => {
                 self.probed(&name, (incarnation, number), probed);
+                if self.is_published(&name) {
+                    // Of a thousand clusters, a hundred are probed in a second.
+                    return;
+                }
             }
         }
         self.publish();
@@ -487,8 +525,8 @@ impl Task {
 
     /// Publishes. The first time only when all is ready or the wait is over.
     fn publish(&mut self) {
-        if self.publication == Publication::Incomplete && self.snapshots.iter().all(Option::is_some)
-        {
+        let answered = self.overdue || self.snapshots.iter().all(Option::is_some);
+        if self.publication == Publication::Incomplete && answered {
             self.publication = Publication::Waiting;
             self.work.spawn(async {
                 tokio::time::sleep(FIRST_WAIT).await;
@@ -502,6 +540,13 @@ impl Task {
         if self.publication == Publication::Due {
             self.publish_now();
         }
+    }
+
+    /// Whether the published status of a cluster is its present one.
+    fn is_published(&self, name: &ClusterName) -> bool {
+        let (status, entry) = (self.status.borrow(), self.entries.get(name));
+        let at = status.clusters.binary_search_by(|known| known.name.cmp(name));
+        self.sent && at.is_ok_and(|at| entry.is_some_and(|e| status.clusters[at] == e.status(name)))
     }
 
     fn publish_now(&mut self) {

@@ -29,6 +29,9 @@ use crate::terms::Terms;
 
 /// The label of our own Secrets. Its value is the cluster's name; empty for the Secret's.
 pub const LABEL: &str = "leasehold.dev/cluster";
+/// The most bytes of a kubeconfig in a Secret. One takes some five thousand, with a chain of certificates and a
+/// token of Kerberos's size some fifty thousand; parsed, it may take sixteen times as much.
+const MAX_KUBECONFIG_BYTES: usize = 128 << 10;
 const CLUSTER_API_TYPE: &str = "cluster.x-k8s.io/secret";
 const CLUSTER_API_NAME: &str = "cluster.x-k8s.io/cluster-name";
 const ARGO_CD: &str = "argocd.argoproj.io/secret-type";
@@ -104,6 +107,10 @@ impl<'a> Data<'a> {
         };
         let bytes = self.get(key).or_else(only);
         let bytes = bytes.ok_or_else(|| self.broken(format!("it has no key {key}")))?;
+        if bytes.len() > MAX_KUBECONFIG_BYTES {
+            let (path, limit_bytes) = (self.path.clone(), MAX_KUBECONFIG_BYTES as u64);
+            return Err(Unusable::TooLarge { path, limit_bytes });
+        }
         kubeconfig::parse(&self.path, bytes)
     }
 
@@ -127,6 +134,10 @@ impl<'a> Data<'a> {
     fn argo_cd(&self) -> Result<Kubeconfig, Unusable> {
         let server = self.text("server").ok_or_else(|| self.broken("it has no key server"))?;
         let config = self.text("config").unwrap_or("{}");
+        if config.len() + server.len() > MAX_KUBECONFIG_BYTES {
+            let (path, limit_bytes) = (self.path.clone(), MAX_KUBECONFIG_BYTES as u64);
+            return Err(Unusable::TooLarge { path, limit_bytes });
+        }
         let config: ArgoCd = serde_json::from_str(config).map_err(|error| {
             // The library's message may repeat a token.
             let (line, column) = (error.line(), error.column());

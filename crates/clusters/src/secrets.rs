@@ -16,8 +16,9 @@ use crate::provider::{ClusterProvider, Snapshot, Source};
 use crate::secret::source;
 use crate::terms::Terms;
 
-/// Secrets of one page of a list.
-const PAGE: u32 = 100;
+/// Secrets of one page of a list: a page of the largest that a server stores, of 1.5 MiB and in base64, must fit
+/// into [`crate::bounds::LIST_BYTES`], or nobody's Secret could be read.
+const PAGE: u32 = 10;
 /// How long the server may take for a page.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a watch lasts, in seconds, and how long it may be silent beyond that. Under the limit of kube.

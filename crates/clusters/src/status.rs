@@ -18,7 +18,7 @@ pub struct Status {
 }
 
 /// One cluster.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
     /// Its name in the fleet.

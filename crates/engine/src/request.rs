@@ -272,7 +272,11 @@ impl FencedClient {
         let (parts, body) = answer.map_err(unanswered)?.into_parts();
         let bytes = body.collect().await.map_err(kube::Error::Service)?.to_bytes();
         if parts.status.is_success() {
-            return String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8);
+            let text = String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?;
+            return match cache::check_weight(&text) {
+                Ok(()) => Ok(text),
+                Err(heavy) => Err(kube::Error::Service(heavy.into())),
+            };
         }
         Err(wire::refusal(parts.status, &bytes))
     }

@@ -2,6 +2,9 @@
 
 use std::collections::HashSet;
 
+/// Bytes of the hash of a uid and its place in the table. The table has room for up to twice as many.
+const BYTES_EACH: usize = 10;
+
 /// The objects of a list under way.
 #[derive(Debug, Default)]
 pub struct Census {
@@ -37,6 +40,11 @@ impl Census {
         }
         let is_new = self.uids.as_mut().is_none_or(|uids| uids.insert(hash));
         if is_new { Ok(()) } else { Err(Twice(uid())) }
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        self.uids.as_ref().map_or(0, HashSet::capacity) * BYTES_EACH
     }
 
     /// How many objects the list has mentioned, each as often as it came.

@@ -12,8 +12,12 @@ pub const MAX_FOREIGN_CHARS: usize = 500;
 /// Text of somebody else's, fit for a log, an Event or a condition: one line without control characters or
 /// marks that reorder it, of at most [`MAX_FOREIGN_CHARS`]. Whoever shows it says whose it is.
 pub fn foreign(text: &str) -> String {
-    let mut line = String::new();
-    let mut left = MAX_FOREIGN_CHARS;
+    foreign_to(text, MAX_FOREIGN_CHARS)
+}
+
+/// [`foreign`], with at most so many characters.
+pub fn foreign_to(text: &str, most: usize) -> String {
+    let (mut line, mut left) = (String::new(), most);
     for c in text.trim().chars() {
         if left == 0 {
             line.push('…');

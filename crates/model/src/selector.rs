@@ -23,6 +23,10 @@ use crate::error::foreign;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selector(Vec<Expression>);
 
+/// The most requirements of a selector: each is asked of every object.
+const MAX_REQUIREMENTS: usize = 256;
+const TOO_MANY: &str = "it has more than 256 requirements";
+
 /// A text or structure that is not a label selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not a label selector: {problem}")]
@@ -75,6 +79,12 @@ impl TryFrom<LabelSelector> for Selector {
             foreign(&format!("{expressions:?}"))
         };
         let refused = |problem| SelectorError { found: found(), problem };
+        let expressions = selector.match_expressions.as_ref().map_or(0, Vec::len);
+        if expressions + selector.match_labels.as_ref().map_or(0, |labels| labels.len())
+            > MAX_REQUIREMENTS
+        {
+            return Err(refused(TOO_MANY));
+        }
         let problem = "operators are In, NotIn (with values), Exists and DoesNotExist";
         let parsed = kube::core::Selector::try_from(selector.clone());
         let parsed = parsed.map_err(|_| refused(problem))?;
@@ -86,6 +96,9 @@ impl TryFrom<LabelSelector> for Selector {
 impl FromStr for Selector {
     type Err = SelectorError;
     fn from_str(text: &str) -> Result<Self, SelectorError> {
+        if split_requirements(text).nth(MAX_REQUIREMENTS).is_some() {
+            return Err(SelectorError { found: foreign(text), problem: TOO_MANY });
+        }
         split_requirements(text)
             .filter(|part| !part.is_empty())
             .map(|part| {
@@ -184,6 +197,17 @@ mod tests {
         let parsed: Selector = selector.parse().unwrap();
         let found = parsed.matches(|key| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v));
         assert_eq!(found, expect, "{selector} on {labels:?}");
+    }
+
+    #[test]
+    fn a_selector_has_a_bound() {
+        let text = |number: usize| vec!["a=b"; number].join(",");
+        assert!(text(MAX_REQUIREMENTS).parse::<Selector>().is_ok());
+        let error = text(MAX_REQUIREMENTS + 1).parse::<Selector>().unwrap_err().to_string();
+        assert!(error.ends_with(TOO_MANY), "{error}");
+        let labels = (0..=MAX_REQUIREMENTS).map(|n| (n.to_string(), String::new())).collect();
+        let many = LabelSelector { match_labels: Some(labels), ..LabelSelector::default() };
+        assert!(Selector::try_from(many).unwrap_err().to_string().ends_with(TOO_MANY));
     }
 
     #[test]

@@ -265,7 +265,18 @@ impl Context {
     }
 }
 
+/// The most bytes of JSON of the objects that are decoded at once: about four times as many are taken then.
+const MAX_DECODED_JSON: usize = 64 << 20;
+
 fn decoded<K: Object>(entries: &[Arc<Entry>]) -> Result<Vec<Arc<K>>, ReconcileError> {
+    let bytes: usize = entries.iter().map(|entry| entry.json_len()).sum();
+    if bytes > MAX_DECODED_JSON {
+        let (kind, count) = (Kind::of::<K>(), entries.len());
+        return Err(ReconcileError::terminal(format!(
+            "{count} objects of {kind} have {bytes} bytes of JSON, more than {MAX_DECODED_JSON} to decode at \
+             once; fix: read them with Context::list_as, as a type of the fields that are needed"
+        )));
+    }
     entries.iter().map(|entry| Ok(Arc::new(entry.decode()?))).collect()
 }
 

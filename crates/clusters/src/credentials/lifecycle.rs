@@ -89,6 +89,11 @@ impl<C: Clone> Lifecycle<C> {
         Decision { show, renew }
     }
 
+    /// Whether its source gave a credential when it was asked last.
+    pub fn is_proven(&self) -> bool {
+        self.current.is_some() && self.failure.is_none()
+    }
+
     /// A renewal succeeded.
     pub fn renewed(&mut self, credential: C, term: Term, now: Moment) {
         let (renew_at, ends) = match term {

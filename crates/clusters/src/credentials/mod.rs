@@ -28,6 +28,7 @@ mod source;
 mod tests;
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -39,6 +40,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use kube::client::Body;
 use model::Clock;
 use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::{BoxError, Service};
 
 use crate::error::Unusable;
@@ -67,15 +69,21 @@ pub(crate) struct Credential {
 /// What the renewals of all clusters share.
 #[derive(Clone, Debug)]
 pub(crate) struct Renewals {
-    /// Bounds them.
-    pub(crate) places: Arc<Semaphore>,
+    /// Bounds those of credentials that have been obtained before.
+    pub(crate) proven: Arc<Semaphore>,
+    /// Bounds the first ones, and those after a failure: sources that hang delay nobody whose source answers.
+    pub(crate) unproven: Arc<Semaphore>,
     /// Counts those by programs.
     pub(crate) calls: Calls,
 }
 
-/// Keeps one cluster's credential valid.
+/// Keeps one cluster's credential valid, while there are handles of it.
 #[derive(Clone)]
-pub(crate) struct Keeper(Arc<Inner>);
+pub(crate) struct Keeper {
+    inner: Arc<Inner>,
+    /// Stops the renewal under way with the last handle: nobody waits for it.
+    _used: Arc<DropGuard>,
+}
 
 struct Inner {
     /// Where the cluster comes from, for people.
@@ -88,6 +96,8 @@ struct Inner {
     lifecycle: Mutex<Lifecycle<Credential>>,
     /// Notified at the end of each renewal.
     settled: watch::Sender<()>,
+    /// Cancelled once nobody has a handle any more.
+    unused: CancellationToken,
 }
 
 impl Keeper {
@@ -101,7 +111,8 @@ impl Keeper {
         renewals: Renewals,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Arc<Unusable>> {
-        let this = Self(Arc::new(Inner {
+        let unused = CancellationToken::new();
+        let inner = Arc::new(Inner {
             origin: origin.to_owned(),
             clock,
             renewals,
@@ -109,24 +120,28 @@ impl Keeper {
             source: tokio::sync::Mutex::new(source),
             lifecycle: Mutex::new(Lifecycle::new()),
             settled: watch::Sender::new(()),
-        }));
+            unused: unused.clone(),
+        });
+        let this = Self { inner, _used: Arc::new(unused.drop_guard()) };
         this.show().await?;
         Ok(this)
     }
 
     /// The life of the present credential, now and later.
     pub fn life(&self) -> watch::Receiver<Option<CredentialLife>> {
-        self.0.life.subscribe()
+        self.inner.life.subscribe()
     }
 
     /// The credential to use now, and its number. Waits for a renewal only if there is no valid one.
     async fn show(&self) -> Result<(Credential, u64), Arc<Unusable>> {
-        let mut settled = self.0.settled.subscribe();
+        let Inner { settled, clock, unused, .. } = &*self.inner;
+        let mut settled = settled.subscribe();
         loop {
             let Decision { show, renew } =
-                self.with(|lifecycle| lifecycle.decide(self.0.clock.now()));
+                self.inner.with(|lifecycle| lifecycle.decide(clock.now()));
             if renew {
-                tokio::spawn(self.clone().renew());
+                let renewal = Arc::clone(&self.inner).renew();
+                tokio::spawn(unused.clone().run_until_cancelled_owned(renewal));
             }
             if let Some(show) = show {
                 return show;
@@ -138,22 +153,24 @@ impl Keeper {
 
     /// A server refused a request with the credential of this number.
     fn refused(&self, number: u64) {
-        self.with(|lifecycle| lifecycle.refused(number, self.0.clock.now()));
+        let now = self.inner.clock.now();
+        self.inner.with(|lifecycle| lifecycle.refused(number, now));
     }
+}
 
+impl Inner {
     /// Runs in a task of its own: the request that began it may be dropped, and others wait for its end.
-    async fn renew(self) {
-        let this = self.clone();
-        let renewed = tokio::spawn(async move { this.obtain().await }).await;
-        let renewed = renewed.unwrap_or_else(|panicked| {
-            let (origin, source) = (self.0.origin.clone(), Box::new(panicked));
+    async fn renew(self: Arc<Self>) {
+        let renewed = AssertUnwindSafe(self.obtain()).catch_unwind().await;
+        let renewed = renewed.unwrap_or_else(|_| {
+            let (origin, source) = (self.origin.clone(), "obtaining it panicked".into());
             Err(Unusable::Client { origin, source })
         });
-        let now = self.0.clock.now();
+        let now = self.clock.now();
         self.with(|lifecycle| match renewed {
             Ok(Obtained { credential, term, life }) => {
                 lifecycle.renewed(credential, term, now);
-                self.0.life.send_replace(life);
+                self.life.send_replace(life);
             }
             Err(error) => {
                 let error = Arc::new(error);
@@ -162,14 +179,19 @@ impl Keeper {
                 }
             }
         });
-        self.0.settled.send_replace(());
+        self.settled.send_replace(());
     }
 
     async fn obtain(&self) -> Result<Obtained, Unusable> {
-        let Inner { origin, clock, renewals: Renewals { places, calls }, source, .. } = &*self.0;
-        // The wait for a place does not count for the source. It is bounded, because renewals are.
-        let _place = places.acquire().await.expect("the semaphore is never closed");
+        let Self { origin, clock, renewals: Renewals { proven, unproven, calls }, source, .. } =
+            self;
         let mut source = source.lock().await;
+        // The wait for a place does not count for the source. It is bounded, because renewals are.
+        let places = if self.with(|lifecycle| lifecycle.is_proven()) { proven } else { unproven };
+        let _place = match source.is_fixed() {
+            true => None,
+            false => Some(places.acquire().await.expect("the semaphore is never closed")),
+        };
         let limit = RENEWAL_TIMEOUT;
         let obtained = tokio::time::timeout(limit, source.obtain(origin, clock.wall())).await;
         let obtained = obtained.unwrap_or_else(|_| Err(source.timeout(origin, limit)));
@@ -180,7 +202,7 @@ impl Keeper {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Lifecycle<Credential>) -> T) -> T {
-        act(&mut self.0.lifecycle.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

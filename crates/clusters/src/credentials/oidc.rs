@@ -30,10 +30,11 @@ use serde::de::DeserializeOwned;
 use super::MAX_ANSWER_BYTES;
 use super::header::basic_text;
 use super::life;
-use crate::address::Reach;
+use crate::address::{Dialer, Reach};
 use crate::error::Unusable;
 use crate::http::{Connections, Protocol};
 use crate::reference::IDP_AUTHORITY_DATA;
+use crate::role::Role;
 
 /// How long before its end a token of the kubeconfig counts as ended.
 const EARLY_SECONDS: i64 = 10;
@@ -95,8 +96,9 @@ impl Issuer {
         check(&server).map_err(problem)?;
         let mut trust = kube::Config::new(server);
         trust.root_cert = authorities(&mut config).map_err(problem)?;
-        let connections = Connections::new(trust, Protocol::Http1, reach)
-            .map_err(|error| problem(model::error::chain(&error)))?;
+        let connections =
+            Connections::new(trust, Protocol::Http1, Dialer::new(reach, Role::Workload))
+                .map_err(|error| problem(model::error::chain(&error)))?;
         Ok(Self {
             client_id: config.remove("client-id").unwrap_or_default(),
             client_secret: config.remove("client-secret"),

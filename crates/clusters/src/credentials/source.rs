@@ -93,6 +93,11 @@ impl CredentialSource {
         Ok(Obtained { credential, term, life: CredentialLife::earlier(own, fixed) })
     }
 
+    /// Whether nobody is asked for its credential.
+    pub fn is_fixed(&self) -> bool {
+        matches!(self.kind, Kind::Fixed(_))
+    }
+
     /// Whether a program gives its credentials.
     pub fn is_program(&self) -> bool {
         matches!(self.kind, Kind::Program(_))

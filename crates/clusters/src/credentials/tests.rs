@@ -23,8 +23,9 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::connect::{Connector, Role};
+use crate::connect::Connector;
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
+use crate::role::Role;
 use crate::trust::{Environment, Granted};
 
 mod programs;
@@ -45,8 +46,20 @@ fn at(seconds: i64) -> String {
 }
 
 async fn keeper(clock: &Arc<ManualClock>, user: &str) -> Result<Keeper, String> {
+    keeper_among(clock, user, renewals()).await
+}
+
+fn renewals() -> Renewals {
+    let places = || Arc::new(Semaphore::new(1));
+    Renewals { proven: places(), unproven: places(), calls: Calls::new() }
+}
+
+async fn keeper_among(
+    clock: &Arc<ManualClock>,
+    user: &str,
+    renewals: Renewals,
+) -> Result<Keeper, String> {
     let mut info: AuthInfo = serde_saphyr::from_str(user).unwrap();
-    let renewals = Renewals { places: Arc::new(Semaphore::new(1)), calls: Calls::new() };
     let keeper = async {
         let source = CredentialSource::of("k", &mut info, &Granted::everything())?;
         Keeper::start("k", source, renewals, Arc::clone(clock) as Arc<dyn Clock>).await
@@ -63,7 +76,7 @@ async fn shown(keeper: &Keeper) -> Result<String, String> {
 
 /// A request that begins a renewal, and the end of the renewal.
 async fn shown_and_renewed(keeper: &Keeper) -> String {
-    let mut settled = keeper.0.settled.subscribe();
+    let mut settled = keeper.inner.settled.subscribe();
     let shown = shown(keeper).await.unwrap();
     settled.changed().await.unwrap();
     shown
@@ -122,6 +135,34 @@ async fn a_token_file_is_read_anew_while_requests_go_on() {
     clock.advance(seconds(3600));
     assert_eq!(shown_and_renewed(&keeper).await, "Bearer two");
     assert_eq!(shown(&keeper).await.unwrap(), "Bearer two");
+}
+
+#[tokio::test]
+async fn a_source_that_hangs_delays_nobody_whose_source_answers() {
+    let (clock, renewals) = (clock(), renewals());
+    let good = Script::answering();
+    let answer = |token: &str, ends| json!({"token": token, "expirationTimestamp": at(ends)});
+    good.answer(&answer("one", 600));
+    let kept = keeper_among(&clock, &good.user(), renewals.clone()).await.unwrap();
+    let hangs = Script::new("echo >> runs; exec sleep 1000");
+    let user = hangs.user();
+    let mut hanging = Box::pin(keeper_among(&clock, &user, renewals.clone()));
+    while !hangs.path("runs").exists() {
+        let waited = tokio::time::timeout(Duration::from_millis(5), &mut hanging).await;
+        assert!(waited.is_err(), "it hangs");
+    }
+    // It has the only place for the first time. Others need none, or have their own.
+    keeper_among(&clock, "{token: t}", renewals.clone()).await.unwrap();
+    good.answer(&answer("two", 1200));
+    clock.advance(seconds(541));
+    assert_eq!(shown_and_renewed(&kept).await, "Bearer one");
+    assert_eq!(shown(&kept).await.unwrap(), "Bearer two");
+    // Once nobody waits for it, its place is free.
+    drop(hanging);
+    let new = Script::answering();
+    new.answer(&answer("new", 1200));
+    let new = keeper_among(&clock, &new.user(), renewals).await.unwrap();
+    assert_eq!(shown(&new).await.unwrap(), "Bearer new");
 }
 
 #[tokio::test]

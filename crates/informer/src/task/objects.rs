@@ -83,7 +83,11 @@ impl Task {
             );
             return Err((End::Garbage, Some(why)));
         }
+        let before = self.census.bytes();
         self.census.mention(hash, uid).map_err(|twice| garbage(&twice))?;
+        if self.census.bytes() != before {
+            self.count();
+        }
         self.overrun = self.part.mentions(self.census.mentioned()).err();
         Ok(())
     }
@@ -97,7 +101,7 @@ impl Task {
     /// Counts what the store takes.
     pub(super) fn count(&mut self) {
         let mut size = self.state.store.size();
-        size.cache_bytes += size.objects * QUEUED_BYTES;
+        size.cache_bytes += size.objects * QUEUED_BYTES + self.census.bytes();
         self.overrun = self.part.takes(size).err();
     }
 }
