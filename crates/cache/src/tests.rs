@@ -334,6 +334,20 @@ fn what_an_object_may_have_of_labels_owners_and_values_is_bounded() {
     assert_eq!(of(&format!(r#""managedFields":[{{"f":{{{managed}}}}}]"#), "1"), Ok(()));
 }
 
+/// Each of the last members that go once looked at all cuts before it: hours for this object.
+#[test]
+fn many_members_can_be_dropped() {
+    let elements = vec![r#"{"kept":0,"a":0}"#; 200_000].join(",");
+    let raw = format!(
+        r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"1"}},"spec":[{elements}]}}"#
+    );
+    let transform = Transform::new(|path| path.last().is_some_and(|last| last == "a"));
+    let options = StoreOptions::default().transform(transform);
+    let mut writer = StoreWriter::new(options, Arc::new(DecodedCache::new(0)));
+    let error = writer.parse(&raw).unwrap_err().to_string();
+    assert_eq!(error, "an object with more than 16384 objects in it is too large to cache");
+}
+
 #[test]
 fn odd_objects_come_back_byte_for_byte() {
     let deep = format!("{}7{}", "[".repeat(200_000), "]".repeat(200_000));

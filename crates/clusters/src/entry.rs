@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use model::{Cluster, ClusterName, ClusterSet, ClusterState, ClusterUid, Identity};
+use model::{Cluster, ClusterName, ClusterSet, ClusterState, ClusterUid, Identity, Moment};
 use tokio::task::AbortHandle;
 
 use crate::connect::Life;
@@ -22,11 +23,18 @@ const ASK_EVERY: u32 = 30;
 /// The marks are looked at with every so many probes.
 const LOOK_EVERY: u32 = 3;
 
+/// A source that has not changed for so long has come to rest.
+const CALM: Duration = Duration::from_secs(600);
+/// So many changes in a row are those of a person at work.
+const EDITS: u32 = 10;
+
 /// A configured cluster.
 pub(crate) struct Entry {
     pub(crate) source: Source,
     /// Where the source leads: it takes a hash of all that leads there, and is asked for with each probe.
     destination: Option<Fingerprint>,
+    /// When its source changed last, and how often in a row.
+    changed: Option<(Moment, u32)>,
     /// The place of its source in the configuration.
     pub(crate) place: usize,
     /// Where the client led that was engaged last.
@@ -71,6 +79,7 @@ impl Entry {
     pub(crate) fn new(source: Source, place: usize) -> Self {
         Self {
             destination: source.destination(),
+            changed: None,
             source,
             place,
             engaged: None,
@@ -151,8 +160,12 @@ impl Entry {
         is_news
     }
 
-    /// Its source is another now. Other credentials lead to the same cluster.
-    pub(crate) fn replace(&mut self, source: Source) {
+    /// Its source is another now. Other credentials lead to the same cluster. Returns as which attempt its client is
+    /// to be made: one that changes again and again waits as one does that fails.
+    pub(crate) fn replace(&mut self, source: Source, now: Moment) -> u32 {
+        let is_calm = self.changed.is_none_or(|(last, _)| last + CALM < now);
+        let changes = self.changed.filter(|_| !is_calm).map_or(1, |(_, times)| times + 1);
+        self.changed = Some((now, changes));
         let before = self.destination;
         self.destination = source.destination();
         self.source = source;
@@ -160,6 +173,7 @@ impl Entry {
             self.forget_marks();
             self.flips = Flips::default();
         }
+        changes.saturating_sub(EDITS)
     }
 
     /// What was seen of marks may have been another cluster's.
@@ -282,9 +296,20 @@ mod tests {
     fn other_credentials_lead_to_the_same_marks_and_another_server_to_none() {
         let mut entry = Entry::new(source("https://a", "one"), 0);
         entry.standing = Standing::Marked;
-        entry.replace(source("https://a", "two"));
+        entry.replace(source("https://a", "two"), Moment::default());
         assert_eq!(entry.standing, Standing::Marked);
-        entry.replace(source("https://b", "two"));
+        entry.replace(source("https://b", "two"), Moment::default());
         assert_eq!(entry.standing, Standing::Unknown);
+    }
+
+    #[test]
+    fn a_source_that_changes_again_and_again_waits_for_longer_and_longer() {
+        let mut entry = Entry::new(source("https://a", "one"), 0);
+        let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
+        let mut change = |seconds| entry.replace(source("https://a", "two"), at(seconds));
+        let attempts: Vec<_> = (0..14).map(&mut change).collect();
+        assert_eq!(attempts, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]);
+        assert_eq!(change(600), 5);
+        assert_eq!(change(600 + CALM.as_secs() + 1), 0);
     }
 }

@@ -343,6 +343,33 @@ mod tests {
     use crate::risk::Risk;
     use crate::trust::Plugin;
 
+    #[test]
+    fn of_what_nothing_reads_nothing_is_kept() {
+        let of = |exec: &str| {
+            let text = format!(
+                "extensions: [{{name: x, extension: [secret1]}}]
+clusters:
+- {{name: c, other: [secret2], cluster: {{server: 'https://c', more: [secret3],
+    extensions: [{{name: client.authentication.k8s.io/exec, extension: {{audience: kept}}}}]}}}}
+users:
+- {{name: u, other: [secret4], user: {{token: t, more: [secret5], extensions: [{{name: x, extension: [secret6]}}]{exec}}}}}
+contexts:
+- {{name: east, other: [secret7], context: {{cluster: c, user: u, extensions: [{{name: x, extension: [secret8]}}]}}}}
+"
+            );
+            let drafts = read(&text, Contexts::All);
+            let Ok((Access::Kubeconfig { kubeconfig, .. }, _)) = &drafts[0].access else {
+                panic!("{drafts:?}");
+            };
+            serde_json::to_string(&**kubeconfig).unwrap()
+        };
+        let kept = of("");
+        assert!(!kept.contains("secret") && !kept.contains("audience"), "{kept}");
+        let program = "exec: {apiVersion: client.authentication.k8s.io/v1, command: plugin";
+        let kept = of(&format!(", {program}, provideClusterInfo: true}}"));
+        assert!(!kept.contains("secret") && kept.contains("audience"), "{kept}");
+    }
+
     const GOOD: &str = "
 clusters:
 - {name: a, cluster: {server: 'https://a:6443', certificate-authority: ca.crt}}

@@ -327,6 +327,7 @@ impl Task {
     }
 
     fn update(&mut self, name: ClusterName, source: Source, place: usize) {
+        let mut attempt = 0;
         if let Some(entry) = self.entries.get_mut(&name) {
             entry.place = place;
             if entry.source.fingerprint == source.fingerprint {
@@ -334,13 +335,13 @@ impl Task {
                 return;
             }
             entry.stop_making();
-            entry.replace(source.clone());
+            attempt = entry.replace(source.clone(), self.clock.now());
             entry.engaged = entry.engaged.filter(|_| self.sent);
         } else {
             self.entries.insert(name.clone(), Entry::new(source.clone(), place));
         }
         match &source.access {
-            Ok(_) => self.make(name, source, 0),
+            Ok(_) => self.make(name, source, attempt),
             Err(error) => self.down(&name, error.reason().into()),
         }
     }

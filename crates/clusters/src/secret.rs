@@ -283,6 +283,8 @@ mod tests {
             let text = KUBECONFIG.replace("token: sesame", line);
             of(ours(), &[("kubeconfig", &text)], field);
         }
+        let long = format!("{KUBECONFIG}#{}", "x".repeat(MAX_KUBECONFIG_BYTES));
+        of(ours(), &[("kubeconfig", &long)], "is larger than 131072 bytes");
         let plain = KUBECONFIG.replace("https", "http");
         of(ours(), &[("kubeconfig", &plain)], "http");
         let argo = |config, expect: &str| {

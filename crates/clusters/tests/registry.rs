@@ -212,6 +212,23 @@ async fn nothing_is_published_before_every_provider_has_answered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_provider_that_cannot_be_read_keeps_the_clusters_of_the_others_from_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("a"), &config("east", "e", TOKEN));
+    let (sender, receiver) = watch::channel(None);
+    let (mut clusters, _) =
+        spawn(vec![Directory::new(dir.path()).provider(), Box::new(Scripted(receiver))]);
+    timeout(Duration::from_secs(61), clusters.ready()).await.unwrap().unwrap();
+    assert_eq!(sum(&clusters.watch().borrow()), "east@1");
+    let problems = clusters.status().problems.clone();
+    let [told] = &problems[..] else { panic!("{problems:?}") };
+    assert!(told.contains("cannot be read since the start"), "{told}");
+    sender.send(Some(Snapshot::default())).unwrap();
+    let mut status = clusters.watch_status();
+    timeout(PROMISE, status.wait_for(|status| status.problems.is_empty())).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_duplicate_name_is_reported_and_the_first_stays() {
     let dir = tempfile::tempdir().unwrap();
     for (file, server) in [("a", "one"), ("b", "two")] {

@@ -285,3 +285,24 @@ impl fmt::Debug for Context {
         f.debug_struct("Context").field("run", &self.run).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cache::StoreWriter;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    #[test]
+    fn so_much_is_decoded_at_once_and_no_more() {
+        let text = "x".repeat(1 << 20);
+        let raw = format!(
+            r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"1"}},"data":{{"key":"{text}"}}}}"#
+        );
+        let entry = StoreWriter::default().parse(&raw).unwrap();
+        assert_eq!(decoded::<ConfigMap>(&vec![Arc::clone(&entry); 2]).unwrap().len(), 2);
+        let many = vec![entry; MAX_DECODED_JSON / raw.len() + 1];
+        let error = model::error::chain(&decoded::<ConfigMap>(&many).unwrap_err());
+        assert!(error.contains("64 objects of") && error.contains("Context::list_as"), "{error}");
+    }
+}

@@ -166,6 +166,12 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
             object["metadata"]["finalizers"] = vec![""; 1_000_000].into();
             list(page_of([object].into_iter(), ""))
         }
+        Mode::ManyObjects => {
+            let mut object = map("default", "many");
+            object["spec"] =
+                serde_json::json!({"containers": vec![serde_json::json!({}); 300_000]});
+            list(page_of([object].into_iter(), ""))
+        }
         Mode::TwiceTheUid => {
             let (one, mut other) = (map("default", "one"), map("default", "other"));
             other["metadata"]["uid"] = one["metadata"]["uid"].clone();

@@ -42,6 +42,8 @@ pub enum Mode {
     ManyLabels,
     /// An object of a million empty finalizers, which pack to nothing and take 24 MB when they are decoded.
     DenseObject,
+    /// An object of 300,000 empty objects, each of which takes kilobytes when it is decoded as a container.
+    ManyObjects,
     /// Each watch names a version of 70,000 characters, with which no request can be made.
     LongVersion,
     /// Each watch brings a bookmark and ends at once.
@@ -73,7 +75,7 @@ pub enum Expected {
 
 impl Mode {
     /// All that misbehave.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::VersionBomb,
         Self::PageBomb,
         Self::EndlessList,
@@ -91,6 +93,7 @@ impl Mode {
         Self::ForgedName,
         Self::ManyLabels,
         Self::DenseObject,
+        Self::ManyObjects,
         Self::LongVersion,
         Self::BookmarkAndEnd,
         Self::BlankLines,
@@ -119,6 +122,7 @@ impl Mode {
             Self::ForgedName => Expected::Reported("a name has no spaces"),
             Self::ManyLabels => Expected::Reported("more than 4096 labels"),
             Self::DenseObject => Expected::Reported("more than 262144 values"),
+            Self::ManyObjects => Expected::Reported("more than 16384 objects"),
             Self::TwiceTheUid => Expected::Reported("twice"),
             Self::Redirects => Expected::Reported("302"),
             Self::EndlessLine
