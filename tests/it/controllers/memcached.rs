@@ -21,6 +21,7 @@ const NAMESPACE: &str = "default";
 
 async fn world() -> TestEnv {
     let mut env = TestEnv::builder().crds(controllers::crds()).start().await;
+    confine(&env, rights_of("memcached"));
     start(&mut env);
     env
 }

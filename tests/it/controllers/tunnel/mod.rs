@@ -59,6 +59,7 @@ async fn world(provider: &str, endpoint: &str, machines: Machines) -> World {
           stringData: {{token: secret}}}}"
     ))
     .await;
+    super::confine(&env, super::rights_of("tunnel"));
     World { env, cloud }
 }
 
