@@ -27,7 +27,7 @@ use super::coverage::Coverage;
 use super::invalid::Invalid;
 use super::schedule::{Answer, Next, Schedule};
 use super::target::Target;
-use crate::children::{Step, step};
+use crate::children::{Step, release, step};
 
 /// A TDSet, its children and its workload.
 #[derive(Clone, Copy, Debug)]
@@ -102,11 +102,8 @@ pub(super) fn plan(
         set.status.as_ref().and_then(|status| status.applied_generation) != set.metadata.generation;
     let present = present(observed, target);
     let wanted = wanted(set, answer.replicas, present, observed.autoscaler);
-    let (deployment, service) = if target.own {
-        own(observed, wanted.replicas, renewed)?
-    } else {
-        former(observed, target)
-    };
+    let (deployment, service) =
+        if target.own { own(observed, wanted, renewed)? } else { former(observed, target) };
     // Whose workload it is not, its autoscaler is not either.
     let is_theirs = target.own && matches!(deployment, Step::Foreign | Step::Await);
     let differs = present.is_some_and(|present| present != wanted.replicas);
@@ -204,12 +201,16 @@ fn own(
     Ok((deployment, service))
 }
 
-/// The steps for what the TDSet made before it got a `targetRef`: nobody would scale that any more.
+/// The steps for what the TDSet made before it got a `targetRef`: nobody would scale that any more. What the
+/// `targetRef` names stays, also when the TDSet goes.
 fn former(observed: Observed<'_>, target: &Target) -> (Step<Deployment>, Step<Service>) {
     let set = observed.set;
     let is_target = target.kind == super::target::deployment() && target.name == set.name_any();
-    let deployment = observed.deployment.filter(|_| !is_target);
-    (step(set, deployment, None, false), step(set, observed.service, None, false))
+    let deployment = match is_target {
+        true => release(set, observed.deployment),
+        false => step(set, observed.deployment, None, false),
+    };
+    (deployment, step(set, observed.service, None, false))
 }
 
 /// Whether nobody controls it.

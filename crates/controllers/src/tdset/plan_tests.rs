@@ -66,6 +66,7 @@ fn check(set: &TDSet, deployment: Option<&Deployment>, service: Option<&Service>
             Step::Create(_) => "create",
             Step::Correct(_) => "correct",
             Step::Remove { .. } => "remove",
+            Step::Release { .. } => "release",
             Step::Await => "await",
             Step::Foreign => "foreign",
         }
@@ -414,7 +415,9 @@ fn what_a_set_made_goes_when_it_names_another_workload() {
     check(&other, Some(&deployment), Some(&service), "remove remove");
     check(&other, None, None, "keep keep");
     check(&naming("StatefulSet", &own_name), Some(&deployment), None, "remove keep");
-    check(&naming("Deployment", &own_name), Some(&deployment), Some(&service), "keep remove");
+    // Else the garbage collector would delete it with the TDSet.
+    let itself = naming("Deployment", &own_name);
+    check(&itself, Some(&deployment), Some(&service), "release remove");
     let mut theirs = deployment.clone();
     theirs.metadata.owner_references = None;
     check(&other, Some(&theirs), None, "keep keep");
