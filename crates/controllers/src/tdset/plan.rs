@@ -83,6 +83,8 @@ pub(super) struct Scaling {
 struct Wanted {
     replicas: i32,
     floor: Option<i32>,
+    /// Whether the replicas are those that were seen, because others decide them.
+    as_seen: bool,
 }
 
 /// The plan for `observed` at `now`.
@@ -167,15 +169,16 @@ fn wanted(
     autoscaler: Option<&HorizontalPodAutoscaler>,
 ) -> Wanted {
     let left = set.spec.suspend || autoscaler.and_then(controller).is_some();
+    let ours = |replicas| Wanted { replicas, floor: None, as_seen: false };
     match (present, autoscaler) {
-        (Some(present), _) if left => Wanted { replicas: present, floor: None },
-        (_, None) | (None, _) => Wanted { replicas: scheduled, floor: None },
-        _ if scheduled == 0 => Wanted { replicas: 0, floor: None },
+        (Some(present), _) if left => Wanted { as_seen: true, ..ours(present) },
+        (_, None) | (None, _) => ours(scheduled),
+        _ if scheduled == 0 => ours(0),
         (Some(present), Some(autoscaler)) => {
             let floor = scheduled.min(autoscaler.spec.max_replicas).max(DEFAULT_FLOOR);
             // At 0 an autoscaler does nothing.
             let replicas = if present == 0 { floor } else { present };
-            Wanted { replicas, floor: Some(floor) }
+            Wanted { floor: Some(floor), as_seen: present != 0, ..ours(replicas) }
         }
     }
 }
@@ -183,7 +186,7 @@ fn wanted(
 /// The steps for the children.
 fn own(
     observed: Observed<'_>,
-    replicas: i32,
+    Wanted { replicas, as_seen, .. }: Wanted,
     renewed: bool,
 ) -> Result<(Step<Deployment>, Step<Service>), Invalid> {
     let set = observed.set;
@@ -191,13 +194,19 @@ fn own(
     let ours = observed.deployment.filter(|found| controlled_by(*found, set));
     let mut desired = children::deployment(set, ours.or(free), replicas)?;
     let service = step(set, observed.service, children::service(set, &desired), renewed);
-    let deployment = match free {
+    let mut deployment = match free {
         Some(found) => {
             desired.metadata.uid = found.uid();
             Step::Correct(Box::new(desired))
         }
         None => step(set, observed.deployment, Some(desired), renewed),
     };
+    if let (Step::Correct(desired), Some(found), true) =
+        (&mut deployment, observed.deployment, as_seen)
+    {
+        // Whoever decides the replicas may have changed them since.
+        desired.metadata.resource_version.clone_from(&found.metadata.resource_version);
+    }
     Ok((deployment, service))
 }
 
