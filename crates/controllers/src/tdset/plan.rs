@@ -193,6 +193,9 @@ fn own(
     let free = observed.deployment.filter(|found| set.spec.adopt && is_free(found));
     let ours = observed.deployment.filter(|found| controlled_by(*found, set));
     let mut desired = children::deployment(set, ours.or(free), replicas)?;
+    if let Some(found) = ours.or(free) {
+        children::check_containers(found, &desired)?;
+    }
     let service = step(set, observed.service, children::service(set, &desired), renewed);
     let mut deployment = match free {
         Some(found) => {
