@@ -383,7 +383,9 @@ impl TunnelRun<'_> {
         };
         match &step {
             Step::Follow(host) if is_recorded(host) => Some((step, found)),
-            Step::Connect { host, .. } if is_recorded(host) && !elsewhere(host) => {
+            Step::Connect { host, .. }
+                if is_recorded(host) && !elsewhere(host) && host.state == State::Running =>
+            {
                 Some((step, found))
             }
             _ => None,
@@ -398,6 +400,9 @@ impl TunnelRun<'_> {
         addresses: bool,
     ) -> Result<Option<Seen>, ReconcileError> {
         let status = self.status();
+        if status.stopped_since.is_some() {
+            return Ok(None);
+        }
         let age = match status.host_status {
             Some(HostStatus::Active) => FRESH,
             Some(HostStatus::Provisioning) if status.host_id.is_some() => POLL,
