@@ -23,6 +23,13 @@ use super::owner::{OWNER_TAG, Place, Whose};
 /// How long SQS may show the state before a change.
 pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(60);
 
+/// How long a queue must show no messages until it counts as empty. SQS's numbers are right a minute after its
+/// producers have stopped, at the earliest
+/// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_GetQueueAttributes.html>).
+pub(super) const EMPTY_AFTER: Duration = Duration::from_secs(90);
+/// How old the first of two such looks may be.
+const EMPTY_WITHIN: Duration = Duration::from_secs(900);
+
 /// A queue as SQS shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Observed {
@@ -239,6 +246,11 @@ pub(super) enum Ending {
         /// How many, about.
         messages: i64,
     },
+    /// It shows no messages, and has to go on doing so.
+    Emptying {
+        /// Since when it does.
+        since: Timestamp,
+    },
     /// Look again at that time: SQS may not show yet that we created it.
     Settle {
         /// When.
@@ -264,16 +276,30 @@ pub(super) fn ending(
     let Messages { visible, in_flight, delayed } = observed.messages();
     let messages = visible + in_flight + delayed;
     match place.whose(owner.as_deref()) {
-        Whose::Ours | Whose::OursByOldMark
-            if policy == DeletionPolicy::DeleteIfEmpty && messages > 0 =>
-        {
-            Ending::NotEmpty { messages }
+        Whose::Ours | Whose::OursByOldMark if policy == DeletionPolicy::DeleteIfEmpty => {
+            if messages > 0 {
+                return Ending::NotEmpty { messages };
+            }
+            let since = empty_since(status, now);
+            match now.duration_since(since).unsigned_abs() >= EMPTY_AFTER {
+                true => Ending::Delete,
+                false => Ending::Emptying { since },
+            }
         }
         Whose::Ours | Whose::OursByOldMark => Ending::Delete,
         _ if !status.is_ours() => Ending::NeverOurs,
         _ if policy == DeletionPolicy::OrphanOnUnmanaged => Ending::Orphan { owner },
         _ => Ending::Unmanaged { owner },
     }
+}
+
+/// Since when a queue that shows no messages now has shown none.
+fn empty_since(status: &QueueStatus, now: Timestamp) -> Timestamp {
+    let known = status.empty_since.as_ref().map(|since| since.0);
+    let is_recent = |since: &Timestamp| {
+        Duration::try_from(now.duration_since(*since)).is_ok_and(|age| age <= EMPTY_WITHIN)
+    };
+    known.filter(is_recent).unwrap_or(now)
 }
 
 #[cfg(test)]

@@ -151,11 +151,19 @@ fn how_a_queue_ends() {
     let nothing = QueueStatus::default();
     let only_seen = QueueStatus { observed: true, ..status() };
     let past = at(60);
+    let empty = |second| QueueStatus { empty_since: Some(Time(at(second))), ..status() };
     for (seen, policy, status, now, expect) in [
         (Some(&ours_it_is), Delete, &status(), past, Ending::Delete),
         (Some(&by_old_mark), Delete, &status(), past, Ending::Delete),
         (Some(&ours_it_is), OrphanOnUnmanaged, &status(), past, Ending::Delete),
-        (Some(&ours_it_is), DeleteIfEmpty, &status(), past, Ending::Delete),
+        (Some(&ours_it_is), DeleteIfEmpty, &status(), past, Ending::Emptying { since: past }),
+        (Some(&ours_it_is), DeleteIfEmpty, &empty(0), at(89), Ending::Emptying { since: at(0) }),
+        (Some(&ours_it_is), DeleteIfEmpty, &empty(0), at(90), Ending::Delete),
+        (Some(&full), DeleteIfEmpty, &empty(0), at(90), Ending::NotEmpty { messages: 3 }),
+        // Too long ago to say anything, or by a clock that was set back.
+        (Some(&ours_it_is), DeleteIfEmpty, &empty(0), at(901), Ending::Emptying { since: at(901) }),
+        (Some(&ours_it_is), DeleteIfEmpty, &empty(200), past, Ending::Emptying { since: past }),
+        (Some(&others), DeleteIfEmpty, &empty(0), at(90), Ending::Unmanaged { owner: None }),
         (Some(&full), Delete, &status(), past, Ending::Delete),
         (Some(&full), DeleteIfEmpty, &status(), past, Ending::NotEmpty { messages: 3 }),
         (Some(&others), Delete, &status(), past, Ending::Unmanaged { owner: None }),

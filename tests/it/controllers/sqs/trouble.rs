@@ -458,9 +458,19 @@ async fn not_empty() {
     assert!(message(&queue, "Ready").contains("has about 12 messages"));
     env.pass(A_WHILE).await;
     assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
+    // As SQS may show a queue that has some: none at one look.
+    let empty =
+        |queue: &Queue| queue.status.as_ref().is_some_and(|status| status.empty_since.is_some());
+    aws.sqs(|sqs| sqs.messages.clear());
+    let queue = env.until_object(&queues(&env), "orders", empty).await;
+    assert!(message(&queue, "Ready").contains("it is deleted if it still shows none then"));
+    aws.sqs(|sqs| sqs.messages.insert(NAME.to_owned(), 1));
+    env.until_object(&queues(&env), "orders", |queue| !empty(queue)).await;
+    assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
     aws.sqs(|sqs| sqs.messages.clear());
     env.until_gone(&queues(&env), "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0]);
+    assert!(env.now().duration_since(since.0).as_secs() >= 90);
 }
 
 async fn paused() {
