@@ -13,7 +13,7 @@ use super::api::{DeletionPolicy, Management, Queue, QueueStatus};
 use super::client::TO_LOOK;
 use super::credentials::{Location, Sessions};
 use super::desired;
-use super::holding::Held;
+use super::holding::{Held, StillHeld};
 use super::owner::{OWNER_TAG, Place};
 use super::plan::{Ending, Observed, ending};
 use super::record::record;
@@ -251,7 +251,14 @@ async fn release(
             None => return Ok(Action::Done),
         }
     }
-    held.release(ctx, &queue).await?;
+    let is_abandoned = matches!(left(&queue), Some(Left::Abandoned));
+    if let (Err(StillHeld(why)), false) = (held.release(ctx, &queue).await?, is_abandoned) {
+        let message =
+            format!("{why}; or set annotation {ABANDON}=true to delete this Queue all the same");
+        let recheck = Recheck::At(ctx.now() + WAIT);
+        let blocked = Outcome::Blocked { reason: BLOCKED, message, ready: false, recheck };
+        return record(ctx, &queue, None, None, blocked).await;
+    }
     ctx.remove_finalizer(&queue, FINALIZER).await?;
     Ok(Action::Done)
 }

@@ -4,10 +4,11 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use apiserver::faults::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use leasehold::testing::TestEnv;
+use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use serde_json::{Value, json};
 use sqs::Queue;
 use sqs::environment::AwsEnvironment;
@@ -38,6 +39,7 @@ const STORIES: &[(&str, Story)] = &[
     ("queues outside name a dead-letter queue", || Box::pin(sources_outside())),
     ("a namespace is deleted", || Box::pin(namespace_goes())),
     ("another Secret is named", || Box::pin(other_secret())),
+    ("the manager may not touch Secrets any more", || Box::pin(kept_secret())),
     ("policies come and go", || Box::pin(policies())),
     ("a FIFO queue has many message groups", || Box::pin(throughput())),
     ("a queue with messages is deleted", || Box::pin(not_empty())),
@@ -407,6 +409,29 @@ async fn other_secret() {
     delete(&env, "orders").await;
     env.until_gone(&queues(&env), "orders").await;
     assert_eq!(secrets.get("next").await.unwrap().finalizers().len(), 0);
+}
+
+async fn kept_secret() {
+    for verb in ["get", "patch"] {
+        let (env, _aws) = settled(json!({"deletionPolicy": "Retain"})).await;
+        env.set_faults(move |request: &Request| {
+            let ours = request.user_agent.starts_with("leasehold/");
+            match ours && request.resource == "secrets" && request.verb == verb {
+                true => Fault::Error(ApiError::new(Reason::Forbidden, "not yours")),
+                false => Fault::None,
+            }
+        });
+        delete(&env, "orders").await;
+        let queue = says(&env, "orders", "Ready", "False", "DeletionBlocked").await;
+        let told = message(&queue, "Ready");
+        assert!(told.starts_with("Secret aws keeps the finalizer sqs.leasehold.dev/"), "{told}");
+        assert!(told.contains("not yours") && told.contains("abandon=true"), "{told}");
+        assert_eq!(events(&env, "SecretNotReleased").await.len(), 1);
+        env.end_faults();
+        env.until_gone(&queues(&env), "orders").await;
+        let secrets: Api<Secret> = env.api(NAMESPACE);
+        assert_eq!(secrets.get("aws").await.unwrap().finalizers().len(), 0);
+    }
 }
 
 async fn policies() {
