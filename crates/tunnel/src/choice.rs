@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 
-use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec, TunnelStatus};
+use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec};
 use crate::exit::{self, Archives, RESERVED_PORTS};
 use crate::names::{ACCOUNT, CONFIG_MAP, MAX_ACCOUNTS, SYSTEM_NAMESPACES};
 
@@ -109,7 +109,7 @@ pub(super) enum InvalidTunnel {
     },
     /// The Tunnels of this cluster have as many hosts as they may.
     #[error(
-        "{max} Tunnels of this cluster have hosts, and no more may: delete one, or raise maxHosts in ConfigMap \
+        "{max} Tunnels of this cluster have hosts or are to get one first, and no more may: delete one, or raise maxHosts in ConfigMap \
          leasehold-tunnel of namespace leasehold-system or kube-system"
     )]
     TooManyHosts {
@@ -533,27 +533,6 @@ pub(super) fn check_image(spec: &TunnelSpec, defaults: &Defaults) -> Result<(), 
         }),
         _ => Ok(()),
     }
-}
-
-/// Whether a Tunnel may have a host, given all Tunnels of the cluster. Those that have one come first, then the
-/// oldest.
-///
-/// # Errors
-/// If as many others have one, or come first, as may have one.
-pub(super) fn check_number<'a>(
-    tunnel: &Tunnel,
-    all: impl Iterator<Item = &'a Tunnel>,
-    defaults: &Defaults,
-) -> Result<(), InvalidTunnel> {
-    let max = defaults.max_hosts()?;
-    let rank = |tunnel: &Tunnel| {
-        let status = tunnel.status.as_ref();
-        let holds = status.is_some_and(TunnelStatus::has_host);
-        (!holds, tunnel.metadata.creation_timestamp.clone(), tunnel.metadata.uid.clone())
-    };
-    let own = rank(tunnel);
-    let first = all.filter(|other| other.metadata.uid != tunnel.metadata.uid && rank(other) < own);
-    if first.count() < max { Ok(()) } else { Err(InvalidTunnel::TooManyHosts { max }) }
 }
 
 /// Where the token for a host is: `None` for a provider that needs none.

@@ -20,8 +20,8 @@ use serde_json::json;
 use crate::account::{Blocked, ProviderClient, account, cluster_uid, defaults, watching_defaults};
 use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
 use crate::choice::{
-    Defaults, InvalidTunnel, TokenRef, account_name, check_image, check_number, check_ports,
-    open_ports, token, wanted, wants_address,
+    Defaults, InvalidTunnel, TokenRef, account_name, check_image, check_ports, open_ports, token,
+    wanted, wants_address,
 };
 use crate::exit::{Archives, Exit};
 use crate::inventory::{FRESH, Inventory};
@@ -30,6 +30,7 @@ use crate::number::Number;
 use crate::plan::{CHECK, Outcome, POLL, Step, next};
 use crate::probe::{AGAIN, EVERY, Schedule};
 use crate::provider::{Address, Failure, Host, State};
+use crate::rank::check_number;
 use crate::settings::Settings;
 use crate::stable;
 use crate::used::{Used, held_token};
@@ -322,6 +323,14 @@ impl TunnelRun<'_> {
             Ok(provider) => provider,
             Err(blocked) => return self.blocked(blocked, recheck).await,
         };
+        // Before the provider is asked: hundreds that wait for a place would use up what it answers in an hour.
+        if self.status().held().is_none() {
+            let all = self.ctx.list::<Tunnel>(None, &Selector::all())?;
+            let all = all.iter().map(AsRef::as_ref);
+            if let Err(full) = check_number(&self.tunnel, all, |_| false, &self.defaults) {
+                return self.blocked(full.into(), recheck).await;
+            }
+        }
         if let Some(blocked) = self.hold().await? {
             return self.blocked(blocked, recheck).await;
         }
@@ -437,8 +446,12 @@ impl TunnelRun<'_> {
             }
             Step::Create => {
                 let all = self.ctx.list::<Tunnel>(None, &Selector::all())?;
-                let all = all.iter().map(AsRef::as_ref);
-                if let Err(invalid) = check_number(&self.tunnel, all, &self.defaults) {
+                let admitted = self.number.admit(&self.uid(), self.ctx.now(), |others| {
+                    let all = all.iter().map(AsRef::as_ref);
+                    let asks = |uid: &str| others.contains_key(uid);
+                    check_number(&self.tunnel, all, asks, &self.defaults)
+                });
+                if let Err(full) = admitted {
                     let recheck = self.recheck();
                     return self.blocked(invalid.into(), recheck).await;
                 }
