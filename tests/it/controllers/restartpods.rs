@@ -136,7 +136,7 @@ async fn a_pod_without_an_owner_is_left_alone() {
     let uid = pods.create(&PostParams::default(), &bare.unwrap()).await.unwrap().metadata.uid;
     edit(&env, "Hello").await;
     restarts(&env, 1).await;
-    let left = "left 1 Pods without a controller: nothing creates them again";
+    let left = "left 1 Pods alone: nothing creates one without a controller again";
     assert_eq!(warnings(&env).await, [left]);
     env.pass(Duration::from_secs(600)).await;
     assert_eq!(pods.get("bare").await.unwrap().metadata.uid, uid);

@@ -49,7 +49,7 @@ pub struct Pending {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "sdk::schema::time")]
     pub left_since: Option<Time>,
-    /// Pods that are left alone, because nothing creates them again.
+    /// Pods that are left alone, because nothing creates them again, or their Job would begin anew.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub kept: i32,
 }
@@ -145,8 +145,9 @@ pub(super) fn replica_sets<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTree
 
 /// The restart of `pods` for content `hash`. `rolled_out` maps ReplicaSets to the workloads that have them.
 ///
-/// Pods whose controller rolls nothing out (a ReplicaSet of its own, a Job, an unknown controller) are evicted:
-/// their controller creates new ones. Pods without a controller are evicted only if `bare` says so.
+/// Pods whose controller rolls nothing out (a ReplicaSet of its own, an unknown controller) are evicted: their
+/// controller creates new ones. Pods without a controller are evicted only if `bare` says so, and those of a Job never:
+/// they would lose what they have done, and count as failed.
 pub(super) fn pending<'a>(
     hash: String,
     pods: impl IntoIterator<Item = &'a Pod>,
@@ -158,7 +159,7 @@ pub(super) fn pending<'a>(
         let controller = controller(pod);
         if let Some(workload) = controller.and_then(|owner| workload(owner, rolled_out)) {
             workloads.insert(workload);
-        } else if controller.is_none() && !bare {
+        } else if controller.map_or(!bare, |owner| is_of(owner, "batch")) {
             kept += 1;
         } else if let Some(uid) = pod.uid() {
             let controller = controller.map(|owner| owner.uid.clone());
@@ -298,10 +299,21 @@ mod tests {
         ];
         let found = pending("hash".to_owned(), &pods, &rolled_out.clone().into(), false);
         insta::assert_yaml_snapshot!(found);
-        let summary = "Deployment web, StatefulSet db, DaemonSet agent, Rollout api, 3 Pods";
-        assert_eq!((found.summary().as_str(), found.kept), (summary, 1));
+        let summary = "Deployment web, StatefulSet db, DaemonSet agent, Rollout api, 2 Pods";
+        assert_eq!((found.summary().as_str(), found.kept), (summary, 2));
         let asked = pending("hash".to_owned(), &pods, &rolled_out.into(), true);
-        assert_eq!((asked.pods.len(), asked.kept), (4, 0));
+        assert_eq!((asked.pods.len(), asked.kept), (3, 1), "a Job's Pod is kept all the same");
+    }
+
+    /// What has begun is not begun again, and when all have nothing more is to be known of each.
+    #[test]
+    fn rollouts_begin_once_each() {
+        let all = ["a", "b", "c"].map(|name| Workload::new(WorkloadKind::Deployment, name));
+        let decided = Pending { workloads: all.to_vec(), ..Pending::default() };
+        let some = decided.begun(&[all[0].clone(), all[2].clone()]);
+        assert_eq!((some.waiting(), some.started), (vec![all[1].clone()], false));
+        let started = some.begun(&all[1..2]);
+        assert_eq!(started, Pending { started: true, ..decided });
     }
 
     #[test]

@@ -317,7 +317,11 @@ fn finished(record: Record, pending: Pending, ended: Option<Trouble>, now: Times
 
 /// What to say of Pods that nothing would create again.
 fn left_alone(pending: &Pending) -> Option<Trouble> {
-    let words =
-        || format!("left {} Pods without a controller: nothing creates them again", pending.kept);
+    let words = || {
+        format!(
+            "left {} Pods alone: nothing creates one without a controller again, and one of a Job would begin anew",
+            pending.kept
+        )
+    };
     (pending.kept > 0).then(|| Trouble::new("PodsLeft", words()))
 }
