@@ -18,6 +18,7 @@ use jiff::Timestamp;
 
 use super::api::{DeletionPolicy, Messages, QueueStatus};
 use super::desired::Desired;
+use super::documents::normalised;
 use super::owner::{OWNER_TAG, Place, Whose};
 
 /// How long SQS may show the state before a change.
@@ -35,7 +36,7 @@ const EMPTY_WITHIN: Duration = Duration::from_secs(900);
 pub(super) struct Observed {
     /// Its URL.
     pub url: String,
-    /// All its attributes.
+    /// All its attributes, JSON in the spelling of [`normalised`].
     pub attributes: BTreeMap<String, String>,
     /// All its tags.
     pub tags: BTreeMap<String, String>,
@@ -151,11 +152,12 @@ pub(super) fn attribute_changes(
 ) -> Vec<Change> {
     let differs = |(name, wanted): (&&'static str, &String)| {
         let seen = observed.attributes.get(*name).map(String::as_str).unwrap_or_default();
-        (seen != wanted).then(|| Change {
+        let spelt = normalised(name, wanted.clone());
+        (seen != spelt).then(|| Change {
             name: (*name).to_owned(),
             from: observed.attributes.get(*name).cloned(),
             to: Some(wanted.clone()),
-            drift: status.attributes.get(*name) == Some(wanted),
+            drift: status.attributes.get(*name) == Some(&spelt),
         })
     };
     desired.attributes.iter().filter_map(differs).collect()
@@ -210,13 +212,15 @@ impl Observed {
 
     /// The queue once the changes are made.
     pub(super) fn with(mut self, attributes: &[Change], tags: &[Change]) -> Self {
-        for (map, changes) in [(&mut self.attributes, attributes), (&mut self.tags, tags)] {
-            for change in changes {
-                match &change.to {
-                    Some(to) => map.insert(change.name.clone(), to.clone()),
-                    None => map.remove(&change.name),
-                };
-            }
+        for Change { name, to, .. } in attributes {
+            let to = to.clone().map(|to| normalised(name, to)).unwrap_or_default();
+            self.attributes.insert(name.clone(), to);
+        }
+        for Change { name, to, .. } in tags {
+            match to {
+                Some(to) => self.tags.insert(name.clone(), to.clone()),
+                None => self.tags.remove(name),
+            };
         }
         self
     }

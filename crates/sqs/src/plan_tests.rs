@@ -115,6 +115,25 @@ fn what_is_done_about_what_is_seen() {
     }
 }
 
+/// In whatever spelling SQS returns it.
+#[test]
+fn a_policy_is_compared_by_what_it_says() {
+    let written = r#"{"Statement": [{"Principal": {"AWS": "123456789012"}}]}"#;
+    let returned = r#"{"Version":"2008-10-17","Statement":[{"Principal":{"AWS":"arn:aws-cn:iam::123456789012:root"}}]}"#;
+    let changes = |seen: &str| {
+        let attributes = [("Policy", written.to_owned())].into();
+        let wanted = Desired { attributes, ..desired(false) };
+        let seen = observed(&[("Policy", &normalised("Policy", seen.to_owned()))], &[]);
+        let found = attribute_changes(&wanted, &seen, &QueueStatus::default());
+        let after = seen.with(&found, &[]);
+        assert_eq!(attribute_changes(&wanted, &after, &QueueStatus::default()), []);
+        found.into_iter().map(|change| change.to.unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(changes(returned), [""; 0]);
+    // What is sent is what was written.
+    assert_eq!(changes(r#"{"Version":"2012-10-17"}"#), [written]);
+}
+
 #[test]
 fn only_what_is_nobody_s_is_adopted() {
     let step = |owner: &str| {
