@@ -65,6 +65,9 @@ pub struct Workload {
     pub kind: WorkloadKind,
     /// Its name.
     pub name: String,
+    /// Whether its rollout has begun, as long as not all have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub begun: bool,
 }
 
 /// The kinds that roll their Pods out, when their template changes or when they are told to.
@@ -111,6 +114,10 @@ impl WorkloadKind {
 }
 
 impl Workload {
+    pub(super) fn new(kind: WorkloadKind, name: impl Into<String>) -> Self {
+        Self { kind, name: name.into(), begun: false }
+    }
+
     /// The workload as people write it.
     pub(crate) fn label(&self) -> String {
         format!("{:?} {}", self.kind, self.name)
@@ -179,6 +186,25 @@ impl Pending {
         Self { workloads: all.into_iter().collect(), ..self }
     }
 
+    /// The workloads whose rollout has not begun.
+    pub(super) fn waiting(&self) -> Vec<Workload> {
+        self.workloads.iter().filter(|workload| !workload.begun).cloned().collect()
+    }
+
+    /// The restart once these rollouts have begun too.
+    #[must_use]
+    pub(super) fn begun(&self, begun: &[Workload]) -> Self {
+        let mut after = self.clone();
+        for workload in &mut after.workloads {
+            workload.begun |= begun.contains(workload);
+        }
+        if after.workloads.iter().all(|workload| workload.begun) {
+            after.started = true;
+            after.workloads.iter_mut().for_each(|workload| workload.begun = false);
+        }
+        after
+    }
+
     /// How many owners and Pods it names.
     pub fn targets(&self) -> usize {
         self.workloads.len() + self.pods.len()
@@ -232,7 +258,7 @@ fn workload(owner: &OwnerReference, rolled_out: &BTreeMap<String, Workload>) -> 
         "DaemonSet" => WorkloadKind::DaemonSet,
         _ => return None,
     };
-    Some(Workload { kind, name: owner.name.clone() })
+    Some(Workload::new(kind, &owner.name))
 }
 
 /// The workload that controls a ReplicaSet with these owners.
@@ -243,7 +269,7 @@ pub(super) fn workload_of(owners: &[OwnerReference]) -> Option<Workload> {
         "Rollout" if is_of(owner, "argoproj.io") => WorkloadKind::Rollout,
         _ => return None,
     };
-    Some(Workload { kind, name: owner.name.clone() })
+    Some(Workload::new(kind, &owner.name))
 }
 
 pub(super) fn controller<K: ResourceExt>(object: &K) -> Option<&OwnerReference> {
@@ -292,7 +318,7 @@ mod tests {
         assert_eq!(owner("apps/v1", "Deployment").as_deref(), Some("Deployment n"));
         assert_eq!(owner("argoproj.io/v1alpha1", "Rollout").as_deref(), Some("Rollout n"));
         assert_eq!(owner("apps/v1", "Rollout"), None);
-        let workload = |kind, name: &str| Workload { kind, name: name.to_owned() };
+        let workload = Workload::new::<&str>;
         let rolled_out = [
             ("web-abc".to_owned(), workload(WorkloadKind::Deployment, "web")),
             ("api-abc".to_owned(), workload(WorkloadKind::Rollout, "api")),
@@ -319,8 +345,7 @@ mod tests {
     #[test]
     fn looks_become_rarer_and_have_a_bound() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let workload =
-            |number: usize| Workload { kind: WorkloadKind::DaemonSet, name: number.to_string() };
+        let workload = |number: usize| Workload::new(WorkloadKind::DaemonSet, number.to_string());
         let restart = |count: usize| Pending {
             decided_at: Some(sdk::condition::whole_seconds(at(1_000))),
             workloads: (0..count).map(workload).collect(),
