@@ -12,7 +12,7 @@ use kube::ResourceExt;
 
 use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec};
 use crate::exit::{self, Archives, RESERVED_PORTS};
-use crate::names::{ACCOUNT, CONFIG_MAP, MAX_ACCOUNTS, SYSTEM_NAMESPACES};
+use crate::names::{ACCOUNT, CONFIG_MAP, SYSTEM_NAMESPACES};
 
 const ANNOTATION: &str = "leasehold.dev/tunnel-";
 const PROVIDERS: &[(&str, &str, &str)] = &[
@@ -152,6 +152,17 @@ pub(super) enum InvalidTunnel {
         /// How many it may record.
         max: usize,
     },
+    /// No more accounts of one namespace are recorded.
+    #[error(
+        "ConfigMap leasehold-tunnel has recorded {max} accounts with tokens of namespace {namespace}, and no more: use \
+         a Secret and key that were used before; an account without hosts that no Tunnel names is forgotten in an hour"
+    )]
+    TooManyOwnAccounts {
+        /// The namespace.
+        namespace: String,
+        /// How many may be recorded.
+        max: usize,
+    },
     /// The administrator does not allow it.
     #[error(
         "{what} {value:?} is not allowed: leave it out, or have it named as {key} in ConfigMap leasehold-tunnel \
@@ -178,7 +189,7 @@ impl InvalidTunnel {
             Self::NoToken { .. } => "NoToken",
             Self::NotPermitted { .. } | Self::AccountNotPermitted { .. } => "NotPermitted",
             Self::AccountFull { .. } => "AccountFull",
-            Self::TooManyAccounts { .. } => "TooManyAccounts",
+            Self::TooManyAccounts { .. } | Self::TooManyOwnAccounts { .. } => "TooManyAccounts",
             Self::InvalidDefault { .. } => "InvalidDefaults",
             Self::TooManyHosts { .. } => "TooManyHosts",
         }
@@ -306,22 +317,6 @@ impl Defaults {
         let name = self.get("tokenSecret")?.to_owned();
         let key = self.get("tokenSecretKey").unwrap_or("token").to_owned();
         Some(TokenRef { namespace: self.namespace.clone(), secret: SecretKey { name, key } })
-    }
-
-    /// Whether the sweep would miss the account that has an annotation of this name.
-    ///
-    /// # Errors
-    /// If no more can be recorded.
-    pub(super) fn misses(&self, account: &str) -> Result<bool, InvalidTunnel> {
-        // Without a ConfigMap there is no account but this machine.
-        if self.namespace.is_empty() || self.used.contains_key(account) {
-            return Ok(false);
-        }
-        let (namespace, max) = (self.namespace.clone(), MAX_ACCOUNTS);
-        match self.used.len() < max {
-            true => Ok(true),
-            false => Err(InvalidTunnel::TooManyAccounts { namespace, max }),
-        }
     }
 
     /// The account that this ConfigMap names, if it names one.

@@ -33,7 +33,7 @@ use crate::provider::{Address, Failure, Host, State};
 use crate::rank::check_number;
 use crate::settings::Settings;
 use crate::stable;
-use crate::used::{Used, held_token};
+use crate::used::{Used, held_token, misses};
 
 /// The pause before a step that follows from this one.
 pub(super) const SOON: Duration = Duration::from_secs(1);
@@ -230,7 +230,7 @@ impl TunnelRun<'_> {
 
     /// Records in the administrator's ConfigMap that an account is used, if it does not say so yet.
     async fn remember(&self, used: &Used) -> Result<Result<(), Blocked>, ReconcileError> {
-        match self.defaults.misses(&used.key()) {
+        match misses(&self.defaults, used) {
             Ok(false) => return Ok(Ok(())),
             Ok(true) => {}
             Err(full) => return Ok(Err(full.into())),
@@ -453,7 +453,7 @@ impl TunnelRun<'_> {
                 });
                 if let Err(full) = admitted {
                     let recheck = self.recheck();
-                    return self.blocked(invalid.into(), recheck).await;
+                    return self.blocked(full.into(), recheck).await;
                 }
                 let max = self.settings.access.max_hosts();
                 if self.number.request(self.ctx, provider, &self.uid(), max).await? {
