@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(owner("apps/v1", "Deployment").as_deref(), Some("Deployment n"));
         assert_eq!(owner("argoproj.io/v1alpha1", "Rollout").as_deref(), Some("Rollout n"));
         assert_eq!(owner("apps/v1", "Rollout"), None);
-        let workload = Workload::new::<&str>;
+        let workload = |kind, name: &str| Workload::new(kind, name);
         let rolled_out = [
             ("web-abc".to_owned(), workload(WorkloadKind::Deployment, "web")),
             ("api-abc".to_owned(), workload(WorkloadKind::Rollout, "api")),
