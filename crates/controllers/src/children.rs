@@ -16,11 +16,11 @@ use kube::{Resource, ResourceExt};
 use sdk::{Context, ReconcileError, controlled_by};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::delete::delete;
 use crate::quantity::millis;
-use sdk::refusal::met_a_namesake;
+use sdk::refusal::{is_gone, met_a_namesake};
 
 /// What to do with one child.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +35,13 @@ pub(crate) enum Step<K> {
     Remove {
         /// The uid seen.
         uid: String,
+    },
+    /// It is ours and stays without us: take our ownerReference off, if it still has this uid.
+    Release {
+        /// The uid seen.
+        uid: String,
+        /// The uid of the owner.
+        owner: String,
     },
     /// It is ours and being deleted: wait until it is gone.
     Await,
@@ -86,6 +93,19 @@ where
             desired.meta_mut().uid = uid;
             Step::Correct(Box::new(desired))
         }
+        _ => Step::Keep,
+    }
+}
+
+/// The step that leaves a child of `owner` to itself: whoever deletes the owner then keeps it.
+pub(crate) fn release<O, K>(owner: &O, observed: Option<&K>) -> Step<K>
+where
+    O: Resource<DynamicType = ()>,
+    K: Resource<DynamicType = ()>,
+{
+    let ours = observed.filter(|found| controlled_by(*found, owner));
+    match (ours.and_then(|found| found.meta().uid.clone()), owner.meta().uid.clone()) {
+        (Some(uid), Some(owner)) => Step::Release { uid, owner },
         _ => Step::Keep,
     }
 }
@@ -160,6 +180,16 @@ where
             let params = DeleteParams::background();
             delete::<K>(ctx.client(), &namespace, (&name, uid), params).await.map(|()| None)
         }
+        // This one reference and no other: whoever else changes the object meanwhile loses nothing.
+        Step::Release { uid, owner } => {
+            let patch = json!({"metadata": {
+                "uid": uid, "ownerReferences": [{"$patch": "delete", "uid": owner}],
+            }});
+            match children.patch_metadata(&name, &apply, &Patch::Strategic(patch)).await {
+                Err(error) if is_gone(&error) => Ok(None),
+                answer => answer.map(|_| None),
+            }
+        }
         Step::Keep | Step::Await | Step::Foreign => Ok(None),
     };
     taken.map_err(|source| Failure { kind: <K as k8s_openapi::Resource>::KIND, source })
@@ -167,8 +197,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

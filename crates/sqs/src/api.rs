@@ -368,7 +368,8 @@ pub enum DeletionPolicy {
     /// waits and says so.
     #[default]
     Delete,
-    /// It is deleted once it has no messages; until then the object waits.
+    /// It is deleted once two looks, a minute and a half apart, have shown no messages; until then the object
+    /// waits.
     DeleteIfEmpty,
     /// It is left alone, with its tags.
     Retain,
@@ -422,6 +423,10 @@ pub struct QueueStatus {
     /// Approximate numbers of messages at the last recorded check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Messages>,
+    /// While this object is being deleted: since when each look has shown no messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "sdk::schema::time")]
+    pub empty_since: Option<Time>,
     /// How often somebody else had changed or deleted the queue, and it was corrected.
     #[serde(default)]
     pub drifts: i64,

@@ -1,5 +1,5 @@
-//! The attributes of a queue that are JSON: policies, in one spelling. SQS returns some of them in
-//! another spelling than it was given. Pure.
+//! The attributes of a queue that are JSON: policies, and the one spelling in which they are compared. SQS returns
+//! some of them in another spelling than it was given. Pure.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,9 @@ pub(super) const REDRIVE_POLICY: &str = "RedrivePolicy";
 pub(super) const REDRIVE_ALLOW_POLICY: &str = "RedriveAllowPolicy";
 /// The attribute that holds the resource policy.
 pub(super) const POLICY: &str = "Policy";
+
+/// The version of a policy that names none: SQS adds it.
+const FIRST_VERSION: &str = "2008-10-17";
 
 /// What every queue of the account may do by default.
 const ALLOW_ALL: &str = r#"{"redrivePermission":"allowAll"}"#;
@@ -32,7 +35,7 @@ pub(super) fn attributes(
         None => had(REDRIVE_ALLOW_POLICY).then(|| ALLOW_ALL.to_owned()),
     };
     let policy = match &spec.policy {
-        Some(text) => Some(resource_policy(text)?),
+        Some(text) => Some(checked(text)?),
         None => had(POLICY).then(String::new),
     };
     let found = [(REDRIVE_ALLOW_POLICY, allow), (POLICY, policy)];
@@ -64,15 +67,16 @@ fn redrive_allow(policy: &RedriveAllowPolicy) -> Result<String, InvalidSpec> {
     Ok(document.to_string())
 }
 
-fn resource_policy(text: &str) -> Result<String, InvalidSpec> {
+/// A resource policy as it was written: what an account is in another partition SQS knows.
+fn checked(text: &str) -> Result<String, InvalidSpec> {
     match serde_json::from_str(text) {
-        Ok(policy @ Value::Object(_)) => Ok(one_spelling(None, policy).to_string()),
+        Ok(Value::Object(_)) => Ok(text.to_owned()),
         Ok(_) => Err(InvalidSpec::Policy { why: "it is another value".to_owned() }),
         Err(error) => Err(InvalidSpec::Policy { why: error.to_string() }),
     }
 }
 
-/// The attribute as SQS shows it, in the spelling of this module.
+/// The attribute, as it is given to SQS or as SQS shows it, in the spelling of this module.
 pub(super) fn normalised(name: &str, value: String) -> String {
     let Ok(mut document) = serde_json::from_str::<Value>(&value) else { return value };
     match name {
@@ -93,12 +97,17 @@ pub(super) fn normalised(name: &str, value: String) -> String {
             }
             document.to_string()
         }
-        POLICY => one_spelling(None, document).to_string(),
+        POLICY => {
+            if let Value::Object(policy) = &mut document {
+                policy.entry("Version").or_insert_with(|| FIRST_VERSION.into());
+            }
+            one_spelling(None, document).to_string()
+        }
         _ => value,
     }
 }
 
-/// A list of one is its element, except for statements; an account as a principal is its root's ARN.
+/// A list of one is its element, except for statements; the root of an account as a principal is the account.
 fn one_spelling(key: Option<&str>, value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -114,15 +123,17 @@ fn one_spelling(key: Option<&str>, value: Value) -> Value {
         Value::Array(items) => {
             Value::Array(items.into_iter().map(|item| one_spelling(key, item)).collect())
         }
-        Value::String(text) if key == Some("AWS") && is_account(&text) => {
-            Value::String(format!("arn:aws:iam::{text}:root"))
-        }
+        Value::String(text) if key == Some("AWS") => Value::String(principal(text)),
         other => other,
     }
 }
 
-fn is_account(text: &str) -> bool {
-    text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit())
+/// `arn:<partition>:iam::<account>:root` is the account, whatever the partition.
+fn principal(text: String) -> String {
+    match text.split(':').collect::<Vec<_>>()[..] {
+        ["arn", _, "iam", "", account, "root"] => account.to_owned(),
+        _ => text,
+    }
 }
 
 #[cfg(test)]
@@ -146,7 +157,12 @@ mod tests {
                 POLICY,
                 r#"{"Version": "2012-10-17", "Statement": [{"Action": ["sqs:SendMessage"],
                     "Principal": {"AWS": ["123456789012"]}}]}"#,
-                r#"{"Statement":[{"Action":"sqs:SendMessage","Principal":{"AWS":"arn:aws:iam::123456789012:root"}}],"Version":"2012-10-17"}"#,
+                r#"{"Statement":[{"Action":"sqs:SendMessage","Principal":{"AWS":"123456789012"}}],"Version":"2012-10-17"}"#,
+            ),
+            (
+                POLICY,
+                r#"{"Statement": {"Principal": {"AWS": ["arn:aws-cn:iam::123456789012:root", "arn:aws:iam::1:user/a"]}}}"#,
+                r#"{"Statement":{"Principal":{"AWS":["123456789012","arn:aws:iam::1:user/a"]}},"Version":"2008-10-17"}"#,
             ),
             ("DelaySeconds", "5", "5"),
             (POLICY, "not JSON", "not JSON"),
@@ -170,6 +186,10 @@ mod tests {
         let named = wanted.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         let before = QueueStatus { attributes: named.collect(), ..nothing };
         let reset = attributes(&spec(json!({})), &before).unwrap();
+        // What is sent is what was written.
+        let written = r#"{ "Statement": {"Principal": {"AWS": "123456789012"}} }"#;
+        let wanted = attributes(&spec(json!({"policy": written})), &before).unwrap();
+        assert_eq!(wanted[POLICY], written);
         assert_eq!(
             reset,
             [(POLICY, String::new()), (REDRIVE_ALLOW_POLICY, ALLOW_ALL.into())].into()

@@ -13,14 +13,14 @@ use super::api::{DeletionPolicy, Management, Queue, QueueStatus};
 use super::client::TO_LOOK;
 use super::credentials::{Location, Sessions};
 use super::desired;
-use super::holding::Held;
+use super::holding::{Held, StillHeld};
 use super::owner::{OWNER_TAG, Place};
 use super::plan::{Ending, Observed, ending};
 use super::record::record;
 use super::referrers::{REFERRERS, by_name, counts};
 use super::requests::{Requests, Stop, WAIT, other_account};
 use super::source::source;
-use super::status::{Outcome, Recheck};
+use super::status::{BLOCKED, Outcome, Recheck};
 
 /// The annotation that, set to `true`, lets the object be deleted without its queue.
 pub(crate) const ABANDON: &str = "leasehold.dev/abandon";
@@ -146,6 +146,13 @@ async fn delete_with<'a>(
             );
             Err(Stop::blocked("NotEmpty", message, Recheck::At(now + WAIT)))
         }
+        (Ending::Emptying { since }, _) => {
+            let message = format!(
+                "queue {name} shows no messages, which SQS shows wrongly for a minute after the last one was sent: \
+                 it is deleted if it still shows none then"
+            );
+            Err(Stop::Outcome(Box::new(Outcome::Emptying { message, since })))
+        }
         (Ending::Gone | Ending::NeverOurs | Ending::Delete, _) => Ok(None),
         (Ending::Orphan { owner }, _) => {
             let note = format!("queue {name} is left behind: {}", whose(owner));
@@ -205,7 +212,12 @@ async fn unreferenced(
 
 /// Records what the deletion waits for, and how to end the wait.
 async fn wait(ctx: &Context, queue: &Queue, outcome: Outcome) -> Result<Action, ReconcileError> {
+    let escape = format!("set annotation {ABANDON}=true to delete this Queue without its queue");
     let (why, recheck) = match outcome {
+        Outcome::Emptying { message, since } => {
+            let message = format!("{message}; or {escape}");
+            return record(ctx, queue, None, None, Outcome::Emptying { message, since }).await;
+        }
         Outcome::Blocked { message, recheck, .. } => (message, recheck),
         Outcome::Invalid(invalid) => (invalid.to_string(), Recheck::OnChange),
         Outcome::Synced { .. } => (String::new(), Recheck::OnChange),
@@ -214,9 +226,8 @@ async fn wait(ctx: &Context, queue: &Queue, outcome: Outcome) -> Result<Action, 
         Recheck::Soon => Recheck::At(ctx.now() + WAIT),
         recheck => recheck,
     };
-    let message =
-        format!("{why}; or set annotation {ABANDON}=true to delete this Queue without its queue");
-    let blocked = Outcome::Blocked { reason: "DeletionBlocked", message, ready: false, recheck };
+    let message = format!("{why}; or {escape}");
+    let blocked = Outcome::Blocked { reason: BLOCKED, message, ready: false, recheck };
     record(ctx, queue, None, None, blocked).await
 }
 
@@ -240,7 +251,14 @@ async fn release(
             None => return Ok(Action::Done),
         }
     }
-    held.release(ctx, &queue).await?;
+    let is_abandoned = matches!(left(&queue), Some(Left::Abandoned));
+    if let (Err(StillHeld(why)), false) = (held.release(ctx, &queue).await?, is_abandoned) {
+        let message =
+            format!("{why}; or set annotation {ABANDON}=true to delete this Queue all the same");
+        let recheck = Recheck::At(ctx.now() + WAIT);
+        let blocked = Outcome::Blocked { reason: BLOCKED, message, ready: false, recheck };
+        return record(ctx, &queue, None, None, blocked).await;
+    }
     ctx.remove_finalizer(&queue, FINALIZER).await?;
     Ok(Action::Done)
 }

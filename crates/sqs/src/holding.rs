@@ -26,6 +26,10 @@ use sdk::refusal::refusal;
 /// The most Queues of which is remembered that they hold their Secret. Beyond it, all are looked at anew.
 const MAX_SEEN: usize = 10_000;
 
+/// A Secret that keeps a Queue's finalizer, because we may not take it off: why, and what to do.
+#[derive(Debug)]
+pub(super) struct StillHeld(pub(super) String);
+
 /// Which Queues hold which Secret, as far as this process has seen it.
 #[derive(Debug, Default)]
 pub(super) struct Held(Mutex<HashSet<(String, String)>>);
@@ -63,13 +67,16 @@ impl Held {
             return Ok(());
         }
         if recorded.is_some() && recorded.as_deref() != wanted {
-            self.release(ctx, queue).await?;
+            // It stays on record: only one can be, and nobody else would take its finalizer off.
+            if self.release(ctx, queue).await?.is_err() {
+                return Ok(());
+            }
         }
         let found = match wanted {
-            Some(name) => read(ctx, queue, name).await?,
+            Some(name) => read(ctx, queue, name).await?.unwrap_or_default(),
             None => None,
         };
-        // One that does not exist, or is going, cannot be held: opening a session says so.
+        // One that does not exist, or that we may not read, cannot be held: opening a session says so.
         let wanted = found.as_ref().and(wanted);
         if recorded.as_deref() != wanted {
             let before = queue.status.clone().unwrap_or_default();
@@ -83,16 +90,42 @@ impl Held {
         Ok(())
     }
 
-    /// Lets go of the Secret that the Queue holds, if it holds one.
-    pub(super) async fn release(&self, ctx: &Context, queue: &Queue) -> Result<(), ReconcileError> {
+    /// Lets go of the Secret that the Queue holds, if it holds one. If we may not, an Event says so.
+    pub(super) async fn release(
+        &self,
+        ctx: &Context,
+        queue: &Queue,
+    ) -> Result<Result<(), StillHeld>, ReconcileError> {
         let Some(name) = queue.status.as_ref().and_then(|status| status.secret.as_ref()) else {
-            return Ok(());
+            return Ok(Ok(()));
         };
         let uid = queue.uid().unwrap_or_default();
         self.forget(&uid, name);
-        let Some(secret) = read(ctx, queue, name).await? else { return Ok(()) };
-        ctx.remove_finalizer(&secret, &finalizer(&uid)).await
+        let why = match read(ctx, queue, name).await? {
+            Ok(None) => return Ok(Ok(())),
+            Ok(Some(secret)) => match ctx.remove_finalizer(&secret, &finalizer(&uid)).await {
+                Ok(()) => return Ok(Ok(())),
+                Err(error) => refused(error)?,
+            },
+            Err(why) => why,
+        };
+        let note = format!(
+            "Secret {name} keeps the finalizer {}, by which it is never deleted: {why}; let the manager get and patch \
+             the Secret, or take the finalizer off",
+            finalizer(&uid)
+        );
+        ctx.publish(Event::warning(queue, "SecretNotReleased", "Release", note.clone())).await;
+        Ok(Err(StillHeld(note)))
     }
+}
+
+/// The server's words, if it refused a write.
+///
+/// # Errors
+/// Any other failure.
+fn refused(error: ReconcileError) -> Result<String, ReconcileError> {
+    let said = error.source().and_then(|source| source.downcast_ref()).and_then(refusal);
+    said.ok_or(error)
 }
 
 /// The finalizer of the Queue with this uid.
@@ -100,13 +133,20 @@ fn finalizer(uid: &str) -> String {
     format!("sqs.leasehold.dev/{uid}")
 }
 
-/// The Secret; `None` if there is none, or we may not read it, which opening a session says.
-async fn read(ctx: &Context, queue: &Queue, name: &str) -> Result<Option<Secret>, ReconcileError> {
+/// The Secret, if there is one; or why we may not read it.
+async fn read(
+    ctx: &Context,
+    queue: &Queue,
+    name: &str,
+) -> Result<Result<Option<Secret>, String>, ReconcileError> {
     let secrets: Api<Secret> =
         Api::namespaced(ctx.client(), &queue.namespace().unwrap_or_default());
     match secrets.get_opt(name).await {
-        Err(error) if refusal(&error).is_some() => Ok(None),
-        answer => Ok(answer?),
+        Err(error) => match refusal(&error) {
+            Some(why) => Ok(Err(why)),
+            None => Err(error.into()),
+        },
+        Ok(found) => Ok(Ok(found)),
     }
 }
 
@@ -118,8 +158,7 @@ async fn add(ctx: &Context, queue: &Queue, secret: &Secret) -> Result<bool, Reco
         Ok(stage) => return Ok(stage != Lifecycle::Over),
         Err(error) => error,
     };
-    let said = error.source().and_then(|source| source.downcast_ref()).and_then(refusal);
-    let Some(why) = said else { return Err(error) };
+    let why = refused(error)?;
     let note = format!(
         "Secret {} is not held while it is in use: {why}; let the manager patch it",
         secret.name_any()

@@ -18,17 +18,25 @@ use jiff::Timestamp;
 
 use super::api::{DeletionPolicy, Messages, QueueStatus};
 use super::desired::Desired;
+use super::documents::normalised;
 use super::owner::{OWNER_TAG, Place, Whose};
 
 /// How long SQS may show the state before a change.
 pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(60);
+
+/// How long a queue must show no messages until it counts as empty. SQS's numbers are right a minute after its
+/// producers have stopped, at the earliest
+/// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_GetQueueAttributes.html>).
+pub(super) const EMPTY_AFTER: Duration = Duration::from_secs(90);
+/// How old the first of two such looks may be.
+const EMPTY_WITHIN: Duration = Duration::from_secs(900);
 
 /// A queue as SQS shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Observed {
     /// Its URL.
     pub url: String,
-    /// All its attributes.
+    /// All its attributes, JSON in the spelling of [`normalised`].
     pub attributes: BTreeMap<String, String>,
     /// All its tags.
     pub tags: BTreeMap<String, String>,
@@ -144,11 +152,12 @@ pub(super) fn attribute_changes(
 ) -> Vec<Change> {
     let differs = |(name, wanted): (&&'static str, &String)| {
         let seen = observed.attributes.get(*name).map(String::as_str).unwrap_or_default();
-        (seen != wanted).then(|| Change {
+        let spelt = normalised(name, wanted.clone());
+        (seen != spelt).then(|| Change {
             name: (*name).to_owned(),
             from: observed.attributes.get(*name).cloned(),
             to: Some(wanted.clone()),
-            drift: status.attributes.get(*name) == Some(wanted),
+            drift: status.attributes.get(*name) == Some(&spelt),
         })
     };
     desired.attributes.iter().filter_map(differs).collect()
@@ -203,13 +212,15 @@ impl Observed {
 
     /// The queue once the changes are made.
     pub(super) fn with(mut self, attributes: &[Change], tags: &[Change]) -> Self {
-        for (map, changes) in [(&mut self.attributes, attributes), (&mut self.tags, tags)] {
-            for change in changes {
-                match &change.to {
-                    Some(to) => map.insert(change.name.clone(), to.clone()),
-                    None => map.remove(&change.name),
-                };
-            }
+        for Change { name, to, .. } in attributes {
+            let to = to.clone().map(|to| normalised(name, to)).unwrap_or_default();
+            self.attributes.insert(name.clone(), to);
+        }
+        for Change { name, to, .. } in tags {
+            match to {
+                Some(to) => self.tags.insert(name.clone(), to.clone()),
+                None => self.tags.remove(name),
+            };
         }
         self
     }
@@ -239,6 +250,11 @@ pub(super) enum Ending {
         /// How many, about.
         messages: i64,
     },
+    /// It shows no messages, and has to go on doing so.
+    Emptying {
+        /// Since when it does.
+        since: Timestamp,
+    },
     /// Look again at that time: SQS may not show yet that we created it.
     Settle {
         /// When.
@@ -264,16 +280,30 @@ pub(super) fn ending(
     let Messages { visible, in_flight, delayed } = observed.messages();
     let messages = visible + in_flight + delayed;
     match place.whose(owner.as_deref()) {
-        Whose::Ours | Whose::OursByOldMark
-            if policy == DeletionPolicy::DeleteIfEmpty && messages > 0 =>
-        {
-            Ending::NotEmpty { messages }
+        Whose::Ours | Whose::OursByOldMark if policy == DeletionPolicy::DeleteIfEmpty => {
+            if messages > 0 {
+                return Ending::NotEmpty { messages };
+            }
+            let since = empty_since(status, now);
+            match now.duration_since(since).unsigned_abs() >= EMPTY_AFTER {
+                true => Ending::Delete,
+                false => Ending::Emptying { since },
+            }
         }
         Whose::Ours | Whose::OursByOldMark => Ending::Delete,
         _ if !status.is_ours() => Ending::NeverOurs,
         _ if policy == DeletionPolicy::OrphanOnUnmanaged => Ending::Orphan { owner },
         _ => Ending::Unmanaged { owner },
     }
+}
+
+/// Since when a queue that shows no messages now has shown none.
+fn empty_since(status: &QueueStatus, now: Timestamp) -> Timestamp {
+    let known = status.empty_since.as_ref().map(|since| since.0);
+    let is_recent = |since: &Timestamp| {
+        Duration::try_from(now.duration_since(*since)).is_ok_and(|age| age <= EMPTY_WITHIN)
+    };
+    known.filter(is_recent).unwrap_or(now)
 }
 
 #[cfg(test)]

@@ -115,6 +115,25 @@ fn what_is_done_about_what_is_seen() {
     }
 }
 
+/// In whatever spelling SQS returns it.
+#[test]
+fn a_policy_is_compared_by_what_it_says() {
+    let written = r#"{"Statement": [{"Principal": {"AWS": "123456789012"}}]}"#;
+    let returned = r#"{"Version":"2008-10-17","Statement":[{"Principal":{"AWS":"arn:aws-cn:iam::123456789012:root"}}]}"#;
+    let changes = |seen: &str| {
+        let attributes = [("Policy", written.to_owned())].into();
+        let wanted = Desired { attributes, ..desired(false) };
+        let seen = observed(&[("Policy", &normalised("Policy", seen.to_owned()))], &[]);
+        let found = attribute_changes(&wanted, &seen, &QueueStatus::default());
+        let after = seen.with(&found, &[]);
+        assert_eq!(attribute_changes(&wanted, &after, &QueueStatus::default()), []);
+        found.into_iter().map(|change| change.to.unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(changes(returned), [""; 0]);
+    // What is sent is what was written.
+    assert_eq!(changes(r#"{"Version":"2012-10-17"}"#), [written]);
+}
+
 #[test]
 fn only_what_is_nobody_s_is_adopted() {
     let step = |owner: &str| {
@@ -151,11 +170,19 @@ fn how_a_queue_ends() {
     let nothing = QueueStatus::default();
     let only_seen = QueueStatus { observed: true, ..status() };
     let past = at(60);
+    let empty = |second| QueueStatus { empty_since: Some(Time(at(second))), ..status() };
     for (seen, policy, status, now, expect) in [
         (Some(&ours_it_is), Delete, &status(), past, Ending::Delete),
         (Some(&by_old_mark), Delete, &status(), past, Ending::Delete),
         (Some(&ours_it_is), OrphanOnUnmanaged, &status(), past, Ending::Delete),
-        (Some(&ours_it_is), DeleteIfEmpty, &status(), past, Ending::Delete),
+        (Some(&ours_it_is), DeleteIfEmpty, &status(), past, Ending::Emptying { since: past }),
+        (Some(&ours_it_is), DeleteIfEmpty, &empty(0), at(89), Ending::Emptying { since: at(0) }),
+        (Some(&ours_it_is), DeleteIfEmpty, &empty(0), at(90), Ending::Delete),
+        (Some(&full), DeleteIfEmpty, &empty(0), at(90), Ending::NotEmpty { messages: 3 }),
+        // Too long ago to say anything, or by a clock that was set back.
+        (Some(&ours_it_is), DeleteIfEmpty, &empty(0), at(901), Ending::Emptying { since: at(901) }),
+        (Some(&ours_it_is), DeleteIfEmpty, &empty(200), past, Ending::Emptying { since: past }),
+        (Some(&others), DeleteIfEmpty, &empty(0), at(90), Ending::Unmanaged { owner: None }),
         (Some(&full), Delete, &status(), past, Ending::Delete),
         (Some(&full), DeleteIfEmpty, &status(), past, Ending::NotEmpty { messages: 3 }),
         (Some(&others), Delete, &status(), past, Ending::Unmanaged { owner: None }),

@@ -9,7 +9,7 @@ use sdk::condition::{Finding, conditions, whole_seconds};
 use super::api::{Management, Queue, QueueStatus};
 use super::desired::Desired;
 use super::invalid::InvalidSpec;
-use super::plan::Observed;
+use super::plan::{EMPTY_AFTER, Observed};
 use super::schedule;
 
 /// How old the recorded time of the last check may grow before a check that found nothing is
@@ -21,6 +21,9 @@ pub(super) const RECORD_EVERY: Duration = Duration::from_secs(900);
 const FRACTION: f64 = 0.4;
 /// The longest interval of looks at a queue in trouble. The next one comes within one and a half of it.
 pub(super) const IN_TROUBLE: Duration = Duration::from_secs(300);
+
+/// The reason of an object that waits for the end of its queue.
+pub(super) const BLOCKED: &str = "DeletionBlocked";
 
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,13 @@ pub(super) enum Outcome {
         ready: bool,
         /// When to look again.
         recheck: Recheck,
+    },
+    /// The object is being deleted, and its queue shows no messages.
+    Emptying {
+        /// What it waits for.
+        message: String,
+        /// Since when.
+        since: Timestamp,
     },
     /// The queue is as desired, or observed only.
     Synced {
@@ -84,6 +94,7 @@ pub(super) fn next_look(queue: &Queue, outcome: &Outcome, now: Timestamp) -> Opt
     match outcome {
         Outcome::Invalid(_) | Outcome::Blocked { recheck: Recheck::OnChange, .. } => None,
         Outcome::Blocked { recheck: Recheck::At(then), .. } => Some(*then),
+        Outcome::Emptying { since, .. } => Some(*since + EMPTY_AFTER),
         Outcome::Blocked { recheck: Recheck::Soon, .. } => within(interval(queue).min(IN_TROUBLE)),
         Outcome::Synced { lack: Some(_), .. } if !observes => {
             within(interval(queue).min(IN_TROUBLE))
@@ -151,6 +162,7 @@ pub(super) fn status(
         Outcome::Blocked { reason, message, ready, .. } => {
             (*ready, false, *reason, message.clone(), false)
         }
+        Outcome::Emptying { message, .. } => (false, false, BLOCKED, message.clone(), false),
         Outcome::Synced { lack: Some(Lack { reason, message }), .. } => {
             (true, false, *reason, message.clone(), false)
         }
@@ -165,6 +177,11 @@ pub(super) fn status(
         observed_generation: generation,
         next_check: next_look(queue, outcome, now).map(whole_seconds_up),
         redrive_target: redrive.map(str::to_owned),
+        // Any other look ends it.
+        empty_since: match outcome {
+            Outcome::Emptying { since, .. } => Some(whole_seconds_up(*since)),
+            _ => None,
+        },
         conditions: conditions(findings, &before.conditions, generation, now),
         ..before
     };

@@ -185,6 +185,10 @@ pub struct TunnelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "sdk::schema::time")]
     pub host_since: Option<Time>,
+    /// Since when each look has shown that the host is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "sdk::schema::time")]
+    pub stopped_since: Option<Time>,
     /// The digest of what the host was told when it was made: its keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_exit: Option<String>,

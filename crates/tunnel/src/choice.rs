@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 
-use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec, TunnelStatus};
+use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec};
 use crate::exit::{self, Archives, RESERVED_PORTS};
-use crate::names::{ACCOUNT, CONFIG_MAP, MAX_ACCOUNTS, SYSTEM_NAMESPACES};
+use crate::names::{ACCOUNT, CONFIG_MAP, SYSTEM_NAMESPACES};
 
 const ANNOTATION: &str = "leasehold.dev/tunnel-";
 const PROVIDERS: &[(&str, &str, &str)] = &[
@@ -109,7 +109,7 @@ pub(super) enum InvalidTunnel {
     },
     /// The Tunnels of this cluster have as many hosts as they may.
     #[error(
-        "{max} Tunnels of this cluster have hosts, and no more may: delete one, or raise maxHosts in ConfigMap \
+        "{max} Tunnels of this cluster have hosts or are to get one first, and no more may: delete one, or raise maxHosts in ConfigMap \
          leasehold-tunnel of namespace leasehold-system or kube-system"
     )]
     TooManyHosts {
@@ -152,6 +152,17 @@ pub(super) enum InvalidTunnel {
         /// How many it may record.
         max: usize,
     },
+    /// No more accounts of one namespace are recorded.
+    #[error(
+        "ConfigMap leasehold-tunnel has recorded {max} accounts with tokens of namespace {namespace}, and no more: use \
+         a Secret and key that were used before; an account without hosts that no Tunnel names is forgotten in an hour"
+    )]
+    TooManyOwnAccounts {
+        /// The namespace.
+        namespace: String,
+        /// How many may be recorded.
+        max: usize,
+    },
     /// The administrator does not allow it.
     #[error(
         "{what} {value:?} is not allowed: leave it out, or have it named as {key} in ConfigMap leasehold-tunnel \
@@ -178,7 +189,7 @@ impl InvalidTunnel {
             Self::NoToken { .. } => "NoToken",
             Self::NotPermitted { .. } | Self::AccountNotPermitted { .. } => "NotPermitted",
             Self::AccountFull { .. } => "AccountFull",
-            Self::TooManyAccounts { .. } => "TooManyAccounts",
+            Self::TooManyAccounts { .. } | Self::TooManyOwnAccounts { .. } => "TooManyAccounts",
             Self::InvalidDefault { .. } => "InvalidDefaults",
             Self::TooManyHosts { .. } => "TooManyHosts",
         }
@@ -306,22 +317,6 @@ impl Defaults {
         let name = self.get("tokenSecret")?.to_owned();
         let key = self.get("tokenSecretKey").unwrap_or("token").to_owned();
         Some(TokenRef { namespace: self.namespace.clone(), secret: SecretKey { name, key } })
-    }
-
-    /// Whether the sweep would miss the account that has an annotation of this name.
-    ///
-    /// # Errors
-    /// If no more can be recorded.
-    pub(super) fn misses(&self, account: &str) -> Result<bool, InvalidTunnel> {
-        // Without a ConfigMap there is no account but this machine.
-        if self.namespace.is_empty() || self.used.contains_key(account) {
-            return Ok(false);
-        }
-        let (namespace, max) = (self.namespace.clone(), MAX_ACCOUNTS);
-        match self.used.len() < max {
-            true => Ok(true),
-            false => Err(InvalidTunnel::TooManyAccounts { namespace, max }),
-        }
     }
 
     /// The account that this ConfigMap names, if it names one.
@@ -533,27 +528,6 @@ pub(super) fn check_image(spec: &TunnelSpec, defaults: &Defaults) -> Result<(), 
         }),
         _ => Ok(()),
     }
-}
-
-/// Whether a Tunnel may have a host, given all Tunnels of the cluster. Those that have one come first, then the
-/// oldest.
-///
-/// # Errors
-/// If as many others have one, or come first, as may have one.
-pub(super) fn check_number<'a>(
-    tunnel: &Tunnel,
-    all: impl Iterator<Item = &'a Tunnel>,
-    defaults: &Defaults,
-) -> Result<(), InvalidTunnel> {
-    let max = defaults.max_hosts()?;
-    let rank = |tunnel: &Tunnel| {
-        let status = tunnel.status.as_ref();
-        let holds = status.is_some_and(TunnelStatus::has_host);
-        (!holds, tunnel.metadata.creation_timestamp.clone(), tunnel.metadata.uid.clone())
-    };
-    let own = rank(tunnel);
-    let first = all.filter(|other| other.metadata.uid != tunnel.metadata.uid && rank(other) < own);
-    if first.count() < max { Ok(()) } else { Err(InvalidTunnel::TooManyHosts { max }) }
 }
 
 /// Where the token for a host is: `None` for a provider that needs none.

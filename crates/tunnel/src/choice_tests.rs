@@ -188,29 +188,6 @@ fn what_cannot_be_is_named_with_its_remedy() {
 }
 
 #[test]
-fn hosts_are_for_those_that_have_one_and_then_for_the_oldest() {
-    let tunnel = |name: &str, minute: u32, holds: bool| {
-        let mut tunnel = Tunnel::new(name, TunnelSpec::default());
-        tunnel.metadata = serde_json::from_value(json!({
-            "name": name, "uid": name, "creationTimestamp": format!("2026-11-22T12:{minute:02}:00Z"),
-        }))
-        .unwrap();
-        tunnel.status = holds.then(|| serde_json::from_value(json!({"hostID": "1"})).unwrap());
-        tunnel
-    };
-    let all = [tunnel("new", 3, true), tunnel("old", 1, false), tunnel("middle", 2, false)];
-    let of = |max: &str| {
-        let defaults = Defaults::of(&defaults("kube-system", json!({"maxHosts": max})));
-        all.each_ref().map(|tunnel| check_number(tunnel, all.iter(), &defaults).is_ok())
-    };
-    assert_eq!(of("0"), [false; 3]);
-    assert_eq!(of("1"), [true, false, false]);
-    assert_eq!(of("2"), [true, true, false]);
-    assert_eq!(of("3"), [true; 3]);
-    assert_eq!(of("many"), [false; 3]);
-}
-
-#[test]
 fn what_cannot_be_a_checksum_is_refused() {
     let of = |sum: &str, arm: &str| {
         let said = json!({"ratholeSha256": sum, "ratholeSha256Arm64": arm});

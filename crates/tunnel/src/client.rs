@@ -11,8 +11,8 @@ use crate::credentials::Credentials;
 use crate::exit::{self, Archives, Exit, Form};
 use crate::ipv6::Ipv6;
 use crate::names;
-use crate::plan::{CHECK, Outcome};
-use crate::provider::Host;
+use crate::plan::{CHECK, OFF, Outcome};
+use crate::provider::{Host, State};
 use crate::reconcile::{Found, TunnelRun};
 
 impl TunnelRun<'_> {
@@ -73,7 +73,10 @@ impl TunnelRun<'_> {
             }
         };
         let note = format!("host {} runs at {address}", host.id);
-        let check = spread(CHECK, &self.tunnel);
+        let check = match host.state {
+            State::Stopped => OFF,
+            _ => spread(CHECK, &self.tunnel),
+        };
         let ipv6 = self.defaults.ipv6().is_ok_and(|wants| wants).then(|| Ipv6::of(host.ipv6));
         let active = {
             let address = address.clone();

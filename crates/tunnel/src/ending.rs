@@ -39,8 +39,10 @@ impl TunnelRun<'_> {
             let Blocked { reason, message } = blocked;
             self.record(&Outcome::Withdrawn { reason, message }, None).await?;
         }
-        self.let_go().await?;
-        Ok(Action::Done)
+        match self.let_go().await? {
+            Some(_) => Ok(self.recheck()),
+            None => Ok(Action::Done),
+        }
     }
 
     /// Whether the Tunnel does not serve, for that reason.
@@ -136,7 +138,7 @@ impl TunnelRun<'_> {
         if blocked.is_none() && status.host_status == Some(HostStatus::Deleting) {
             return Ok(true);
         }
-        let escape = format!("annotation {}=true deletes the Tunnel without it", names::ABANDON);
+        let escape = format!("annotation {}=true deletes the Tunnel all the same", names::ABANDON);
         let message = match blocked {
             Some(Blocked { message, .. }) => format!("{waits}: {message}; {escape}"),
             None => format!("{waits}; {escape}"),
@@ -145,6 +147,7 @@ impl TunnelRun<'_> {
     }
 
     async fn abandon(&mut self) -> Result<Action, ReconcileError> {
+        // What stays on the Secret an Event has named.
         self.let_go().await?;
         let status = self.status();
         let held = status.held().map(|placement| placement.provider.clone());
@@ -166,7 +169,10 @@ impl TunnelRun<'_> {
         if self.status().token_secret.is_some() && !self.mark(&Mark::Cleared).await? {
             return Ok(Action::Done);
         }
-        self.let_go().await?;
+        if let Some(kept) = self.let_go().await? {
+            self.deleting("nothing is left of its host", Some(&kept)).await?;
+            return Ok(self.recheck());
+        }
         self.ctx.remove_finalizer(&self.tunnel, names::FINALIZER).await?;
         Ok(Action::Done)
     }

@@ -30,7 +30,10 @@ impl TunnelRun<'_> {
         let own = own.filter(|found| found.metadata.namespace.as_ref() == Some(&namespace));
         let name = own.as_ref().map(ResourceExt::name_any);
         if self.status().token_secret != name {
-            self.let_go().await?;
+            // It stays on record: only one can be, and nobody else would take its finalizer off.
+            if self.let_go().await?.is_some() {
+                return Ok(None);
+            }
             if name.is_some() {
                 self.mark(&Mark::Holding(name.clone())).await?;
             }
@@ -49,8 +52,7 @@ impl TunnelRun<'_> {
             Ok(_) => return Ok(None),
             Err(error) => error,
         };
-        let said = error.source().and_then(|source| source.downcast_ref()).and_then(refusal);
-        let Some(why) = said else { return Err(error) };
+        let why = refused(error)?;
         let note = format!(
             "Secret {name} is not held while it is in use: {why}; let the manager patch it"
         );
@@ -58,18 +60,35 @@ impl TunnelRun<'_> {
         Ok(None)
     }
 
-    /// Lets go of the Secret that the Tunnel holds, if it holds one.
-    pub(super) async fn let_go(&mut self) -> Result<(), ReconcileError> {
-        let Some(name) = self.status().token_secret else { return Ok(()) };
+    /// Lets go of the Secret that the Tunnel holds, if it holds one. Returns why we may not, and an Event says so too.
+    pub(super) async fn let_go(&mut self) -> Result<Option<Blocked>, ReconcileError> {
+        let Some(name) = self.status().token_secret else { return Ok(None) };
+        let holder = holder(&self.uid());
         let secrets = Api::<Secret>::namespaced(self.ctx.client(), &self.namespace());
-        match secrets.get_opt(&name).await {
-            Err(error) if refusal(&error).is_some() => {}
-            found => {
-                if let Some(secret) = found? {
-                    self.ctx.remove_finalizer(&secret, &holder(&self.uid())).await?;
-                }
-            }
-        }
-        self.mark(&Mark::Holding(None)).await.map(drop)
+        let gone = match secrets.get_opt(&name).await.map_err(ReconcileError::from) {
+            Ok(Some(secret)) => self.ctx.remove_finalizer(&secret, &holder).await,
+            found => found.map(drop),
+        };
+        let Err(error) = gone else {
+            self.mark(&Mark::Holding(None)).await?;
+            return Ok(None);
+        };
+        let why = refused(error)?;
+        let message = format!(
+            "Secret {name} keeps the finalizer {holder}, by which it is never deleted: {why}; let the manager get and \
+             patch the Secret, or take the finalizer off"
+        );
+        let reason = "SecretNotReleased";
+        self.ctx.publish(Event::warning(&self.tunnel, reason, "Release", message.clone())).await;
+        Ok(Some(Blocked { reason, message }))
     }
+}
+
+/// The server's words, if it refused a request.
+///
+/// # Errors
+/// Any other failure.
+fn refused(error: ReconcileError) -> Result<String, ReconcileError> {
+    let said = error.source().and_then(|source| source.downcast_ref()).and_then(refusal);
+    said.ok_or(error)
 }

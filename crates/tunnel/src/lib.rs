@@ -13,7 +13,7 @@
 //! Tunnel, and `stable` that of the address that outlives its host; `reconcile` takes it, through `machine`, `address`, `client` and `account`, at a [`provider`]; `ending` gives back what it has, and `holding` keeps the token
 //! until then; `record` writes what the status says. [`exit`] is the tunnel itself
 //! and [`credentials`] authenticates its ends. `probe` tries whether connections come through; `inventory` lists all hosts at once, so that a thousand
-//! Tunnels cost no more requests than ten; `number` bounds what an account may have; `sweep` removes hosts whose Tunnel
+//! Tunnels cost no more requests than ten; `rank` says which Tunnels come first where not all may have a host, and `number` bounds what an account may have; `sweep` removes hosts whose Tunnel
 //! is gone, from all accounts that `used` has recorded. `ipv6` is what is known of a host's second address.
 
 #![deny(unreachable_pub)]
@@ -42,6 +42,7 @@ mod number;
 mod plan;
 mod probe;
 pub mod provider;
+mod rank;
 mod reconcile;
 mod record;
 mod service;

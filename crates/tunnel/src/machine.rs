@@ -195,7 +195,7 @@ impl TunnelRun<'_> {
             return Ok(Action::RequeueAfter(POLL));
         };
         if status.placement.as_ref().is_some_and(|at| at.is(wanted)) {
-            let message = format!("host {id} stopped: another is created");
+            let message = format!("host {id} is off, and has been for minutes: another is created");
             return self.gone("HostStopped", message).await;
         }
         let message = format!("host {id} is not where the Tunnel asks for one: another is created");

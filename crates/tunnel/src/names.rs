@@ -29,6 +29,8 @@ pub(crate) const ACCOUNT: &str = "tunnel-account.leasehold.dev/";
 /// The most such accounts: all annotations of an object together may have 256 KiB
 /// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/>).
 pub(crate) const MAX_ACCOUNTS: usize = 300;
+/// The most of them whose tokens are in one namespace that is not the administrator's.
+pub(crate) const MAX_OWN_ACCOUNTS: usize = 10;
 /// The namespaces in which it counts, the first of them first.
 pub(crate) const SYSTEM_NAMESPACES: [&str; 2] = ["leasehold-system", "kube-system"];
 

@@ -23,6 +23,8 @@ const FRESH: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct Number {
     accounts: Mutex<HashMap<String, Account>>,
+    /// The Tunnels that were let request a host, and when: the cache may not show it yet.
+    admitted: Mutex<HashMap<String, Timestamp>>,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +52,24 @@ impl Account {
 }
 
 impl Number {
+    /// Lets a Tunnel request a host of its cluster's number if `check` allows it, which is told who else was let do so
+    /// a moment ago. One at a time: so no two get the last place.
+    ///
+    /// # Errors
+    /// What `check` says.
+    pub(super) fn admit<E>(
+        &self,
+        tunnel: &str,
+        now: Timestamp,
+        check: impl FnOnce(&HashMap<String, Timestamp>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut admitted = self.admitted.lock().expect("no holder of this lock panics");
+        admitted.retain(|_, at| is_within(*at, FRESH, now));
+        check(&admitted)?;
+        admitted.insert(tunnel.to_owned(), now);
+        Ok(())
+    }
+
     /// Whether a Tunnel may request a host: if so, it counts from now on.
     ///
     /// # Errors
@@ -89,6 +109,19 @@ fn is_within(at: Timestamp, length: Duration, now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_admitted_counts_until_the_cache_shows_it() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let number = Number::default();
+        let one_place = |others: &HashMap<String, Timestamp>| match others.len() {
+            0 => Ok(()),
+            taken => Err(taken),
+        };
+        assert_eq!(number.admit("a", at(0), one_place), Ok(()));
+        assert_eq!(number.admit("b", at(29), one_place), Err(1));
+        assert_eq!(number.admit("b", at(30), one_place), Ok(()));
+    }
 
     #[test]
     fn what_is_listed_and_what_was_requested_count_once() {

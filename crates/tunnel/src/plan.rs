@@ -38,6 +38,8 @@ pub(super) const POLL: Duration = Duration::from_secs(10);
 pub(super) const CHECK: Duration = Duration::from_secs(600);
 /// How often something that only a person can fix is checked, where a check writes nothing.
 pub(super) const RECHECK: Duration = Duration::from_secs(60);
+/// How long a host that is off stays so, at two looks at least, until it is removed: one look shows a restart too.
+pub(super) const OFF: Duration = Duration::from_secs(180);
 /// How long a host may take until it serves in the place of another.
 const COMING: Duration = Duration::from_secs(900);
 /// How long to wait after a provider refused a host, or one did not come to serve, unless the spec changes.
@@ -109,22 +111,23 @@ pub(super) fn next(
     let outdated = |host: &Host| !host.exit.as_deref().is_some_and(is);
     let Some(kept) = keep(status, &present) else { return absent(tunnel, status, now) };
     // A host that was stopped to be reconfigured is about to run again.
-    let stopped = |host: &Host| host.state == State::Stopped && !outdated(host);
+    let given_up = |host: &Host| stays_off(host, status, now) && !outdated(host);
     let others = present.iter().filter(|host| host.id != kept.id);
-    let next = others.filter(|host| outdated(kept) && !outdated(host) && !stopped(host));
+    let next = others.filter(|host| outdated(kept) && !outdated(host));
     let next = next.min_by_key(|host| (host.created, host.id.len(), &host.id)).copied();
     let is_next = |host: &Host| next.is_some_and(|next| next.id == host.id);
-    let unwanted = present.iter().filter(|host| host.id != kept.id || stopped(host));
+    let unwanted = present.iter().filter(|host| host.id != kept.id || given_up(host));
     let unwanted: Vec<_> = unwanted.filter(|host| !is_next(host)).copied().cloned().collect();
     if !unwanted.is_empty() {
         return Step::Discard(unwanted);
     }
-    let reachable = |host: &Host| {
+    let reachable = |host: &Host, serves: bool| {
         let is_reachable = |address: &String| wanted.provider == "local" || is_public(address);
-        host.address.clone().filter(is_reachable).filter(|_| host.state == State::Running)
+        host.address.clone().filter(|address| serves && is_reachable(address))
     };
     if outdated(kept) {
-        return match next.map(|host| (host, reachable(host))) {
+        let runs = |host: &Host| host.state == State::Running;
+        return match next.map(|host| (host, reachable(host, runs(host)))) {
             Some((host, Some(address))) => Step::Switch { host: host.clone(), address },
             Some((next, None)) if is_late(next, now) => Step::GiveUp(next.clone()),
             Some((_, None)) => Step::Await(POLL),
@@ -134,10 +137,26 @@ pub(super) fn next(
             },
         };
     }
-    match reachable(kept) {
+    match reachable(kept, may_serve(kept, status)) {
         Some(address) => Step::Connect { host: kept.clone(), address },
         None => Step::Follow(kept.clone()),
     }
+}
+
+/// Whether a host is to be connected to: it runs, or it did, and its provider does not say that it is gone.
+fn may_serve(host: &Host, status: &TunnelStatus) -> bool {
+    let has_served = status.host_id.as_ref() == Some(&host.id) && status.host_ip.is_some();
+    match host.state {
+        State::Running => true,
+        State::Stopped | State::Unclear => has_served,
+        State::Starting | State::Leaving => false,
+    }
+}
+
+/// Whether a host is off, and was at a look some minutes ago too.
+fn stays_off(host: &Host, status: &TunnelStatus, now: Timestamp) -> bool {
+    let since = status.stopped_since.as_ref().filter(|_| status.host_id.as_ref() == Some(&host.id));
+    host.state == State::Stopped && since.is_some_and(|since| left(since.0, OFF, now).is_none())
 }
 
 /// Whether a host that comes in the place of another should serve by now.
@@ -172,10 +191,12 @@ pub(super) fn is_public(address: &str) -> bool {
     })
 }
 
-/// Which of several hosts is kept: the recorded one, else the oldest.
+/// Which of several hosts is kept: the recorded one, else the oldest of those that are not off.
 pub(super) fn keep<'a>(status: &TunnelStatus, hosts: &[&'a Host]) -> Option<&'a Host> {
     let recorded = hosts.iter().find(|host| status.host_id.as_ref() == Some(&host.id));
-    let first = || hosts.iter().min_by_key(|host| (host.created, host.id.len(), &host.id));
+    let rank =
+        |host: &&Host| (host.state == State::Stopped, host.created, host.id.len(), host.id.clone());
+    let first = || hosts.iter().min_by_key(|host| rank(host));
     recorded.or_else(first).copied()
 }
 
@@ -367,6 +388,7 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
         host_id: None,
         host_since: None,
         host_exit: None,
+        stopped_since: None,
         creating_since: None,
         retry_at: None,
         ..before.clone()
@@ -377,14 +399,16 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
         Some(here) => Some(Placement { account: at.account.clone(), ..here.clone() }),
         None => Some(at.clone()),
     };
+    let still = |since: &Option<Time>, host: &Host| {
+        let known = since.clone().filter(|_| before.host_id.as_ref() == Some(&host.id));
+        known.or_else(|| Some(whole_seconds(now)))
+    };
+    let is_off = |host: &Host| host.state == State::Stopped;
     let seen = |host: &Host, at: &Placement, host_status| TunnelStatus {
         placement: place(at),
         host_status: Some(host_status),
-        host_since: before
-            .host_since
-            .clone()
-            .filter(|_| before.host_id.as_ref() == Some(&host.id))
-            .or_else(|| Some(whole_seconds(now))),
+        host_since: still(&before.host_since, host),
+        stopped_since: is_off(host).then(|| still(&before.stopped_since, host)).flatten(),
         host_id: Some(host.id.clone()),
         host_ip: host.address.clone(),
         host_ipv6: None,
@@ -470,6 +494,9 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> F
             let message = match address {
                 Some(address) => {
                     format!("host {} has address {address}, which others cannot reach", host.id)
+                }
+                None if host.state == State::Stopped => {
+                    format!("host {} is off: another is made if it stays so for minutes", host.id)
                 }
                 None => format!("host {} is being created", host.id),
             };

@@ -78,8 +78,13 @@ fn word(step: &Step) -> String {
 
 #[test]
 fn the_next_step() {
-    use State::{Leaving, Running, Starting, Stopped};
+    use State::{Leaving, Running, Starting, Stopped, Unclear};
     let none = TunnelStatus::default;
+    let served = |off: Option<Time>| TunnelStatus {
+        host_ip: Some("1.2.3.4".to_owned()),
+        stopped_since: off,
+        ..recorded("1", 600)
+    };
     let refused = |seconds: i64| TunnelStatus { retry_at: ago(-seconds), ..none() };
     let ip = Some("1.2.3.4");
     for (case, status, hosts, expect) in [
@@ -95,7 +100,19 @@ fn the_next_step() {
         ("missing right after", recorded("1", 5), vec![], "await 10"),
         ("missing", recorded("1", 600), vec![], "lost 1"),
         ("on its way out", recorded("1", 600), vec![host("1", Leaving, ip)], "lost 1"),
-        ("stopped", recorded("1", 600), vec![host("1", Stopped, ip)], "discard 1"),
+        ("off at one look", recorded("1", 600), vec![host("1", Stopped, ip)], "follow 1"),
+        ("off, and it served", served(None), vec![host("1", Stopped, ip)], "connect 1 1.2.3.4"),
+        ("off a while", served(ago(179)), vec![host("1", Stopped, ip)], "connect 1 1.2.3.4"),
+        ("off for minutes", served(ago(180)), vec![host("1", Stopped, ip)], "discard 1"),
+        ("on again", served(ago(180)), vec![host("1", Running, ip)], "connect 1 1.2.3.4"),
+        ("nobody knows", served(None), vec![host("1", Unclear, ip)], "connect 1 1.2.3.4"),
+        ("nobody knows of a new one", marked(5), vec![host("1", Unclear, ip)], "follow 1"),
+        (
+            "of two that are not on record one is off",
+            marked(5),
+            vec![host("1", Stopped, ip), host("2", Running, ip)],
+            "discard 1",
+        ),
         (
             "two, of which one is on record",
             recorded("2", 600),
@@ -112,6 +129,29 @@ fn the_next_step() {
         let found = next(&tunnel(status), &placement("fra1"), &["web"], &hosts, now());
         assert_eq!(word(&found), expect, "{case}");
     }
+}
+
+/// What a look shows is recorded, so that the next one knows.
+#[test]
+fn a_host_that_is_off_is_on_record_until_it_is_on() {
+    let active = |state| Outcome::Active {
+        host: host("1", state, Some("1.2.3.4")),
+        at: placement("fra1"),
+        address: "1.2.3.4".to_owned(),
+        closed: None,
+        ipv6: None,
+    };
+    let mut tunnel = tunnel(recorded("1", 600));
+    let mut looks = |state, at| {
+        tunnel.status = Some(status(&tunnel, &active(state), None, at));
+        tunnel.status.clone().unwrap().stopped_since.map(|since| since.0)
+    };
+    let later = now() + jiff::SignedDuration::from_secs(170);
+    assert_eq!(looks(State::Stopped, now()), Some(now()));
+    assert_eq!(looks(State::Stopped, later), Some(now()));
+    assert_eq!(looks(State::Unclear, later), None);
+    assert_eq!(looks(State::Stopped, later), Some(later));
+    assert_eq!(looks(State::Running, later), None);
 }
 
 #[test]

@@ -20,8 +20,8 @@ use serde_json::json;
 use crate::account::{Blocked, ProviderClient, account, cluster_uid, defaults, watching_defaults};
 use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
 use crate::choice::{
-    Defaults, InvalidTunnel, TokenRef, account_name, check_image, check_number, check_ports,
-    open_ports, token, wanted, wants_address,
+    Defaults, InvalidTunnel, TokenRef, account_name, check_image, check_ports, open_ports, token,
+    wanted, wants_address,
 };
 use crate::exit::{Archives, Exit};
 use crate::inventory::{FRESH, Inventory};
@@ -30,9 +30,10 @@ use crate::number::Number;
 use crate::plan::{CHECK, Outcome, POLL, Step, next};
 use crate::probe::{AGAIN, EVERY, Schedule};
 use crate::provider::{Address, Failure, Host, State};
+use crate::rank::check_number;
 use crate::settings::Settings;
 use crate::stable;
-use crate::used::{Used, held_token};
+use crate::used::{Used, held_token, misses};
 
 /// The pause before a step that follows from this one.
 pub(super) const SOON: Duration = Duration::from_secs(1);
@@ -229,7 +230,7 @@ impl TunnelRun<'_> {
 
     /// Records in the administrator's ConfigMap that an account is used, if it does not say so yet.
     async fn remember(&self, used: &Used) -> Result<Result<(), Blocked>, ReconcileError> {
-        match self.defaults.misses(&used.key()) {
+        match misses(&self.defaults, used) {
             Ok(false) => return Ok(Ok(())),
             Ok(true) => {}
             Err(full) => return Ok(Err(full.into())),
@@ -322,6 +323,14 @@ impl TunnelRun<'_> {
             Ok(provider) => provider,
             Err(blocked) => return self.blocked(blocked, recheck).await,
         };
+        // Before the provider is asked: hundreds that wait for a place would use up what it answers in an hour.
+        if self.status().held().is_none() {
+            let all = self.ctx.list::<Tunnel>(None, &Selector::all())?;
+            let all = all.iter().map(AsRef::as_ref);
+            if let Err(full) = check_number(&self.tunnel, all, |_| false, &self.defaults) {
+                return self.blocked(full.into(), recheck).await;
+            }
+        }
         if let Some(blocked) = self.hold().await? {
             return self.blocked(blocked, recheck).await;
         }
@@ -383,7 +392,9 @@ impl TunnelRun<'_> {
         };
         match &step {
             Step::Follow(host) if is_recorded(host) => Some((step, found)),
-            Step::Connect { host, .. } if is_recorded(host) && !elsewhere(host) => {
+            Step::Connect { host, .. }
+                if is_recorded(host) && !elsewhere(host) && host.state == State::Running =>
+            {
                 Some((step, found))
             }
             _ => None,
@@ -398,6 +409,9 @@ impl TunnelRun<'_> {
         addresses: bool,
     ) -> Result<Option<Seen>, ReconcileError> {
         let status = self.status();
+        if status.stopped_since.is_some() {
+            return Ok(None);
+        }
         let age = match status.host_status {
             Some(HostStatus::Active) => FRESH,
             Some(HostStatus::Provisioning) if status.host_id.is_some() => POLL,
@@ -432,10 +446,14 @@ impl TunnelRun<'_> {
             }
             Step::Create => {
                 let all = self.ctx.list::<Tunnel>(None, &Selector::all())?;
-                let all = all.iter().map(AsRef::as_ref);
-                if let Err(invalid) = check_number(&self.tunnel, all, &self.defaults) {
+                let admitted = self.number.admit(&self.uid(), self.ctx.now(), |others| {
+                    let all = all.iter().map(AsRef::as_ref);
+                    let asks = |uid: &str| others.contains_key(uid);
+                    check_number(&self.tunnel, all, asks, &self.defaults)
+                });
+                if let Err(full) = admitted {
                     let recheck = self.recheck();
-                    return self.blocked(invalid.into(), recheck).await;
+                    return self.blocked(full.into(), recheck).await;
                 }
                 let max = self.settings.access.max_hosts();
                 if self.number.request(self.ctx, provider, &self.uid(), max).await? {

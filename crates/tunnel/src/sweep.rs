@@ -12,9 +12,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
 use sdk::{ClusterName, ObjectKey, uid_hash};
+use serde_json::json;
 
 use crate::account::{Blocked, ProviderClient, account, cluster_uid};
 use crate::api::Tunnel;
@@ -161,7 +162,7 @@ impl SweepReconciler {
         };
         addresses.retain(|address| address.cluster.as_ref() == Some(&tag.value));
         if hosts.is_empty() && addresses.is_empty() {
-            return Ok(true);
+            return forget(ctx, config_map, used).await;
         }
         // After the list of hosts: a Tunnel that is not there now is gone.
         let Some(tunnels) = tunnels(ctx).await? else {
@@ -190,6 +191,38 @@ impl SweepReconciler {
             ctx.publish(Event::normal(config_map, "OrphanRemoved", "Sweep", note)).await;
         }
         Ok(true)
+    }
+}
+
+/// Forgets an account of a namespace that chose it, in which nothing is left, if no Tunnel names it. Returns whether
+/// that is done.
+async fn forget(
+    ctx: &Context,
+    config_map: &ConfigMap,
+    used: &Used,
+) -> Result<bool, ReconcileError> {
+    let key = used.key();
+    let Some(tenant) = used.tenant().filter(|_| config_map.annotations().contains_key(&key)) else {
+        return Ok(true);
+    };
+    let tunnels = Api::<Tunnel>::namespaced(ctx.client(), tenant);
+    let tunnels = match tunnels.list(&ListParams::default()).await {
+        Err(kube::Error::Api(refused)) if refused.is_forbidden() => return Ok(true),
+        tunnels => tunnels?,
+    };
+    if tunnels.items.iter().any(|tunnel| used.is_named(tunnel)) {
+        return Ok(true);
+    }
+    // A Tunnel that comes meanwhile records it anew.
+    let version = &config_map.metadata.resource_version;
+    let patch = json!({"metadata": {"resourceVersion": version, "annotations": {key: null}}});
+    let namespace = config_map.namespace().unwrap_or_default();
+    let maps = Api::<ConfigMap>::namespaced(ctx.client(), &namespace);
+    let patch = Patch::Merge(patch);
+    match maps.patch_metadata(CONFIG_MAP, &PatchParams::default(), &patch).await {
+        Err(kube::Error::Api(refused)) if refused.is_forbidden() => Ok(true),
+        Err(kube::Error::Api(changed)) if changed.is_conflict() => Ok(false),
+        patched => Ok(patched.map(|_| true)?),
     }
 }
 

@@ -2,7 +2,9 @@
 //! the administrator's ConfigMap. Pure.
 //!
 //! A Tunnel's account is recorded before its first host is requested there, and stays: hosts may be left over when
-//! no Tunnel and no ConfigMap names the account any more.
+//! no Tunnel and no ConfigMap names the account any more. Whoever writes Tunnels chooses among the keys of a Secret of
+//! their own, and each is another account; so those of one namespace have a bound of their own, and one of them in which
+//! nothing is left is forgotten.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +14,9 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::api::{Placement, SecretKey, TunnelSpec};
+use crate::api::{Placement, SecretKey, Tunnel, TunnelSpec};
 use crate::choice::{Defaults, InvalidTunnel, TokenRef, account_name, placement, token};
-use crate::names::{ACCOUNT, MAX_ACCOUNTS};
+use crate::names::{ACCOUNT, MAX_ACCOUNTS, MAX_OWN_ACCOUNTS, is_system};
 
 /// An account, as it is recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +52,21 @@ impl Used {
         serde_json::to_string(self).expect("texts are JSON")
     }
 
+    /// The namespace with its token, if whoever writes Tunnels there chose the account.
+    pub(super) fn tenant(&self) -> Option<&str> {
+        self.namespace.as_deref().filter(|namespace| !is_system(Some(namespace)))
+    }
+
+    /// Whether a Tunnel names it, or has something there.
+    pub(super) fn is_named(&self, tunnel: &Tunnel) -> bool {
+        let Some((at, token)) = self.account() else { return false };
+        let asks = tunnel.metadata.namespace == self.namespace
+            && tunnel.spec.token_secret_ref.as_ref() == self.secret.as_ref();
+        let own = account_name(&at, token.as_ref());
+        let held = tunnel.status.as_ref().and_then(|status| status.placement.as_ref());
+        asks || held.is_some_and(|held| held.account.as_ref().is_none_or(|held| *held == own))
+    }
+
     /// Where it makes hosts, and where its token is; `None` if it was not written by us.
     pub(super) fn account(&self) -> Option<(Placement, Option<TokenRef>)> {
         let spec = TunnelSpec {
@@ -75,6 +92,30 @@ fn read(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = (String,
         Some((key.clone(), serde_json::from_str::<Used>(value).ok()?))
     };
     ours.filter_map(read).take(MAX_ACCOUNTS)
+}
+
+/// Whether an account has still to be recorded.
+///
+/// # Errors
+/// If no more can be.
+pub(super) fn misses(defaults: &Defaults, account: &Used) -> Result<bool, InvalidTunnel> {
+    // Without a ConfigMap there is no account but this machine.
+    if defaults.namespace.is_empty() || defaults.used.contains_key(&account.key()) {
+        return Ok(false);
+    }
+    if defaults.used.len() >= MAX_ACCOUNTS {
+        let (namespace, max) = (defaults.namespace.clone(), MAX_ACCOUNTS);
+        return Err(InvalidTunnel::TooManyAccounts { namespace, max });
+    }
+    let Some(tenant) = account.tenant() else { return Ok(true) };
+    let theirs = read(&defaults.used).filter(|(_, used)| used.tenant() == Some(tenant)).count();
+    match theirs < MAX_OWN_ACCOUNTS {
+        true => Ok(true),
+        false => {
+            let (namespace, max) = (tenant.to_owned(), MAX_OWN_ACCOUNTS);
+            Err(InvalidTunnel::TooManyOwnAccounts { namespace, max })
+        }
+    }
 }
 
 /// Where the token for a host is that exists or may exist: that of the account in which it was requested.
@@ -145,5 +186,63 @@ mod tests {
         let accounts: Vec<_> = found.values().filter_map(Used::account).collect();
         assert_eq!(accounts, [(placement, Some(token))]);
         assert!(used.key().len() <= ACCOUNT.len() + 63);
+    }
+
+    fn used(namespace: &str, key: usize) -> Used {
+        let value = json!({
+            "provider": "hetzner", "namespace": namespace, "secret": {"name": "mine", "key": key.to_string()},
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// Each key of a Secret is another account.
+    #[test]
+    fn one_namespace_leaves_room_for_the_others() {
+        let mut all: Vec<_> = (0..MAX_OWN_ACCOUNTS).map(|key| used("shop", key)).collect();
+        let of = |all: &[Used], account: &Used| {
+            let recorded: BTreeMap<_, _> =
+                all.iter().map(|used| (used.key(), used.value())).collect();
+            let map = json!({"metadata": {
+                "name": "leasehold-tunnel", "namespace": "kube-system", "annotations": recorded,
+            }});
+            let defaults = Defaults::of(&serde_json::from_value(map).unwrap());
+            misses(&defaults, account).map_err(|full| full.to_string())
+        };
+        assert_eq!(of(&all[1..], &all[0]), Ok(true));
+        assert_eq!(of(&all, &all[0]), Ok(false));
+        let full = of(&all, &used("shop", MAX_OWN_ACCOUNTS)).unwrap_err();
+        assert!(full.contains("10 accounts with tokens of namespace shop"), "{full}");
+        assert_eq!(of(&all, &used("bank", 0)), Ok(true));
+        // The administrator's own are bounded by what all may have.
+        let more = MAX_ACCOUNTS - all.len();
+        all.extend((0..more).map(|key| used("kube-system", key)));
+        assert_eq!(of(&all[1..], &used("kube-system", more)), Ok(true));
+        let full = of(&all, &used("bank", 0)).unwrap_err();
+        assert!(full.contains("has recorded 300 accounts"), "{full}");
+    }
+
+    #[test]
+    fn an_account_is_named_by_a_spec_or_by_a_placement() {
+        let tunnel = |namespace: &str, key: &str, account: Option<&str>| {
+            let mut tunnel = Tunnel::new("web", TunnelSpec::default());
+            tunnel.metadata.namespace = Some(namespace.to_owned());
+            tunnel.spec.token_secret_ref =
+                Some(SecretKey { name: "mine".to_owned(), key: key.to_owned() });
+            let placement =
+                json!({"provider": "hetzner", "region": "r", "size": "s", "account": account});
+            let status = account.map(|_| json!({"placement": placement}));
+            tunnel.status = serde_json::from_value(json!(status)).unwrap();
+            tunnel
+        };
+        let account = used("shop", 1);
+        for (tunnel, expect) in [
+            (tunnel("shop", "1", None), true),
+            (tunnel("shop", "2", None), false),
+            (tunnel("bank", "1", None), false),
+            (tunnel("shop", "2", Some("hetzner/shop/mine")), true),
+            (tunnel("shop", "2", Some("hetzner/shop/other")), false),
+        ] {
+            assert_eq!(account.is_named(&tunnel), expect, "{tunnel:?}");
+        }
     }
 }

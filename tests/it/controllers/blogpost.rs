@@ -9,13 +9,14 @@ use leasehold::testing::TestEnv;
 use serde_json::json;
 
 use super::crash::at_every_write;
-use super::quiet;
+use super::{confine, quiet, rights_of};
 
 const NAME: &str = "blog-post-1";
 
 async fn world() -> TestEnv {
     let env = TestEnv::builder().at("2026-11-21T10:00:00Z").crds(controllers::crds());
     let env = env.start().await;
+    confine(&env, rights_of("blogpost"));
     env.apply(controllers::get("blogpost").unwrap().example).await;
     env
 }

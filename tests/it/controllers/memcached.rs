@@ -14,13 +14,14 @@ use leasehold::testing::{ApiError, Reason, TestEnv};
 use serde_json::{Value, json};
 
 use super::crash::at_every_write;
-use super::{quiet, reasons};
+use super::{confine, quiet, reasons, rights_of};
 
 const NAME: &str = "cache";
 const NAMESPACE: &str = "default";
 
 async fn world() -> TestEnv {
     let mut env = TestEnv::builder().crds(controllers::crds()).start().await;
+    confine(&env, rights_of("memcached"));
     start(&mut env);
     env
 }

@@ -17,11 +17,13 @@ mod tunnel;
 
 use std::time::Duration;
 
+use apiserver::faults::Request;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Api;
 use kube::api::ListParams;
-use leasehold::testing::TestEnv;
+use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 
 /// Checks that nothing is written for this long.
 async fn quiet(env: &TestEnv, time: Duration) {
@@ -49,4 +51,40 @@ async fn reasons(env: &TestEnv, namespace: &str) -> Vec<String> {
     let mut reasons: Vec<_> = events.filter_map(|event| event.reason).collect();
     reasons.sort();
     reasons
+}
+
+/// What the built-in controller of this name says that it needs in a workload cluster.
+fn rights_of(name: &str) -> Vec<PolicyRule> {
+    let builtin = controllers::get(name).unwrap();
+    let more = builtin.more_rbac.iter().flat_map(|(_, rules)| rules());
+    (builtin.rbac)().into_iter().chain(more).collect()
+}
+
+/// Whether one of these rules allows a request.
+fn allowed(rules: &[PolicyRule], request: &Request) -> bool {
+    let Request { verb, group, resource, subresource, .. } = request;
+    let resource = match subresource.as_str() {
+        "" => resource.clone(),
+        sub => format!("{resource}/{sub}"),
+    };
+    let has =
+        |list: &Option<Vec<String>>, item: &str| list.iter().flatten().any(|found| found == item);
+    rules.iter().any(|rule| {
+        has(&rule.api_groups, group)
+            && has(&rule.resources, &resource)
+            && rule.verbs.iter().any(|found| found == verb)
+    })
+}
+
+/// Refuses what a controller asks for beyond these rights, but for what informers read, which say nothing of
+/// themselves. Faults that a test sets later take the place of this.
+fn confine(env: &TestEnv, rules: Vec<PolicyRule>) {
+    env.set_faults(move |request: &Request| {
+        if !request.user_agent.starts_with("leasehold/") || allowed(&rules, request) {
+            return Fault::None;
+        }
+        let Request { verb, resource, subresource, .. } = request;
+        let words = format!("no right to {verb} {resource}/{subresource}");
+        Fault::Error(ApiError::new(Reason::Forbidden, words))
+    });
 }

@@ -15,6 +15,8 @@ use kube::api::{Patch, PatchParams};
 use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use serde_json::json;
 
+use super::{allowed, rights_of};
+
 const OURS: &str = "web";
 const THEIRS: &str = "other";
 /// Who reads and writes in this test: whoever is not a stand-in for what a cluster itself runs.
@@ -47,22 +49,6 @@ fn manifests(namespace: &str) -> String {
     all.map(|object| object.to_string()).join("\n---\n")
 }
 
-/// The rules of both controllers that allow a request.
-fn allowed(rules: &[PolicyRule], request: &Request) -> bool {
-    let Request { verb, group, resource, subresource, .. } = request;
-    let resource = match subresource.as_str() {
-        "" => resource.clone(),
-        sub => format!("{resource}/{sub}"),
-    };
-    let has =
-        |list: &Option<Vec<String>>, item: &str| list.iter().flatten().any(|found| found == item);
-    rules.iter().any(|rule| {
-        has(&rule.api_groups, group)
-            && has(&rule.resources, &resource)
-            && rule.verbs.iter().any(|found| found == verb)
-    })
-}
-
 /// What was asked for and not allowed.
 type Refused = Arc<Mutex<BTreeSet<String>>>;
 
@@ -88,12 +74,7 @@ fn grant(env: &TestEnv, rules: Vec<PolicyRule>) -> Refused {
 
 /// The rights of both controllers.
 fn rights() -> Vec<PolicyRule> {
-    let of = |name: &str| {
-        let builtin = controllers::get(name).unwrap();
-        let more = builtin.more_rbac.iter().flat_map(|(_, rules)| rules());
-        (builtin.rbac)().into_iter().chain(more).collect::<Vec<_>>()
-    };
-    NAMES.into_iter().flat_map(of).collect()
+    NAMES.into_iter().flat_map(rights_of).collect()
 }
 
 async fn edit(env: &TestEnv, namespace: &str, value: &str) {

@@ -11,7 +11,7 @@ use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
 
 use super::crash::at_every_write;
-use super::{generation, quiet};
+use super::{confine, generation, quiet, rights_of};
 
 const CONFIG_MAP: &str = "greeting";
 const DEPLOYMENT: &str = "greeter";
@@ -23,6 +23,7 @@ fn start(env: &mut TestEnv) {
 /// The example, unchanged and reconciled once, with its Pod running.
 async fn example() -> TestEnv {
     let mut env = TestEnv::builder().at("2026-11-21T10:00:00Z").start().await;
+    confine(&env, rights_of("restart-pods"));
     start(&mut env);
     env.apply(controllers::get("restart-pods").unwrap().example).await;
     env.until_object(&env.api::<Deployment>("default"), DEPLOYMENT, |found| {
@@ -135,7 +136,7 @@ async fn a_pod_without_an_owner_is_left_alone() {
     let uid = pods.create(&PostParams::default(), &bare.unwrap()).await.unwrap().metadata.uid;
     edit(&env, "Hello").await;
     restarts(&env, 1).await;
-    let left = "left 1 Pods without a controller: nothing creates them again";
+    let left = "left 1 Pods alone: nothing creates one without a controller again";
     assert_eq!(warnings(&env).await, [left]);
     env.pass(Duration::from_secs(600)).await;
     assert_eq!(pods.get("bare").await.unwrap().metadata.uid, uid);

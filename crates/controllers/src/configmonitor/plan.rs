@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use sdk::condition::{Finding, conditions};
 
 use super::api::{ConfigMonitor, ConfigMonitorSpec, ConfigMonitorStatus};
@@ -106,13 +107,18 @@ pub(super) fn status(
     let before = monitor.status.clone().unwrap_or_default();
     let generation = monitor.metadata.generation;
     let mut conditions = conditions(findings(found), &before.conditions, generation, now);
-    if !conditions.iter().any(|condition| condition.type_ == RESTARTED) {
-        conditions.extend(before.conditions.iter().filter(|old| old.type_ == RESTARTED).cloned());
-    }
+    let of = [before.config_map.clone(), before.secret.clone()];
     let [config_map, secret] = match found {
         Found::Step(content, _) => names(content),
-        _ => [before.config_map, before.secret],
+        _ => of.clone(),
     };
+    if !conditions.iter().any(|condition| condition.type_ == RESTARTED) {
+        let is_same = [&config_map, &secret] == of.each_ref();
+        let is_end = |old: &&Condition| {
+            old.type_ == RESTARTED && is_same && ENDS.contains(&old.reason.as_str())
+        };
+        conditions.extend(before.conditions.iter().filter(is_end).cloned());
+    }
     ConfigMonitorStatus {
         observed_generation: generation,
         config_map,
@@ -123,8 +129,11 @@ pub(super) fn status(
     }
 }
 
-/// The condition that tells of the last restart. There is none before the first change.
+/// The condition that tells of the last restart, until the next one. There is none before the first change, nor after a
+/// change that was taken back.
 const RESTARTED: &str = "Restarted";
+/// Its reasons when the restart is over.
+const ENDS: [&str; 3] = ["RolledOut", "PodsLeft", "Reverted"];
 
 fn findings(found: &Found) -> Vec<Finding> {
     let restarted = |holds, reason, message| Finding { type_: RESTARTED, holds, reason, message };

@@ -86,6 +86,34 @@ fn selection_needs_every_label_and_at_least_one() {
     }
 }
 
+/// What is said of a restart that never was does not stay.
+#[test]
+fn only_the_end_of_a_restart_of_this_object_is_told_on() {
+    let told = |monitor: &ConfigMonitor| {
+        let conditions = monitor.status.iter().flat_map(|status| &status.conditions);
+        let mut told = conditions.filter(|found| found.type_ == RESTARTED);
+        told.next().map(|found| found.reason.clone())
+    };
+    let seen = Record::default().seen("h0".to_owned());
+    let mut monitor = monitor();
+    let changed = seen.clone().changed(now(100));
+    say(&mut monitor, Outcome::Settling, changed.clone());
+    assert_eq!(told(&monitor).as_deref(), Some("Settling"));
+    // The content goes back within the window.
+    say(&mut monitor, Outcome::Current, seen.clone());
+    assert_eq!(told(&monitor), None);
+    for trouble in [None, Some("PodsLeft"), Some("Reverted")] {
+        let expect = trouble.unwrap_or("RolledOut");
+        let trouble = trouble.map(|reason| Trouble { reason, words: "so it is".to_owned() });
+        say(&mut monitor, Outcome::Restarted(pending("h1"), trouble), seen.clone());
+        say(&mut monitor, Outcome::Current, seen.clone());
+        assert_eq!(told(&monitor).as_deref(), Some(expect));
+    }
+    let other = Found::Step(ContentRef::config_map("others"), Outcome::Current);
+    monitor.status = Some(status(&monitor, &other, Some(seen), 1, now(103)));
+    assert_eq!(told(&monitor), None, "that was of another object");
+}
+
 #[test]
 fn statuses() {
     let mut monitor = monitor();

@@ -113,7 +113,7 @@ impl World {
                 Step::Create(_) => "create",
                 Step::Correct(_) => "correct",
                 Step::Remove { .. } => "remove",
-                Step::Await | Step::Foreign => "blocked",
+                Step::Release { .. } | Step::Await | Step::Foreign => "blocked",
             }
         }
         let found = match self.plan() {

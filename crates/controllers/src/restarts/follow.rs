@@ -176,7 +176,7 @@ mod tests {
     const ANNOTATION: &str = "a/b";
 
     fn word(kind: WorkloadKind, spec: Value, status: Value) -> &'static str {
-        let workload = Workload { kind, name: "w".to_owned() };
+        let workload = Workload::new(kind, "w");
         let decided_at = serde_json::from_value(json!("2026-11-21T10:00:05Z")).unwrap();
         let pending = Pending { hash: "h".into(), decided_at, ..Pending::default() };
         let mut object = json!({

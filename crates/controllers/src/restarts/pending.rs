@@ -49,7 +49,7 @@ pub struct Pending {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "sdk::schema::time")]
     pub left_since: Option<Time>,
-    /// Pods that are left alone, because nothing creates them again.
+    /// Pods that are left alone, because nothing creates them again, or their Job would begin anew.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub kept: i32,
 }
@@ -65,6 +65,9 @@ pub struct Workload {
     pub kind: WorkloadKind,
     /// Its name.
     pub name: String,
+    /// Whether its rollout has begun, as long as not all have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub begun: bool,
 }
 
 /// The kinds that roll their Pods out, when their template changes or when they are told to.
@@ -111,6 +114,10 @@ impl WorkloadKind {
 }
 
 impl Workload {
+    pub(super) fn new(kind: WorkloadKind, name: impl Into<String>) -> Self {
+        Self { kind, name: name.into(), begun: false }
+    }
+
     /// The workload as people write it.
     pub(crate) fn label(&self) -> String {
         format!("{:?} {}", self.kind, self.name)
@@ -145,8 +152,9 @@ pub(super) fn replica_sets<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTree
 
 /// The restart of `pods` for content `hash`. `rolled_out` maps ReplicaSets to the workloads that have them.
 ///
-/// Pods whose controller rolls nothing out (a ReplicaSet of its own, a Job, an unknown controller) are evicted:
-/// their controller creates new ones. Pods without a controller are evicted only if `bare` says so.
+/// Pods whose controller rolls nothing out (a ReplicaSet of its own, an unknown controller) are evicted: their
+/// controller creates new ones. Pods without a controller are evicted only if `bare` says so, and those of a Job never:
+/// they would lose what they have done, and count as failed.
 pub(super) fn pending<'a>(
     hash: String,
     pods: impl IntoIterator<Item = &'a Pod>,
@@ -158,7 +166,7 @@ pub(super) fn pending<'a>(
         let controller = controller(pod);
         if let Some(workload) = controller.and_then(|owner| workload(owner, rolled_out)) {
             workloads.insert(workload);
-        } else if controller.is_none() && !bare {
+        } else if controller.map_or(!bare, |owner| is_of(owner, "batch")) {
             kept += 1;
         } else if let Some(uid) = pod.uid() {
             let controller = controller.map(|owner| owner.uid.clone());
@@ -176,6 +184,25 @@ impl Pending {
     pub(super) fn with(self, workloads: impl IntoIterator<Item = Workload>) -> Self {
         let all: BTreeSet<_> = self.workloads.into_iter().chain(workloads).collect();
         Self { workloads: all.into_iter().collect(), ..self }
+    }
+
+    /// The workloads whose rollout has not begun.
+    pub(super) fn waiting(&self) -> Vec<Workload> {
+        self.workloads.iter().filter(|workload| !workload.begun).cloned().collect()
+    }
+
+    /// The restart once these rollouts have begun too.
+    #[must_use]
+    pub(super) fn begun(&self, begun: &[Workload]) -> Self {
+        let mut after = self.clone();
+        for workload in &mut after.workloads {
+            workload.begun |= begun.contains(workload);
+        }
+        if after.workloads.iter().all(|workload| workload.begun) {
+            after.started = true;
+            after.workloads.iter_mut().for_each(|workload| workload.begun = false);
+        }
+        after
     }
 
     /// How many owners and Pods it names.
@@ -231,7 +258,7 @@ fn workload(owner: &OwnerReference, rolled_out: &BTreeMap<String, Workload>) -> 
         "DaemonSet" => WorkloadKind::DaemonSet,
         _ => return None,
     };
-    Some(Workload { kind, name: owner.name.clone() })
+    Some(Workload::new(kind, &owner.name))
 }
 
 /// The workload that controls a ReplicaSet with these owners.
@@ -242,7 +269,7 @@ pub(super) fn workload_of(owners: &[OwnerReference]) -> Option<Workload> {
         "Rollout" if is_of(owner, "argoproj.io") => WorkloadKind::Rollout,
         _ => return None,
     };
-    Some(Workload { kind, name: owner.name.clone() })
+    Some(Workload::new(kind, &owner.name))
 }
 
 pub(super) fn controller<K: ResourceExt>(object: &K) -> Option<&OwnerReference> {
@@ -291,24 +318,34 @@ mod tests {
         assert_eq!(owner("apps/v1", "Deployment").as_deref(), Some("Deployment n"));
         assert_eq!(owner("argoproj.io/v1alpha1", "Rollout").as_deref(), Some("Rollout n"));
         assert_eq!(owner("apps/v1", "Rollout"), None);
-        let workload = |kind, name: &str| Workload { kind, name: name.to_owned() };
+        let workload = |kind, name: &str| Workload::new(kind, name);
         let rolled_out = [
             ("web-abc".to_owned(), workload(WorkloadKind::Deployment, "web")),
             ("api-abc".to_owned(), workload(WorkloadKind::Rollout, "api")),
         ];
         let found = pending("hash".to_owned(), &pods, &rolled_out.clone().into(), false);
         insta::assert_yaml_snapshot!(found);
-        let summary = "Deployment web, StatefulSet db, DaemonSet agent, Rollout api, 3 Pods";
-        assert_eq!((found.summary().as_str(), found.kept), (summary, 1));
+        let summary = "Deployment web, StatefulSet db, DaemonSet agent, Rollout api, 2 Pods";
+        assert_eq!((found.summary().as_str(), found.kept), (summary, 2));
         let asked = pending("hash".to_owned(), &pods, &rolled_out.into(), true);
-        assert_eq!((asked.pods.len(), asked.kept), (4, 0));
+        assert_eq!((asked.pods.len(), asked.kept), (3, 1), "a Job's Pod is kept all the same");
+    }
+
+    /// What has begun is not begun again, and when all have nothing more is to be known of each.
+    #[test]
+    fn rollouts_begin_once_each() {
+        let all = ["a", "b", "c"].map(|name| Workload::new(WorkloadKind::Deployment, name));
+        let decided = Pending { workloads: all.to_vec(), ..Pending::default() };
+        let some = decided.begun(&[all[0].clone(), all[2].clone()]);
+        assert_eq!((some.waiting(), some.started), (vec![all[1].clone()], false));
+        let started = some.begun(&all[1..2]);
+        assert_eq!(started, Pending { started: true, ..decided });
     }
 
     #[test]
     fn looks_become_rarer_and_have_a_bound() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let workload =
-            |number: usize| Workload { kind: WorkloadKind::DaemonSet, name: number.to_string() };
+        let workload = |number: usize| Workload::new(WorkloadKind::DaemonSet, number.to_string());
         let restart = |count: usize| Pending {
             decided_at: Some(sdk::condition::whole_seconds(at(1_000))),
             workloads: (0..count).map(workload).collect(),

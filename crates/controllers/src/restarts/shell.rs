@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -26,6 +27,10 @@ use super::pending::{
 };
 use super::record::{Decision, Record, next_second};
 
+/// How many workloads are asked at once, one request each: a server far away answers each after long.
+const AT_ONCE: usize = 16;
+/// How many rollouts begin before that is recorded: a reconcile that is broken off goes on from there.
+const BATCH: usize = 50;
 /// How many workloads are read at once when they are searched.
 const PAGE: u32 = 500;
 
@@ -121,13 +126,7 @@ impl Restarts<'_> {
                     }
                 }
             }
-            Decision::Follow(pending) if !pending.started => match self.begin(&pending).await {
-                Ok(()) => self.follow(record, Pending { started: true, ..pending }).await,
-                Err(error) => match refusal(&error) {
-                    Some(words) => step(record, Outcome::Refused(words), Then::Fail(error)),
-                    None => Err(error.into()),
-                },
-            },
+            Decision::Follow(pending) if !pending.started => self.begin(record, pending).await,
             Decision::Follow(pending) => self.follow(record, pending).await,
         }
     }
@@ -136,17 +135,19 @@ impl Restarts<'_> {
     async fn pending(&self, hash: String) -> Result<Pending, ReconcileError> {
         let mut pods = self.pods().await?;
         pods.retain(restartable);
-        let mut rolled_out = BTreeMap::new();
-        for name in replica_sets(&pods) {
-            let found = self.api::<ReplicaSet>().get_metadata_opt(&name).await?;
-            let owners = found.map(|set| set.metadata.owner_references.unwrap_or_default());
-            if let Some(workload) = owners.as_deref().and_then(workload_of) {
-                rolled_out.insert(name, workload);
-            }
-        }
+        let sets: Vec<_> = replica_sets(&pods).into_iter().map(|name| self.owner(name)).collect();
+        let rolled_out: Vec<_> = stream::iter(sets).buffered(AT_ONCE).try_collect().await?;
+        let rolled_out: BTreeMap<_, _> = rolled_out.into_iter().flatten().collect();
         let decided_at = Some(next_second(self.ctx.now()));
         let selected = Pending { decided_at, ..pending(hash, &pods, &rolled_out, self.bare) };
         Ok(selected.with(self.discovered().await?))
+    }
+
+    /// A ReplicaSet, and the workload that rolls it out.
+    async fn owner(&self, name: String) -> Result<Option<(String, Workload)>, kube::Error> {
+        let found = self.api::<ReplicaSet>().get_metadata_opt(&name).await?;
+        let owners = found.map(|set| set.metadata.owner_references.unwrap_or_default());
+        Ok(owners.as_deref().and_then(workload_of).map(|workload| (name, workload)))
     }
 
     /// The workloads that restart for what changed, and at most one more than may restart at once. Read from
@@ -185,19 +186,52 @@ impl Restarts<'_> {
         Ok(self.api::<Pod>().list(&ListParams::default().labels(selector)).await?.items)
     }
 
-    /// Begins every rollout, also after one was refused.
-    async fn begin(&self, pending: &Pending) -> Result<(), kube::Error> {
-        let mut failure = None;
-        for workload in &pending.workloads {
-            if let Err(error) = self.roll_out(workload, pending).await {
-                failure = failure.or(Some(error).filter(|error| !is_gone(error)));
+    /// Begins the next rollouts, also beside some that are refused. What has begun is recorded before the next ones, and
+    /// is never begun again: others may have taken the rollout back since.
+    async fn begin(&self, record: Record, pending: Pending) -> Result<Advance, ReconcileError> {
+        let waiting = pending.waiting();
+        if waiting.is_empty() {
+            return self.follow(record, Pending { started: true, ..pending }).await;
+        }
+        let mut refused = None;
+        for batch in waiting.chunks(BATCH) {
+            let TriedRollouts { begun, failure, refusal } = self.begin_batch(batch, &pending).await;
+            if begun.is_empty() {
+                match failure {
+                    Some(error) => return Err(error.into()),
+                    None => refused = refused.or(refusal),
+                }
+                continue;
+            }
+            let pending = pending.begun(&begun);
+            let outcome = Outcome::Decided(pending.clone());
+            let then = failure.map_or(Then::GoOn, Then::Fail);
+            return Ok(Advance { record: record.decided(pending), outcome, then });
+        }
+        let (words, error) =
+            refused.expect("of a batch something has begun, or was refused, or failed");
+        Ok(Advance { record, outcome: Outcome::Refused(words), then: Then::Fail(error) })
+    }
+
+    /// Begins these rollouts, some at once.
+    async fn begin_batch(&self, batch: &[Workload], pending: &Pending) -> TriedRollouts {
+        let tries: Vec<_> = batch.iter().map(|workload| self.roll_out(workload, pending)).collect();
+        let tried: Vec<_> = stream::iter(tries).buffered(AT_ONCE).collect().await;
+        let mut found = TriedRollouts::default();
+        for (workload, tried) in batch.iter().zip(tried) {
+            match tried {
+                Err(error) if !is_gone(&error) => match refusal(&error) {
+                    Some(words) => found.refusal = found.refusal.or(Some((words, error))),
+                    None => found.failure = found.failure.or(Some(error)),
+                },
+                _ => found.begun.push(workload.clone()),
             }
         }
-        failure.map_or(Ok(()), Err)
+        found
     }
 
     /// Writes the content's digest into the Pod template, or the time of the decision into a Rollout. If it is
-    /// there already the server changes nothing, so no rollout begins twice for one change.
+    /// there already the server changes nothing, so no rollout begins twice after a crash.
     ///
     /// A merge patch touches this one field. Server-side apply would drop the annotations of other monitors
     /// of the same workload, as all of them share our field manager.
@@ -222,11 +256,11 @@ impl Restarts<'_> {
     /// Looks how far a restart is that has begun, and evicts the next Pod.
     async fn follow(&self, record: Record, pending: Pending) -> Result<Advance, ReconcileError> {
         let (mut rolling, mut held, mut ended) = (Vec::new(), None, None);
-        for workload in &pending.workloads {
-            let found = self.workloads(workload.kind).get_opt(&workload.name).await?;
-            let Some(found) = found else { continue };
-            let found = serde_json::to_value(found).map_err(ReconcileError::terminal)?;
-            match stage(workload, &found, &self.annotation, &pending) {
+        let looks: Vec<_> =
+            pending.workloads.iter().map(|workload| self.look(workload, &pending)).collect();
+        let stages: Vec<_> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
+        for (workload, stage) in pending.workloads.iter().zip(stages) {
+            match stage {
                 Stage::Done => {}
                 Stage::Rolling => rolling.push(workload.label()),
                 Stage::Held(trouble) => held = held.or(Some(trouble)),
@@ -252,6 +286,14 @@ impl Restarts<'_> {
             return Ok(Advance { record, outcome: Outcome::Waiting(trouble), then });
         }
         Ok(finished(record, pending, ended, now))
+    }
+
+    /// How far the rollout of a workload is. One that is gone has nothing left to roll out.
+    async fn look(&self, workload: &Workload, pending: &Pending) -> Result<Stage, ReconcileError> {
+        let found = self.workloads(workload.kind).get_opt(&workload.name).await?;
+        let Some(found) = found else { return Ok(Stage::Done) };
+        let found = serde_json::to_value(found).map_err(ReconcileError::terminal)?;
+        Ok(stage(workload, &found, &self.annotation, pending))
     }
 
     /// Evicts the next Pod, if it is its turn.
@@ -292,13 +334,24 @@ impl Restarts<'_> {
 
 /// The workload, if it restarts for what changed.
 fn restarting(changed: &Discovery, kind: WorkloadKind, object: &DynamicObject) -> Option<Workload> {
-    let workload = Workload { kind, name: object.name_any() };
+    let workload = Workload::new(kind, object.name_any());
     let (restarts, why) = match verdict(changed, object.annotations(), template(object)) {
         Verdict::Restart(why) => (object.metadata.deletion_timestamp.is_none(), why),
         Verdict::Leave(why) => (false, why),
     };
     tracing::debug!(workload = workload.label(), restarts, why, "a workload was searched");
     restarts.then_some(workload)
+}
+
+/// What became of some rollouts that were to begin.
+#[derive(Default)]
+struct TriedRollouts {
+    /// They have begun, or are of workloads that are gone.
+    begun: Vec<Workload>,
+    /// The first failure that is no refusal.
+    failure: Option<kube::Error>,
+    /// The first refusal, and the server's words.
+    refusal: Option<(String, kube::Error)>,
 }
 
 /// How far evictions are.
@@ -315,9 +368,13 @@ fn finished(record: Record, pending: Pending, ended: Option<Trouble>, now: Times
     Advance { record, outcome: Outcome::Restarted(pending, trouble), then: Then::Rest }
 }
 
-/// What to say of Pods that nothing would create again.
+/// What to say of Pods that nothing would create again, or not where they were.
 fn left_alone(pending: &Pending) -> Option<Trouble> {
-    let words =
-        || format!("left {} Pods without a controller: nothing creates them again", pending.kept);
+    let words = || {
+        format!(
+            "left {} Pods alone: nothing creates one without a controller again, and one of a Job would begin anew",
+            pending.kept
+        )
+    };
     (pending.kept > 0).then(|| Trouble::new("PodsLeft", words()))
 }

@@ -61,6 +61,32 @@ pub(super) fn deployment(
     })
 }
 
+/// Checks that a Deployment which others wrote has no containers but those desired. Containers are merged by name,
+/// so the others would stay beside them. In one that we have applied before, they were added on purpose.
+///
+/// # Errors
+/// If it has.
+pub(super) fn check_containers(found: &Deployment, desired: &Deployment) -> Result<(), Invalid> {
+    if found.labels().contains_key(SET_LABEL) {
+        return Ok(());
+    }
+    let named = names(desired);
+    let others: Vec<_> = names(found).into_iter().filter(|name| !named.contains(name)).collect();
+    match others.is_empty() {
+        true => Ok(()),
+        false => {
+            Err(Invalid::Containers { deployment: found.name_any(), names: others.join(", ") })
+        }
+    }
+}
+
+/// The names of all containers of its Pods.
+fn names(deployment: &Deployment) -> Vec<&str> {
+    let pod = deployment.spec.template.spec.as_ref();
+    let all = pod.map(|pod| pod.containers.iter().chain(pod.init_containers.iter().flatten()));
+    all.into_iter().flatten().map(|container| container.name.as_str()).collect()
+}
+
 /// A template of one container.
 fn of_container(container: &Container, found: Option<&Deployment>) -> PodTemplateSpec {
     let pod = found.and_then(|found| found.spec.template.spec.as_ref());

@@ -1,6 +1,6 @@
 //! What is wrong with a spec that cannot be acted on. Pure.
 
-/// A spec that cannot be acted on. Nothing is changed until it changes.
+/// A spec that cannot be acted on. Nothing is changed until it, or what it is about, changes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Invalid {
     /// A time zone that the database does not know.
@@ -40,6 +40,18 @@ pub(super) enum Invalid {
         /// Why not.
         why: String,
     },
+    /// A Deployment to take over that has more containers than the spec.
+    #[error(
+        "Deployment {deployment} has the containers {names}, which the spec does not name: taken over, it would keep \
+         them beside those of the spec; give a container of the spec that name, name them all in spec.template, or \
+         remove them from the Deployment"
+    )]
+    Containers {
+        /// Its name.
+        deployment: String,
+        /// Their names.
+        names: String,
+    },
     /// A Service for a workload whose Pods are not known.
     #[error("spec.service is for the Pods that the TDSet makes: remove it, or spec.targetRef")]
     Service,
@@ -65,6 +77,7 @@ impl Invalid {
             Self::Zone { .. } => "InvalidTimeZone",
             Self::Cron { .. } | Self::Date { .. } => "InvalidSchedule",
             Self::Kind { .. } => "NotPermitted",
+            Self::Containers { .. } => "ContainersLeft",
             Self::Workloads { .. } | Self::Template { .. } | Self::Service => "Invalid",
         }
     }

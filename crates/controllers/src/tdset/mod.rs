@@ -54,7 +54,7 @@ fn rbac() -> Vec<PolicyRule> {
         // An ownerReference that blocks deletion asks for this where
         // OwnerReferencesPermissionEnforcement is on.
         rule("schedule.rs", &["tdsets/finalizers"], &["update"]),
-        rule("apps", &["deployments"], &["create", "list", "patch", "watch"]),
+        rule("apps", &["deployments"], &["create", "delete", "list", "patch", "watch"]),
         // Of those that a targetRef names.
         rule("apps", &["statefulsets"], &["list", "watch"]),
         rule("apps", &["deployments/scale", "statefulsets/scale"], &["get", "patch"]),

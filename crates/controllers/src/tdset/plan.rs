@@ -27,7 +27,7 @@ use super::coverage::Coverage;
 use super::invalid::Invalid;
 use super::schedule::{Answer, Next, Schedule};
 use super::target::Target;
-use crate::children::{Step, step};
+use crate::children::{Step, release, step};
 
 /// A TDSet, its children and its workload.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +83,8 @@ pub(super) struct Scaling {
 struct Wanted {
     replicas: i32,
     floor: Option<i32>,
+    /// Whether the replicas are those that were seen, because others decide them.
+    as_seen: bool,
 }
 
 /// The plan for `observed` at `now`.
@@ -102,11 +104,8 @@ pub(super) fn plan(
         set.status.as_ref().and_then(|status| status.applied_generation) != set.metadata.generation;
     let present = present(observed, target);
     let wanted = wanted(set, answer.replicas, present, observed.autoscaler);
-    let (deployment, service) = if target.own {
-        own(observed, wanted.replicas, renewed)?
-    } else {
-        former(observed, target)
-    };
+    let (deployment, service) =
+        if target.own { own(observed, wanted, renewed)? } else { former(observed, target) };
     // Whose workload it is not, its autoscaler is not either.
     let is_theirs = target.own && matches!(deployment, Step::Foreign | Step::Await);
     let differs = present.is_some_and(|present| present != wanted.replicas);
@@ -170,15 +169,16 @@ fn wanted(
     autoscaler: Option<&HorizontalPodAutoscaler>,
 ) -> Wanted {
     let left = set.spec.suspend || autoscaler.and_then(controller).is_some();
+    let ours = |replicas| Wanted { replicas, floor: None, as_seen: false };
     match (present, autoscaler) {
-        (Some(present), _) if left => Wanted { replicas: present, floor: None },
-        (_, None) | (None, _) => Wanted { replicas: scheduled, floor: None },
-        _ if scheduled == 0 => Wanted { replicas: 0, floor: None },
+        (Some(present), _) if left => Wanted { as_seen: true, ..ours(present) },
+        (_, None) | (None, _) => ours(scheduled),
+        _ if scheduled == 0 => ours(0),
         (Some(present), Some(autoscaler)) => {
             let floor = scheduled.min(autoscaler.spec.max_replicas).max(DEFAULT_FLOOR);
             // At 0 an autoscaler does nothing.
             let replicas = if present == 0 { floor } else { present };
-            Wanted { replicas, floor: Some(floor) }
+            Wanted { floor: Some(floor), as_seen: present != 0, ..ours(replicas) }
         }
     }
 }
@@ -186,30 +186,43 @@ fn wanted(
 /// The steps for the children.
 fn own(
     observed: Observed<'_>,
-    replicas: i32,
+    Wanted { replicas, as_seen, .. }: Wanted,
     renewed: bool,
 ) -> Result<(Step<Deployment>, Step<Service>), Invalid> {
     let set = observed.set;
     let free = observed.deployment.filter(|found| set.spec.adopt && is_free(found));
     let ours = observed.deployment.filter(|found| controlled_by(*found, set));
     let mut desired = children::deployment(set, ours.or(free), replicas)?;
+    if let Some(found) = ours.or(free) {
+        children::check_containers(found, &desired)?;
+    }
     let service = step(set, observed.service, children::service(set, &desired), renewed);
-    let deployment = match free {
+    let mut deployment = match free {
         Some(found) => {
             desired.metadata.uid = found.uid();
             Step::Correct(Box::new(desired))
         }
         None => step(set, observed.deployment, Some(desired), renewed),
     };
+    if let (Step::Correct(desired), Some(found), true) =
+        (&mut deployment, observed.deployment, as_seen)
+    {
+        // Whoever decides the replicas may have changed them since.
+        desired.metadata.resource_version.clone_from(&found.metadata.resource_version);
+    }
     Ok((deployment, service))
 }
 
-/// The steps for what the TDSet made before it got a `targetRef`: nobody would scale that any more.
+/// The steps for what the TDSet made before it got a `targetRef`: nobody would scale that any more. What the
+/// `targetRef` names stays, also when the TDSet goes.
 fn former(observed: Observed<'_>, target: &Target) -> (Step<Deployment>, Step<Service>) {
     let set = observed.set;
     let is_target = target.kind == super::target::deployment() && target.name == set.name_any();
-    let deployment = observed.deployment.filter(|_| !is_target);
-    (step(set, deployment, None, false), step(set, observed.service, None, false))
+    let deployment = match is_target {
+        true => release(set, observed.deployment),
+        false => step(set, observed.deployment, None, false),
+    };
+    (deployment, step(set, observed.service, None, false))
 }
 
 /// Whether nobody controls it.

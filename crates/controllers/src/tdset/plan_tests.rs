@@ -66,6 +66,7 @@ fn check(set: &TDSet, deployment: Option<&Deployment>, service: Option<&Service>
             Step::Create(_) => "create",
             Step::Correct(_) => "correct",
             Step::Remove { .. } => "remove",
+            Step::Release { .. } => "release",
             Step::Await => "await",
             Step::Foreign => "foreign",
         }
@@ -414,8 +415,68 @@ fn what_a_set_made_goes_when_it_names_another_workload() {
     check(&other, Some(&deployment), Some(&service), "remove remove");
     check(&other, None, None, "keep keep");
     check(&naming("StatefulSet", &own_name), Some(&deployment), None, "remove keep");
-    check(&naming("Deployment", &own_name), Some(&deployment), Some(&service), "keep remove");
+    // Else the garbage collector would delete it with the TDSet.
+    let itself = naming("Deployment", &own_name);
+    check(&itself, Some(&deployment), Some(&service), "release remove");
     let mut theirs = deployment.clone();
     theirs.metadata.owner_references = None;
     check(&other, Some(&theirs), None, "keep keep");
+    check(&itself, Some(&theirs), None, "keep keep");
+}
+
+/// An apply would put back the number that was seen, over what others have set since.
+#[test]
+fn replicas_that_others_decide_are_written_only_over_what_was_seen() {
+    let (mut set, mut deployment) = reconciled(example());
+    deployment.metadata.resource_version = Some("7".to_owned());
+    deployment.spec.replicas = Some(9);
+    set.metadata.generation = Some(2);
+    let scaler = scaler(Some(1), 20);
+    for (suspend, autoscaler, expect) in [
+        (false, None, (5, None)),
+        (false, Some(&scaler), (9, Some("7"))),
+        (true, None, (9, Some("7"))),
+    ] {
+        set.spec.suspend = suspend;
+        let seen = Observed { autoscaler, ..observed(&set, Some(&deployment), None) };
+        let Step::Correct(found) = planned(seen).deployment else { panic!("{suspend}") };
+        let found = (found.spec.replicas.unwrap(), found.metadata.resource_version.as_deref());
+        assert_eq!(found, expect, "{suspend} {autoscaler:?}");
+    }
+}
+
+/// Containers are merged by name: one that others wrote and the spec does not name would run beside the others.
+#[test]
+fn a_deployment_with_containers_that_the_spec_does_not_name_is_not_taken_over() {
+    let mut set = example();
+    set.spec.adopt = true;
+    let old = |name: &str| -> Deployment {
+        serde_json::from_value(json!({
+            "metadata": {"name": "tdset-hello-world", "uid": "old"},
+            "spec": {"selector": {}, "template": {"spec": {
+                "containers": [{"name": "web", "image": "w"}],
+                "initContainers": [{"name": name, "image": "i"}],
+            }}},
+        }))
+        .unwrap()
+    };
+    let template = json!({"spec": {
+        "containers": [{"name": "web", "image": "w"}],
+        "initContainers": [{"name": "setup", "image": "i"}],
+    }});
+    (set.spec.container, set.spec.template) = (None, Some(template));
+    check(&set, Some(&old("setup")), None, "correct keep scale Some(1)->5");
+    let refuses = |found: &Deployment| {
+        let problem = plan(observed(&set, Some(found), None), &target(&set), now()).unwrap_err();
+        assert_eq!(problem.reason(), "ContainersLeft");
+        assert!(problem.to_string().contains("has the containers earlier,"), "{problem}");
+    };
+    refuses(&old("earlier"));
+    // One that an earlier operator made.
+    let mut owned = old("earlier");
+    owned.metadata.owner_references = crate::children::ownership(&set);
+    refuses(&owned);
+    // In one of ours they were added since.
+    owned.metadata.labels = Some([(children::SET_LABEL.to_owned(), String::new())].into());
+    check(&set, Some(&owned), None, "correct keep scale Some(1)->5");
 }

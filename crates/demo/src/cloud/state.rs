@@ -175,10 +175,10 @@ impl Machines {
         machine.map(|machine| machine.deleted = Some(now)).is_some()
     }
 
-    /// Switches a machine off.
-    pub fn switch_off(&mut self, id: u64) {
+    /// Switches a machine off, or on again.
+    pub fn switch(&mut self, id: u64, on: bool) {
         if let Some(machine) = self.machines.get_mut(&id) {
-            machine.off = true;
+            machine.off = !on;
         }
     }
 

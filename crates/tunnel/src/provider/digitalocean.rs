@@ -134,7 +134,8 @@ impl From<Droplet> for Host {
                 "new" => State::Starting,
                 "active" => State::Running,
                 "archive" => State::Leaving,
-                _ => State::Stopped,
+                "off" => State::Stopped,
+                _ => State::Unclear,
             },
             address: public(droplet.networks.v4).next(),
             ipv6: public(droplet.networks.v6.unwrap_or_default())

@@ -167,7 +167,9 @@ impl From<Server> for Host {
                 "running" => State::Running,
                 "initializing" | "starting" | "rebuilding" | "migrating" => State::Starting,
                 "deleting" => State::Leaving,
-                _ => State::Stopped,
+                "off" => State::Stopped,
+                // `stopping`, and `unknown`, which is said of servers that run.
+                _ => State::Unclear,
             },
             address: server.public_net.ipv4.map(|address| address.ip),
             ipv6: server.public_net.ipv6.and_then(|network| first(&network.ip)),
@@ -181,6 +183,27 @@ impl From<Server> for Host {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All words of the API, and one that it has not yet.
+    #[test]
+    fn only_a_server_that_is_off_is_stopped() {
+        for (status, expect) in [
+            ("running", State::Running),
+            ("initializing", State::Starting),
+            ("starting", State::Starting),
+            ("rebuilding", State::Starting),
+            ("migrating", State::Starting),
+            ("deleting", State::Leaving),
+            ("off", State::Stopped),
+            ("stopping", State::Unclear),
+            ("unknown", State::Unclear),
+            ("hibernating", State::Unclear),
+        ] {
+            let server: Server =
+                serde_json::from_value(json!({"id": 1, "status": status})).unwrap();
+            assert_eq!(Host::from(server).state, expect, "{status}");
+        }
+    }
 
     #[test]
     fn a_server_has_the_first_address_of_its_network() {

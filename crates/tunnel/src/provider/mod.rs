@@ -54,8 +54,10 @@ pub enum State {
     Starting,
     /// It runs.
     Running,
-    /// It exists and does not run.
+    /// It exists and is off.
     Stopped,
+    /// It exists, and is being stopped or nobody knows: whether it serves only a connection shows.
+    Unclear,
     /// It is being removed.
     Leaving,
 }

@@ -14,7 +14,7 @@ use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use serde_json::{Value, json};
 
 use super::crash::at_every_write;
-use super::{generation, quiet};
+use super::{confine, generation, quiet, rights_of};
 
 const MONITOR: &str = "flakapp-config-monitor";
 const CONFIG_MAP: &str = "flaskapp-config";
@@ -22,7 +22,10 @@ const DEPLOYMENT: &str = "frontend";
 const NAMESPACE: &str = "default";
 
 async fn world() -> TestEnv {
-    TestEnv::builder().at("2026-11-21T10:00:00Z").crds(controllers::crds()).start().await
+    let builder = TestEnv::builder().at("2026-11-21T10:00:00Z").crds(controllers::crds());
+    let env = builder.start().await;
+    confine(&env, rights_of("configmonitor"));
+    env
 }
 
 fn start(env: &mut TestEnv) {

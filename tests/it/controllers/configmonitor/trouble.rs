@@ -1,8 +1,11 @@
 //! Seeds of trouble: what goes wrong in the first week with workloads that restart otherwise, or not at all.
 //! Each row is a story of its own in a world of its own.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 
+use apiserver::faults::Request;
 use k8s_openapi::api::apps::v1::{DaemonSet, ReplicaSet, StatefulSet};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -26,6 +29,10 @@ const STORIES: &[(&str, Story)] = &[
     ("a budget allows no eviction", || Box::pin(budget())),
     ("Argo Rollouts roll out", || Box::pin(rollout())),
     ("a selector is too wide", || Box::pin(too_many())),
+    ("many workloads are in a distant cluster", || Box::pin(distant())),
+    ("one is refused and another taken back", || Box::pin(refused_beside_reverted())),
+    ("a change is taken back at once", || Box::pin(taken_back())),
+    ("a Job runs", || Box::pin(job())),
     ("a namesake is in another namespace", || Box::pin(elsewhere())),
 ];
 
@@ -200,7 +207,7 @@ async fn bare() {
     edit(&env, "b").await;
     let (status, words) = told(&env, "PodsLeft").await;
     assert_eq!(status, "False");
-    assert!(words.contains("left 1 Pods without a controller"), "{words}");
+    assert!(words.contains("left 1 Pods alone: "), "{words}");
     env.pass(Duration::from_secs(60)).await;
     assert_eq!(uids(&env).await, [uid].into());
     merge(&monitors(&env), MONITOR, json!({"spec": {"evictBarePods": true}})).await;
@@ -331,6 +338,115 @@ async fn too_many() {
     let (_, words) = told(&env, "TooManyTargets").await;
     assert!(words.contains("501 to restart, 500 allowed"), "{words}");
     assert_eq!(uids(&env).await.len(), MOST + 1);
+}
+
+/// A Deployment without Pods that uses the ConfigMap.
+async fn user(env: &TestEnv, name: &str) {
+    let labels = json!({"app": name});
+    let read = json!([{"configMapRef": {"name": CONFIG_MAP}}]);
+    let deployment = json!({
+        "metadata": {"name": name},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "i", "envFrom": read}]},
+        }},
+    });
+    let deployment = serde_json::from_value(deployment).unwrap();
+    deployments(env).create(&PostParams::default(), &deployment).await.unwrap();
+}
+
+/// Counts the rollouts that the manager begins, of each workload, and does with them as this says.
+fn rollouts_of(
+    env: &TestEnv,
+    fault: impl Fn(&Request) -> Fault + Send + Sync + 'static,
+) -> Arc<Mutex<BTreeMap<String, usize>>> {
+    let begun = Arc::new(Mutex::new(BTreeMap::new()));
+    let counted = Arc::clone(&begun);
+    env.set_faults(move |request| {
+        if !request.user_agent.starts_with("leasehold/") {
+            return Fault::None;
+        }
+        if (request.verb, &*request.resource) == ("patch", "deployments") {
+            *counted.lock().unwrap().entry(request.name.clone()).or_default() += 1;
+        }
+        fault(request)
+    });
+    begun
+}
+
+/// One after another, requests for so many would take longer than a reconcile may.
+async fn distant() {
+    let env = bare_world(json!({"podSelector": null, "debounceSeconds": 0})).await;
+    for number in 0..300 {
+        user(&env, &format!("w-{number}")).await;
+    }
+    let begun = rollouts_of(&env, |_| Fault::Delay(Duration::from_millis(150)));
+    edit(&env, "b").await;
+    let (_, words) = told(&env, "RolledOut").await;
+    assert!(words.contains("and 290 more"), "{words}");
+    let begun = begun.lock().unwrap();
+    assert!(begun.len() == 300 && begun.values().all(|count| *count == 1), "{begun:?}");
+}
+
+/// As by a webhook, and by a GitOps tool: what was begun is not begun with each try of the other.
+async fn refused_beside_reverted() {
+    let env = bare_world(json!({"podSelector": null, "debounceSeconds": 0})).await;
+    for name in ["free", "locked"] {
+        user(&env, name).await;
+    }
+    let begun = rollouts_of(&env, |request| match (request.verb, &*request.name) {
+        ("patch", "locked") => Fault::Error(ApiError::new(Reason::Invalid, "not on a Friday")),
+        _ => Fault::None,
+    });
+    edit(&env, "b").await;
+    assert_eq!(told(&env, "Rejected").await.1, "not on a Friday");
+    let none = json!({format!("configmonitor.leasehold.dev/{MONITOR}"): null});
+    let template = json!({"metadata": {"annotations": none}});
+    merge(&deployments(&env), "free", json!({"spec": {"template": template}})).await;
+    env.pass(Duration::from_secs(1_800)).await;
+    {
+        let begun = begun.lock().unwrap();
+        assert!(begun["free"] == 1 && begun["locked"] > 3, "{begun:?}");
+    }
+    env.end_faults();
+    env.pass(Duration::from_secs(1_000)).await;
+    told(&env, "Reverted").await;
+    assert_eq!(deployments(&env).get("locked").await.unwrap().metadata.generation, Some(2));
+}
+
+async fn taken_back() {
+    let env = bare_world(json!({"debounceSeconds": 60})).await;
+    edit(&env, "b").await;
+    told(&env, "Settling").await;
+    edit(&env, "a").await;
+    let untold = |monitor: &ConfigMonitor| {
+        let status = monitor.status.as_ref().unwrap();
+        !status.conditions.iter().any(|found| found.type_ == "Restarted")
+    };
+    env.until_object(&monitors(&env), MONITOR, untold).await;
+    reason(&env, "Ready", "True", "Watching").await;
+    quiet(&env, Duration::from_secs(600)).await;
+}
+
+/// Its Pod would begin anew, and count as failed.
+async fn job() {
+    let env = bare_world(json!({"debounceSeconds": 0, "evictBarePods": true})).await;
+    let pods: Api<Pod> = env.api(NAMESPACE);
+    let owner = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "name": "import", "uid": "u", "controller": true,
+    });
+    let pod = json!({
+        "metadata": {"name": "import-1", "labels": {"app": "frontend"}, "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    let pod = serde_json::from_value(pod).unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    selected(&env, 1).await;
+    let before = uids(&env).await;
+    edit(&env, "b").await;
+    let (_, words) = told(&env, "PodsLeft").await;
+    assert!(words.contains("one of a Job would begin anew"), "{words}");
+    assert_eq!(uids(&env).await, before);
 }
 
 /// An author's reach ends with the namespace.

@@ -4,10 +4,11 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use apiserver::faults::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use leasehold::testing::TestEnv;
+use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use serde_json::{Value, json};
 use sqs::Queue;
 use sqs::environment::AwsEnvironment;
@@ -38,6 +39,7 @@ const STORIES: &[(&str, Story)] = &[
     ("queues outside name a dead-letter queue", || Box::pin(sources_outside())),
     ("a namespace is deleted", || Box::pin(namespace_goes())),
     ("another Secret is named", || Box::pin(other_secret())),
+    ("the manager may not touch Secrets any more", || Box::pin(kept_secret())),
     ("policies come and go", || Box::pin(policies())),
     ("a FIFO queue has many message groups", || Box::pin(throughput())),
     ("a queue with messages is deleted", || Box::pin(not_empty())),
@@ -409,6 +411,29 @@ async fn other_secret() {
     assert_eq!(secrets.get("next").await.unwrap().finalizers().len(), 0);
 }
 
+async fn kept_secret() {
+    for verb in ["get", "patch"] {
+        let (env, _aws) = settled(json!({"deletionPolicy": "Retain"})).await;
+        env.set_faults(move |request: &Request| {
+            let ours = request.user_agent.starts_with("leasehold/");
+            match ours && request.resource == "secrets" && request.verb == verb {
+                true => Fault::Error(ApiError::new(Reason::Forbidden, "not yours")),
+                false => Fault::None,
+            }
+        });
+        delete(&env, "orders").await;
+        let queue = says(&env, "orders", "Ready", "False", "DeletionBlocked").await;
+        let told = message(&queue, "Ready");
+        assert!(told.starts_with("Secret aws keeps the finalizer sqs.leasehold.dev/"), "{told}");
+        assert!(told.contains("not yours") && told.contains("abandon=true"), "{told}");
+        assert_eq!(events(&env, "SecretNotReleased").await.len(), 1);
+        env.end_faults();
+        env.until_gone(&queues(&env), "orders").await;
+        let secrets: Api<Secret> = env.api(NAMESPACE);
+        assert_eq!(secrets.get("aws").await.unwrap().finalizers().len(), 0);
+    }
+}
+
 async fn policies() {
     let policy = r#"{"Version": "2012-10-17", "Statement": [{"Effect": "Allow",
         "Principal": {"Service": ["sns.amazonaws.com"]}, "Action": "sqs:SendMessage", "Resource": "*"}]}"#;
@@ -416,8 +441,7 @@ async fn policies() {
         "sourceQueueArns": ["arn:aws:sqs:eu-west-1:000000000000:b", "arn:aws:sqs:eu-west-1:000000000000:a"]});
     let spec = json!({"policy": policy, "redriveAllowPolicy": allow});
     let (env, aws) = settled(spec).await;
-    let found = attribute(&aws, NAME, "Policy").unwrap();
-    assert!(found.contains("sns.amazonaws.com"), "{found}");
+    assert_eq!(attribute(&aws, NAME, "Policy").as_deref(), Some(policy), "as it was written");
     let found = attribute(&aws, NAME, "RedriveAllowPolicy").unwrap();
     assert!(found.contains("byQueue") && found.contains("000000000000:a"), "{found}");
     // SQS shows the same policy in another spelling: that is no drift.
@@ -458,9 +482,21 @@ async fn not_empty() {
     assert!(message(&queue, "Ready").contains("has about 12 messages"));
     env.pass(A_WHILE).await;
     assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
+    // As SQS may show a queue that has some: none at one look.
+    let empty =
+        |queue: &Queue| queue.status.as_ref().is_some_and(|status| status.empty_since.is_some());
     aws.sqs(|sqs| sqs.messages.clear());
+    let queue = env.until_object(&queues(&env), "orders", empty).await;
+    assert!(message(&queue, "Ready").contains("it is deleted if it still shows none then"));
+    aws.sqs(|sqs| sqs.messages.insert(NAME.to_owned(), 1));
+    env.until_object(&queues(&env), "orders", |queue| !empty(queue)).await;
+    assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
+    aws.sqs(|sqs| sqs.messages.clear());
+    let queue = env.until_object(&queues(&env), "orders", empty).await;
+    let since = queue.status.unwrap().empty_since.unwrap();
     env.until_gone(&queues(&env), "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0]);
+    assert!(env.now().duration_since(since.0).as_secs() >= 90);
 }
 
 async fn paused() {

@@ -1,5 +1,6 @@
 //! TDSet: converges, follows the hour, reverts foreign changes, and cleans up.
 
+mod takeover;
 mod trouble;
 
 use std::time::Duration;
@@ -14,7 +15,7 @@ use leasehold::testing::{ApiError, Reason, TestEnv};
 use serde_json::json;
 
 use super::crash::at_every_write;
-use super::{quiet, reasons};
+use super::{confine, quiet, reasons, rights_of};
 
 const NAME: &str = "tdset-hello-world";
 const NAMESPACE: &str = "temp";
@@ -22,6 +23,7 @@ const NAMESPACE: &str = "temp";
 async fn world(wall: &str) -> TestEnv {
     let mut env =
         TestEnv::builder().at(wall).crds(controllers::crds()).namespace(NAMESPACE).start().await;
+    confine(&env, rights_of("tdset"));
     start(&mut env);
     env
 }

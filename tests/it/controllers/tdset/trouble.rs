@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use apiserver::faults::{Fault, Request};
 use controllers::TDSet;
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Resource, ResourceExt};
 use leasehold::testing::{ApiError, Reason, TestEnv};
 use serde_json::{Value, json};
 
 use super::super::crash::at_every_write;
 use super::super::{quiet, reasons};
 use super::{
-    NAME, NAMESPACE, condition, deployments, example, merge, replicas, sets, start, world,
+    NAME, NAMESPACE, condition, deployments, example, merge, replicas, sets, start, takeover, world,
 };
 
 type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
@@ -33,8 +32,11 @@ const STORIES: &[(&str, Story)] = &[
     ("two TDSets name one workload", || Box::pin(rivals())),
     ("the users' example leaves an hour open", || Box::pin(gap())),
     ("people take over for a while", || Box::pin(suspended())),
-    ("an earlier operator made the Deployment", || Box::pin(earlier_operator())),
-    ("an earlier operator left the Deployment alone", || Box::pin(left_alone())),
+    ("an earlier operator made the Deployment", || Box::pin(takeover::earlier_operator())),
+    ("an earlier operator left the Deployment alone", || Box::pin(takeover::left_alone())),
+    ("an earlier operator named the container otherwise", || Box::pin(takeover::other_container())),
+    ("the set names another workload than the one that it made", || Box::pin(takeover::renamed())),
+    ("the set names the workload that it made, and goes", || Box::pin(takeover::released())),
     ("a holiday comes", || Box::pin(holiday())),
     ("a spec cannot be used", || Box::pin(invalid())),
     ("a template has what tools and people write", || Box::pin(written())),
@@ -43,7 +45,7 @@ const STORIES: &[(&str, Story)] = &[
     ("lists are too long", || Box::pin(too_long())),
 ];
 
-const MORNING: &str = "2026-11-21T10:00:00Z";
+pub(super) const MORNING: &str = "2026-11-21T10:00:00Z";
 const LATE: &str = "2026-11-21T16:59:00Z";
 
 #[tokio::test(start_paused = true)]
@@ -69,7 +71,7 @@ async fn make(env: &TestEnv, name: &str, spec: Value) -> TDSet {
     sets(env).create(&PostParams::default(), &set).await.unwrap()
 }
 
-fn to(kind: &str, name: &str) -> Value {
+pub(super) fn to(kind: &str, name: &str) -> Value {
     json!({"targetRef": {"apiVersion": "apps/v1", "kind": kind, "name": name}})
 }
 
@@ -85,7 +87,7 @@ async fn says(env: &TestEnv, name: &str, type_: &str, status: &str, reason: &str
     of(&set).unwrap().message
 }
 
-async fn stateful_set(env: &TestEnv) -> Api<StatefulSet> {
+pub(super) async fn stateful_set(env: &TestEnv) -> Api<StatefulSet> {
     let api: Api<StatefulSet> = env.api(NAMESPACE);
     let object = serde_json::from_value(json!({
         "metadata": {"name": "db"},
@@ -102,7 +104,7 @@ async fn stateful_set(env: &TestEnv) -> Api<StatefulSet> {
     api
 }
 
-async fn has(env: &TestEnv, api: &Api<StatefulSet>, expect: i32) {
+pub(super) async fn has(env: &TestEnv, api: &Api<StatefulSet>, expect: i32) {
     env.until_object(api, "db", |found| found.spec.replicas == Some(expect)).await;
 }
 
@@ -384,59 +386,6 @@ async fn suspended() {
     condition(&env, "True", "ReplicasAvailable").await;
     merge(&sets(&env), json!({"spec": {"suspend": false}})).await;
     replicas(&env, 3).await;
-}
-
-/// A Deployment with another selector and another name of the container.
-fn old(owner: Option<&TDSet>) -> Deployment {
-    let mut deployment: Deployment = serde_json::from_value(json!({
-        "metadata": {"name": NAME},
-        "spec": {
-            "replicas": 1, "selector": {"matchLabels": {"app": NAME}},
-            "template": {
-                "metadata": {"labels": {"app": NAME}},
-                "spec": {"containers": [{
-                    "name": NAME, "image": "crccheck/hello-world",
-                    "ports": [{"containerPort": 8000}],
-                }]},
-            },
-        },
-    }))
-    .unwrap();
-    let owner = owner.and_then(|set| set.controller_owner_ref(&()));
-    deployment.metadata.owner_references = owner.map(|owner| vec![owner]);
-    deployment
-}
-
-async fn taken_over(env: &TestEnv) {
-    condition(env, "True", "ReplicasAvailable").await;
-    let found = replicas(env, 5).await;
-    assert_eq!(found.spec.selector.match_labels.unwrap(), [("app".into(), NAME.into())].into());
-    let containers = found.spec.template.spec.unwrap().containers;
-    assert_eq!((containers.len(), &*containers[0].name), (1, NAME));
-    assert_eq!(found.metadata.owner_references.unwrap().len(), 1);
-    quiet(env, Duration::from_secs(600)).await;
-}
-
-async fn earlier_operator() {
-    let builder = TestEnv::builder().at(MORNING).crds(controllers::crds()).namespace(NAMESPACE);
-    let mut env = builder.start().await;
-    env.apply(example()).await;
-    let set = sets(&env).get(NAME).await.unwrap();
-    deployments(&env).create(&PostParams::default(), &old(Some(&set))).await.unwrap();
-    start(&mut env);
-    taken_over(&env).await;
-}
-
-async fn left_alone() {
-    let env = world(MORNING).await;
-    let made = deployments(&env).create(&PostParams::default(), &old(None)).await.unwrap();
-    env.apply(example()).await;
-    let set = condition(&env, "False", "Conflict").await;
-    let told = set.status.unwrap().conditions.into_iter().find(|found| found.type_ == "Ready");
-    assert!(told.unwrap().message.contains("set spec.adopt to take it over"));
-    merge(&sets(&env), json!({"spec": {"adopt": true}})).await;
-    taken_over(&env).await;
-    assert_eq!(deployments(&env).get(NAME).await.unwrap().uid(), made.uid());
 }
 
 async fn holiday() {

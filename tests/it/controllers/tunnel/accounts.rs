@@ -265,5 +265,11 @@ async fn hosts_without_a_tunnel_are_removed_from_every_account_that_was_ever_use
         assert!(
             reasons(&world.env, "leasehold-system").await.contains(&"OrphanRemoved".to_owned())
         );
+        // What a namespace chose is forgotten with the last that is there.
+        let annotations = defaults.get("leasehold-tunnel").await.unwrap().metadata.annotations;
+        let recorded = annotations.unwrap_or_default();
+        let of = |name: &str| recorded.values().any(|value| value.contains(name));
+        assert!(!of("mine"), "{recorded:?}");
+        assert_eq!(of("cloud"), !annotated, "{recorded:?}");
     }
 }

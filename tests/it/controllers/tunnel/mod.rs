@@ -59,6 +59,7 @@ async fn world(provider: &str, endpoint: &str, machines: Machines) -> World {
           stringData: {{token: secret}}}}"
     ))
     .await;
+    super::confine(&env, super::rights_of("tunnel"));
     World { env, cloud }
 }
 
@@ -211,7 +212,7 @@ async fn a_host_that_is_lost_or_switched_off_is_replaced() {
         let id = world.hosts()[0];
         let now = world.env.now();
         world.cloud.machines(|machines| match off {
-            true => machines.switch_off(id),
+            true => machines.switch(id, false),
             false => assert!(machines.delete(id, now)),
         });
         // It is checked about every ten minutes.
@@ -224,6 +225,29 @@ async fn a_host_that_is_lost_or_switched_off_is_replaced() {
         assert!(reasons(&world.env, NAMESPACE).await.contains(&event.to_owned()));
         before = after;
     }
+}
+
+/// As a restart shows it, which an administrator or the provider does.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_off_for_a_moment_stays() {
+    let world = World::running().await;
+    let before = world.example().await.status.unwrap().host_id;
+    let id = world.hosts()[0];
+    world.cloud.machines(|machines| machines.switch(id, false));
+    let is_off = |tunnel: &Tunnel| {
+        tunnel.status.as_ref().is_some_and(|status| status.stopped_since.is_some())
+    };
+    while !is_off(&world.tunnels().get(NAME).await.unwrap()) {
+        world.env.pass(Duration::from_secs(60)).await;
+    }
+    world.cloud.machines(|machines| machines.switch(id, true));
+    for _ in 0..11 {
+        world.env.pass(Duration::from_secs(100)).await;
+    }
+    let after = world.served().await;
+    assert!(!is_off(&after));
+    assert_eq!(after.status.unwrap().host_id, before);
+    assert_eq!(world.hosts(), [id]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! What the author of a Service or Tunnel must not get: other people's Secrets, hosts and money.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::*;
@@ -175,4 +176,46 @@ async fn no_more_hosts_are_made_than_the_administrator_pays_for() {
     world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
     world.env.until_object(&world.tunnels(), second, is("Connected")).await;
     assert_eq!(world.hosts().len(), 1);
+}
+
+/// Who waits for a place costs the account no requests.
+#[tokio::test(start_paused = true)]
+async fn tunnels_over_the_number_ask_the_provider_nothing() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (cloud, count) = (world.cloud.clone(), Arc::clone(&asked));
+    let through = Http::through(move |request: Request<Bytes>| {
+        count.fetch_add(1, Ordering::Relaxed);
+        cloud.send(request)
+    });
+    world.env.run(parts(2, &Settings { http: through, ..settings(&world.cloud) }));
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "0"}})).await;
+    world.env.apply(controllers::get("tunnel").unwrap().example).await;
+    reason(&world.env, "TooManyHosts").await;
+    world.env.pass(Duration::from_secs(60)).await;
+    let before = asked.load(Ordering::Relaxed);
+    // Shorter than the time between two sweeps.
+    world.env.pass(Duration::from_secs(1_800)).await;
+    assert_eq!(asked.load(Ordering::Relaxed), before);
+    merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "1"}})).await;
+    world.served().await;
+}
+
+/// Its Service came first, and it can never have a host.
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_that_cannot_have_a_host_takes_no_place() {
+    let world = World::running().await;
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "1"}})).await;
+    let example = controllers::get("tunnel").unwrap().example;
+    world.env.apply(&example.replace("nginx-1", "first").replace("port: 80\n", "port: 22\n")).await;
+    let is = |tunnel: &Tunnel| {
+        let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|found| found.reason == "PortReserved")
+    };
+    world.env.until_object(&world.tunnels(), "first-tunnel", is).await;
+    world.env.pass(Duration::from_secs(5)).await;
+    world.env.apply(example).await;
+    world.served().await;
 }

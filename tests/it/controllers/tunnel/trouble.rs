@@ -1,5 +1,7 @@
 //! What stops the controller takes nothing away that works, and what a provider refuses is told.
 
+use leasehold::testing::{ApiError, Fault, Reason};
+
 use super::*;
 
 /// A condition of the Tunnel, as type, status and reason, and its message.
@@ -215,6 +217,32 @@ async fn the_secret_of_a_service_outlives_its_host() {
     world.gone().await;
     world.env.until_gone(&secrets, "other").await;
     assert_eq!(world.hosts(), [0; 0]);
+}
+
+/// A finalizer that nobody takes off keeps the Secret and its namespace for ever.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_may_not_be_patched_any_more_is_told_and_released_later() {
+    let world = World::running().await;
+    world.with_own_token().await;
+    world.env.set_faults(|request: &apiserver::faults::Request| {
+        let ours = request.user_agent.starts_with("leasehold/");
+        match ours && request.resource == "secrets" && request.verb == "patch" {
+            true => Fault::Error(ApiError::new(Reason::Forbidden, "not yours")),
+            false => Fault::None,
+        }
+    });
+    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+    let told = |tunnel: &Tunnel| {
+        let told = conditions(tunnel);
+        told.iter().any(|(_, told)| told.contains("Secret mine keeps the finalizer tunnel."))
+    };
+    world.env.until_object(&world.tunnels(), NAME, told).await;
+    assert_eq!(world.hosts(), [0; 0]);
+    assert!(reasons(&world.env, NAMESPACE).await.contains(&"SecretNotReleased".to_owned()));
+    world.env.end_faults();
+    world.gone().await;
+    let secrets: Api<Secret> = world.env.api(NAMESPACE);
+    assert_eq!(secrets.get("mine").await.unwrap().metadata.finalizers, None);
 }
 
 #[tokio::test(start_paused = true)]
