@@ -264,7 +264,7 @@ pub struct MemberStatus {
     /// Whether it leads.
     #[serde(default)]
     pub is_leader: bool,
-    /// Since when it is not healthy.
+    /// Since when it is not healthy, with a Pod as the spec asks for it now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "sdk::schema::time")]
     pub lost_since: Option<Time>,

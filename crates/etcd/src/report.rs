@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sdk::condition::{Finding, conditions};
+use sdk::condition::{Finding, conditions, whole_seconds};
 
 use crate::api::{EtcdCluster, EtcdClusterStatus, MemberPhase};
 use crate::change::Change;
@@ -63,6 +63,16 @@ pub(crate) fn report(observed: &Observed<'_>, status: &mut EtcdClusterStatus, st
     status.phase = Some(phase(status, step, &findings[0]).to_owned());
     status.observed_generation = cluster.metadata.generation;
     status.conditions = conditions(findings, before, cluster.metadata.generation, observed.now);
+    restart_clock(observed, status, step);
+}
+
+/// A member whose Pod is made anew as the spec asks for gets time to start with that.
+fn restart_clock(observed: &Observed<'_>, status: &mut EtcdClusterStatus, step: &Step) {
+    let Step::DeletePod { member: name, why: Why::Outdated } = step else { return };
+    let member = status.members.iter_mut().find(|member| member.name == *name);
+    if let Some(since) = member.and_then(|member| member.lost_since.as_mut()) {
+        *since = whole_seconds(observed.now);
+    }
 }
 
 fn phase<'a>(status: &EtcdClusterStatus, step: &'a Step, available: &'a Finding) -> &'a str {
