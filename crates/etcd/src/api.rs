@@ -321,7 +321,7 @@ fn default_renewal() -> String {
     "1440h".to_owned()
 }
 
-fn default_replace_after() -> String {
+pub(crate) fn default_replace_after() -> String {
     "5m".to_owned()
 }
 
