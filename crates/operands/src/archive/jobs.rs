@@ -20,8 +20,9 @@ pub const WORK: &str = "/work";
 
 /// How often a Job's Pod is replaced.
 const RETRIES: i32 = 4;
-/// How long a Job may take, in seconds: six hours.
-const DEADLINE: i64 = 6 * 3600;
+/// How long a Job that stores may take, in seconds: a day. Then the schedule's next run is not skipped for it
+/// any more.
+const DEADLINE: i64 = 24 * 3600;
 /// How long a Job that deletes may take, in seconds.
 const DELETE_DEADLINE: i64 = 300;
 /// How long a finished Job stays for people to look at, in seconds.
@@ -209,13 +210,14 @@ pub fn job(
     }))
 }
 
-/// The Job that restores onto a volume: it stays as long as its owner, because it says that the restore is
-/// done.
+/// The Job that restores onto a volume. It may take as long as it takes, because nothing is served before it
+/// is done and the next attempt would take as long. It stays until its owner does not need its word any more.
 pub fn restoring(mut job: Job, volume_uid: &str) -> Job {
     let annotations = job.metadata.annotations.get_or_insert_default();
     annotations.insert(RESTORED_VOLUME.to_owned(), volume_uid.to_owned());
     if let Some(spec) = &mut job.spec {
         spec.ttl_seconds_after_finished = None;
+        spec.active_deadline_seconds = None;
     }
     job
 }
