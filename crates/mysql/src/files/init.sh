@@ -47,8 +47,9 @@ else
   $mysqld --initialize-insecure
   # Without a binary log nothing that it loads has a GTID. One that stands for all of it is given at the
   # end: no replica that lacks the dump can then follow as though it had everything.
+  # It takes statements as long as the dump may have them, whatever is set for clients.
   $mysqld --server-id=1 --skip-networking --super-read-only=OFF --event-scheduler=OFF \
-    --socket="$run/init.sock" --innodb-flush-log-at-trx-commit=0 >"$log" 2>&1 &
+    --max-allowed-packet=1G --socket="$run/init.sock" --innodb-flush-log-at-trx-commit=0 >"$log" 2>&1 &
   server=$!
   client="mysql --no-defaults --socket=$run/init.sock --user=root --default-character-set=utf8mb4"
   until $client --execute='DO 0' 2>/dev/null; do
