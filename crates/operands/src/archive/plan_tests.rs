@@ -15,8 +15,10 @@ fn minutes(count: i64) -> SignedDuration {
 }
 
 fn running() -> ConfigMap {
-    serde_json::from_value(json!({"metadata": {"name": "db"}, "data": {"version": "3.6.4"}}))
-        .unwrap()
+    serde_json::from_value(json!({
+        "metadata": {"name": "db", "uid": "d1"}, "data": {"version": "3.6.4"},
+    }))
+    .unwrap()
 }
 
 fn job(outcome: Outcome) -> JobSeen {
@@ -54,6 +56,7 @@ fn the_key_is_recorded_before_the_job_is_created() {
     assert_eq!(status.key.as_deref(), Some("web/db/db-1"));
     assert_eq!(status.location.as_deref(), Some("pvc://backups/web/db/db-1"));
     assert_eq!(status.version.as_deref(), Some("3.6.4"));
+    assert_eq!(status.database_uid.as_deref(), Some("d1"));
     let recorded = Dump { status: Some(*status), ..fresh };
     let Step::Create(job) = next(&observed(&recorded, Some(&cluster))) else { panic!() };
     let pod = job.spec.unwrap().template.spec.unwrap();
