@@ -33,7 +33,7 @@ pub(crate) enum MySqlError {
         #[source]
         source: WireError,
     },
-    /// Another session than one of the manager has the lock, or one that does not end.
+    /// A session has the lock that was told to end, and has not ended.
     #[error("look at mysqld in Pod {pod}: session {session} of {user} has the lock `leasehold`")]
     Locked { pod: String, session: u64, user: String },
     /// It is being cloned over, in a session that began earlier.
