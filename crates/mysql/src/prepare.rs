@@ -131,6 +131,13 @@ impl Preparing<'_> {
         {
             return Ok(Readiness::Waits(Waiting { reason, message, is_stuck, pause: RETRY }));
         }
+        if is_founded(cluster) && !past.restore_ended {
+            let ended = backup::end(ctx, cluster).await;
+            if let Err(error) = &ended {
+                tracing::warn!(error = sdk::error::chain(error), "the Job of the restore stays");
+            }
+            past.restore_ended = ended.is_ok();
+        }
         let parts = Parts { cluster, wanted: accepted, files: &files };
         let secret = trouble.map(|message| Invalid { reason: "SecretUnusable", message });
         let refusal = self.invalid.cloned().or_else(|| self.refusal()).or(secret);

@@ -36,6 +36,8 @@ pub(crate) struct Past {
     pub(crate) reloaded: Option<Timestamp>,
     /// What the server refused last.
     pub(crate) refused: Option<Refused>,
+    /// Whether nothing is left of what brought a backup onto the first volume.
+    pub(crate) restore_ended: bool,
     /// In how many rounds nobody was let in anywhere, one after the other.
     pub(crate) shut_out: u32,
 }

@@ -154,6 +154,20 @@ where
     Ok(job.filter(|job| is_of(owner, job)).as_ref().map(JobSeen::of))
 }
 
+/// Deletes the Job of a database that was founded with what it restored. One that still runs is left alone.
+///
+/// # Errors
+/// What the server says.
+pub async fn end_restore<O>(ctx: &Context, owner: &O, job: &JobSeen) -> Result<(), ReconcileError>
+where
+    O: Object + Resource<Scope = NamespaceResourceScope>,
+{
+    if job.is_deleting || job.outcome == Outcome::Running {
+        return Ok(());
+    }
+    delete_job(ctx, &owner.namespace().unwrap_or_default(), &job.name, &job.uid).await
+}
+
 /// The next step. `missing` is a part of the destination that does not exist.
 fn next(
     wanted: Restore<'_>,
