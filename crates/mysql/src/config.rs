@@ -283,4 +283,21 @@ mod tests {
             assert!(files["init.sh"].contains(&line), "{line}");
         }
     }
+
+    #[test]
+    fn a_dump_is_loaded_with_statements_as_long_as_it_has() {
+        let script = &files(String::new())["init.sh"];
+        let begin = script.find("$mysqld --server-id=1").unwrap();
+        let server = script[begin..].split("2>&1").next().unwrap();
+        for command in [server, script, include_str!("backup/dump.sh")] {
+            assert!(command.contains("--max-allowed-packet=1G"), "{command}");
+        }
+    }
+
+    #[test]
+    fn our_accounts_do_not_expire_and_their_passwords_are_checked() {
+        let script = &files(String::new())["init.sh"];
+        assert!(script.contains("REQUIRE SSL $3 PASSWORD EXPIRE NEVER;"));
+        assert!(script.contains("*[!A-Za-z0-9-]*)"));
+    }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Past {
     pub(crate) root: Option<Password>,
     /// When its instances read their certificates last.
     pub(crate) reloaded: Option<Timestamp>,
+    /// Whether the passwords of our accounts do not expire.
+    pub(crate) passwords_kept: bool,
     /// What the server refused last.
     pub(crate) refused: Option<Refused>,
     /// Whether nothing is left of what brought a backup onto the first volume.

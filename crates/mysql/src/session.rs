@@ -255,8 +255,14 @@ impl Writer for Unlocked {
             )
         };
         let all: Vec<_> = passwords.iter().map(one).collect();
-        let statement = format!("ALTER USER {}", all.join(", "));
+        let statement = format!("ALTER USER {} PASSWORD EXPIRE NEVER", all.join(", "));
         async move { self.0.commit("set passwords", &statement).await }.boxed()
+    }
+
+    fn keep_passwords(&mut self) -> BoxFuture<'_, Result<(), MySqlError>> {
+        let all = Account::OURS.map(named).join(", ");
+        let statement = format!("ALTER USER {all} PASSWORD EXPIRE NEVER");
+        async move { self.0.commit("keep passwords from expiring", &statement).await }.boxed()
     }
 
     fn discard_former(&mut self) -> BoxFuture<'_, Result<(), MySqlError>> {

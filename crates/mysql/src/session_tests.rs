@@ -194,6 +194,7 @@ async fn accounts_change_all_at_once_by_whoever_has_their_lock() {
         writer.hold_accounts().await.unwrap();
         let all = [Account::Leasehold, Account::Backup];
         writer.set_all(&all.map(|account| (account, Password("a1".into())))).await.unwrap();
+        writer.keep_passwords().await.unwrap();
         writer.discard_former().await.unwrap();
     };
     let ((), log) = with(answer, change).await;
@@ -201,7 +202,10 @@ async fn accounts_change_all_at_once_by_whoever_has_their_lock() {
     let expect = [
         "ALTER USER 'leasehold'@'127.0.0.1' IDENTIFIED WITH caching_sha2_password BY 'a1' \
          RETAIN CURRENT PASSWORD, \
-         'backup'@'%' IDENTIFIED WITH caching_sha2_password BY 'a1' RETAIN CURRENT PASSWORD",
+         'backup'@'%' IDENTIFIED WITH caching_sha2_password BY 'a1' RETAIN CURRENT PASSWORD \
+         PASSWORD EXPIRE NEVER",
+        "ALTER USER 'leasehold'@'127.0.0.1', 'replication'@'%', 'probe'@'127.0.0.1', \
+         'exporter'@'127.0.0.1', 'backup'@'%' PASSWORD EXPIRE NEVER",
         "ALTER USER 'leasehold'@'127.0.0.1' DISCARD OLD PASSWORD, \
          'replication'@'%' DISCARD OLD PASSWORD, 'probe'@'127.0.0.1' DISCARD OLD PASSWORD, \
          'exporter'@'127.0.0.1' DISCARD OLD PASSWORD, 'backup'@'%' DISCARD OLD PASSWORD",

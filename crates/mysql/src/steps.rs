@@ -147,6 +147,10 @@ impl Taker<'_> {
         if is_served && past.kept.is_stalled(now) {
             self.done(primary, self.commit_nothing(primary).await);
         }
+        if is_served && !past.passwords_kept {
+            // A cluster of an earlier version has accounts that may expire.
+            past.passwords_kept = self.done(primary, self.keep_passwords(primary).await);
+        }
         if is_served
             && let Some(root) = &self.prepared.passwords.root
             && past.root.as_ref() != Some(root)
@@ -159,6 +163,11 @@ impl Taker<'_> {
     async fn commit_nothing(&self, primary: &str) -> Result<(), MySqlError> {
         let to = self.prepared.address(self.cluster, primary);
         self.gateway.write(self.ctx, &to).await?.commit_nothing().await
+    }
+
+    async fn keep_passwords(&self, primary: &str) -> Result<(), MySqlError> {
+        let to = self.prepared.address(self.cluster, primary);
+        self.gateway.write(self.ctx, &to).await?.keep_passwords().await
     }
 
     /// Sees to it that root has the password of the users' Secret.
