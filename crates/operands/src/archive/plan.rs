@@ -206,7 +206,8 @@ impl<K: Archived> Observed<'_, K> {
         let said = self.pods.trouble.clone();
         match &job.outcome {
             Outcome::Running => {
-                let also = self.missing.clone().or(said).map(|text| format!(": {text}"));
+                let stops = self.missing.clone().or_else(|| self.pods.stops(job, self.now));
+                let also = stops.map(|text| format!(": {text}"));
                 let message = format!("Job {} runs{}", job.name, also.unwrap_or_default());
                 let status = self.told(self.status(), BackupPhase::Running, "Running", message);
                 Step::Wait(Box::new(status), POLL)
@@ -263,7 +264,8 @@ impl<K: Archived> Observed<'_, K> {
                 Step::Record(Box::new(told))
             }
             _ => {
-                let also = self.missing.clone().or(said).map(|text| format!(": {text}"));
+                let stops = self.missing.clone().or_else(|| self.pods.stops(job, self.now));
+                let also = stops.map(|text| format!(": {text}"));
                 let message = format!("Job {} runs{}", job.name, also.unwrap_or_default());
                 self.deleting("Deleting", message)
             }

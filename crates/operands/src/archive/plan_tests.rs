@@ -104,7 +104,8 @@ fn a_job_that_ends_ends_the_dump() {
     };
     let runs = with(Outcome::Running, PodsSeen::default());
     assert_eq!(told(&next(&runs)), (BackupPhase::Running, "Running".to_owned()));
-    let pods = PodsSeen { report: serde_json::from_value(report).unwrap(), trouble: None };
+    let report = serde_json::from_value(report).unwrap();
+    let pods = PodsSeen { report, is_any: true, ..PodsSeen::default() };
     let step = next(&with(Outcome::Complete, pods));
     assert_eq!(told(&step), (BackupPhase::Complete, "Stored".to_owned()));
     let Step::Record(status) = step else { panic!() };
@@ -112,7 +113,8 @@ fn a_job_that_ends_ends_the_dump() {
     assert!(status.finished.is_some());
     let over = Dump { status: Some(*status), ..backup.clone() };
     assert_eq!(next(&observed(&over, None)), Step::Rest);
-    let pods = PodsSeen { report: None, trouble: Some("no space".to_owned()) };
+    let trouble = Some("no space".to_owned());
+    let pods = PodsSeen { trouble, is_any: true, ..PodsSeen::default() };
     let step = next(&with(Outcome::Failed("BackoffLimitExceeded".to_owned()), pods));
     assert_eq!(told(&step), (BackupPhase::Failed, "JobFailed".to_owned()));
     let Step::Record(status) = step else { panic!() };

@@ -42,7 +42,8 @@ fn a_volume_is_restored_once_and_another_one_anew() {
         Ok(restoring(job, "v1"))
     };
     let look = |job: Option<&JobSeen>, image, missing| {
-        next(wanted(image), job, &PodsSeen::default(), missing, make)
+        let pods = PodsSeen::default();
+        next(wanted(image), job.map(|job| (job, &pods)), missing, Timestamp::UNIX_EPOCH, make)
     };
     let image = Some("leasehold:1");
     let Step::Create(created) = look(None, image, None) else { panic!() };
