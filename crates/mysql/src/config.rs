@@ -275,6 +275,17 @@ mod tests {
             assert!(files[script].contains(&format!("--port={ADMIN_PORT}")), "{script}");
             assert!(files[script].contains(PASSWORDS), "{script}");
         }
+        for file in ["ssl_ca", "ssl_cert", "ssl_key"] {
+            let ends = [".crt", ".key"];
+            let line =
+                cnf.lines().find(|line| line.starts_with(&format!("{file} = {TLS}/"))).unwrap();
+            assert!(ends.iter().any(|end| line.ends_with(end)), "server.sh looks at it: {line}");
+        }
+        for part in
+            [&format!("{TLS}/*.crt {TLS}/*.key"), "CHANNEL mysql_main", "CHANNEL mysql_admin"]
+        {
+            assert!(files["server.sh"].contains(part), "{part}");
+        }
         for folder in [FILES, PASSWORDS, VOLUME] {
             assert!(files["init.sh"].contains(&format!("={folder}")), "{folder}");
         }

@@ -135,7 +135,8 @@ impl Taker<'_> {
     pub(crate) async fn upkeep(&self, observed: &Observed, asked: &mut Asked, past: &mut Past) {
         let now = observed.now;
         if past.reloaded.is_none_or(|last| now >= last + RELOAD) {
-            let mut all = true;
+            // Without a session none has read them.
+            let mut all = !asked.sessions.is_empty();
             for (instance, session) in &mut asked.sessions {
                 all &= self.done(instance, session.reload_tls().await);
             }

@@ -22,8 +22,9 @@ use crate::version::check_image;
 const SHORTEST_FAILOVER: SignedDuration = SignedDuration::from_secs(2);
 /// The shortest `aloneAfter`: a restart of the other instance must not look like a loss.
 const SHORTEST_ALONE: SignedDuration = SignedDuration::from_secs(10);
-/// The shortest renewal of certificates.
-const SHORTEST_RENEWAL: SignedDuration = SignedDuration::from_hours(1);
+/// The shortest renewal of certificates: the former one is valid for half of it, and servers may read the next
+/// one an hour later.
+const SHORTEST_RENEWAL: SignedDuration = SignedDuration::from_hours(2);
 /// The shortest time between rotations of passwords: each takes more than ten minutes.
 const SHORTEST_ROTATION: SignedDuration = SignedDuration::from_hours(1);
 /// The shortest `maxLag`: replicas tell it in seconds.
@@ -318,7 +319,7 @@ mod tests {
             (json!({"failoverAfter": "1s"}), "InvalidDuration", "failoverAfter"),
             (json!({"aloneAfter": "1s"}), "InvalidDuration", "aloneAfter"),
             (json!({"maxLag": "10ms"}), "InvalidDuration", "maxLag"),
-            (json!({"tls": {"renewal": "1m"}}), "InvalidDuration", "tls.renewal"),
+            (json!({"tls": {"renewal": "119m"}}), "InvalidDuration", "tls.renewal"),
             (json!({"accounts": {"rotation": "59m"}}), "InvalidDuration", "accounts.rotation"),
             (json!({"storage": "much"}), "InvalidStorage", "spec.storage"),
             (json!({"resources": {"limits": "x"}}), "InvalidPod", "spec.resources"),
