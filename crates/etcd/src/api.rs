@@ -264,7 +264,7 @@ pub struct MemberStatus {
     /// Whether it leads.
     #[serde(default)]
     pub is_leader: bool,
-    /// Since when it is not healthy.
+    /// Since when it is not healthy, with a Pod as the spec asks for it now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "sdk::schema::time")]
     pub lost_since: Option<Time>,
@@ -321,7 +321,7 @@ fn default_renewal() -> String {
     "1440h".to_owned()
 }
 
-fn default_replace_after() -> String {
+pub(crate) fn default_replace_after() -> String {
     "5m".to_owned()
 }
 

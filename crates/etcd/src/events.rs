@@ -63,6 +63,16 @@ pub(crate) fn news(
     {
         news.push((false, "Degraded", format!("{reason}: {message}")));
     }
+    let invalid = |status: &EtcdClusterStatus| {
+        let mut conditions = status.conditions.iter();
+        let found = conditions.find(|found| found.type_ == "SpecValid" && found.status == "False");
+        found.map(|found| (found.reason.clone(), found.message.clone()))
+    };
+    if let Some((reason, message)) = invalid(after)
+        && invalid(before).is_none_or(|(known, _)| known != reason)
+    {
+        news.push((false, "SpecValid", format!("{reason}: {message}")));
+    }
     news
 }
 

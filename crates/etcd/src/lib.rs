@@ -90,10 +90,11 @@ pub fn rbac() -> Vec<PolicyRule> {
         // An ownerReference that blocks deletion asks for this where
         // OwnerReferencesPermissionEnforcement is on.
         rule("data.leasehold.dev", &["etcdclusters/finalizers"], &["update"]),
+        rule("", &["pods"], &["create", "delete", "get", "list", "watch"]),
         rule(
             "",
-            &["pods", "persistentvolumeclaims"],
-            &["create", "delete", "get", "list", "watch"],
+            &["persistentvolumeclaims"],
+            &["create", "delete", "get", "list", "patch", "watch"],
         ),
         rule("", &["services"], &["create", "get", "list", "patch", "watch"]),
         rule("policy", &["poddisruptionbudgets"], &["create", "get", "list", "patch", "watch"]),

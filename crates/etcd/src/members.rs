@@ -58,9 +58,12 @@ impl<'a> Members<'a> {
         pod.is_over && age.is_none_or(|age| age >= RETRY)
     }
 
-    /// Whether a Pod is not what the spec asks for.
+    /// Whether a Pod is not what the spec asks for. With a mistake in the spec nobody knows what that is.
     pub(crate) fn is_outdated(&self, member: &str) -> bool {
-        let Observed { cluster, wanted, .. } = self.observed;
+        let Observed { cluster, wanted, invalid, .. } = self.observed;
+        if invalid.is_some() {
+            return false;
+        }
         let desired = objects::pod(cluster, wanted, self.version(), member, &Start::Resume);
         let desired = desired.metadata.annotations.unwrap_or_default();
         self.pod(member).is_some_and(|pod| desired.get(names::TEMPLATE) != Some(&pod.template))

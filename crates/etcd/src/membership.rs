@@ -55,8 +55,10 @@ impl Members<'_> {
             return Some(Step::Record(Change::Joined(name, format!("{:x}", listed.id))));
         }
         let gone = member.volume_uid.is_some() && !self.observed.has_volume(member);
-        if gone || self.is_overdue(member) || (listed.is_none() && member.id.is_some()) {
-            return Some(Step::Record(Change::Leave(name)));
+        let is_forgotten = listed.is_none() && member.id.is_some();
+        if gone || is_forgotten || self.is_overdue(member) {
+            let failed = self.failed_rollout(member).filter(|_| !gone && !is_forgotten);
+            return failed.or(Some(Step::Record(Change::Leave(name))));
         }
         let Some(listed) = listed else {
             if let Some(wait) = self.unhealthy() {
@@ -99,6 +101,9 @@ impl Members<'_> {
         }
         let overdue = self.running().find(|member| self.is_overdue(member));
         let Some(member) = overdue else { return self.unhealthy() };
+        if let Some(step) = self.failed_rollout(member) {
+            return Some(step);
+        }
         if !self.spares(&member.name) {
             return Some(Waiting::stuck(
                 "QuorumAtRisk",
@@ -109,6 +114,29 @@ impl Members<'_> {
             ));
         }
         Some(Step::Record(Change::Leave(member.name.clone())))
+    }
+
+    /// What is said instead of replacing a member that does not run with the Pod that the spec asks for, while
+    /// no member that serves has such a Pod: the next member would fail as this one does, and this one has
+    /// its data.
+    fn failed_rollout(&self, member: &MemberStatus) -> Option<Step> {
+        let name = &member.name;
+        let pod = self.pod(name).filter(|pod| !pod.is_deleting)?;
+        let is_proven =
+            self.running().any(|one| self.observed.serves(one) && !self.is_outdated(&one.name));
+        if is_proven || self.is_outdated(name) || !self.observed.has_volume(member) {
+            return None;
+        }
+        let trouble = pod.trouble.as_deref().unwrap_or("its Pod is not ready");
+        Some(Waiting::stuck(
+            "RolloutFailed",
+            format!(
+                "{name} does not start as the spec asks for ({trouble}), and no member that serves was \
+                 brought to that yet, so nothing else is changed: correct spec.version, spec.image or what \
+                 else was changed last. If its node or its disk is lost for good, delete \
+                 PersistentVolumeClaim {name}, and another member takes its place"
+            ),
+        ))
     }
 
     /// Grows or shrinks by one. All members are healthy here.

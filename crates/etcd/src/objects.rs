@@ -24,6 +24,8 @@ const VOLUME: &str = "/var/lib/etcd";
 const DATA: &str = "/var/lib/etcd/data";
 /// Where its certificates are mounted.
 const TLS: &str = "/etc/etcd/tls";
+/// The container of a member.
+pub(crate) const CONTAINER: &str = "etcd";
 /// The user and the group of etcd.
 pub(crate) const USER: i64 = 65_532;
 /// The common name of members' certificates. Members accept no other certificate from each other, so a
@@ -166,7 +168,7 @@ fn starting(cluster: &EtcdCluster, member: &str, start: &Start) -> [String; 3] {
     ]
 }
 
-fn arguments(cluster: &EtcdCluster, member: &str) -> Vec<String> {
+fn arguments(cluster: &EtcdCluster, wanted: &Wanted, member: &str) -> Vec<String> {
     let mut arguments = vec![
         format!("--name={member}"),
         format!("--data-dir={DATA}"),
@@ -188,7 +190,7 @@ fn arguments(cluster: &EtcdCluster, member: &str) -> Vec<String> {
     if let Some(bytes) = cluster.spec.quota_backend_bytes {
         arguments.push(format!("--quota-backend-bytes={bytes}"));
     }
-    arguments.extend(cluster.spec.extra_args.iter().cloned());
+    arguments.extend(wanted.extra_args.iter().cloned());
     arguments
 }
 
@@ -209,10 +211,10 @@ fn pod_spec(cluster: &EtcdCluster, wanted: &Wanted, version: Version, member: &s
     };
     let port = |name: &str, port: u16| json!({"name": name, "containerPort": port});
     let container = json!({
-        "name": "etcd",
+        "name": CONTAINER,
         "image": format!("{}:v{version}", cluster.spec.image),
         "command": ["/usr/local/bin/etcd"],
-        "args": arguments(cluster, member),
+        "args": arguments(cluster, wanted, member),
         "ports": [port("client", CLIENT_PORT), port("peer", PEER_PORT), port("metrics", METRICS_PORT)],
         "resources": wanted.resources,
         // A member that recovers a large database, or waits for the others, takes its time.

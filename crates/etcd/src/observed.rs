@@ -5,22 +5,23 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
+use operands::pod::trouble;
 use sdk::condition::whole_seconds;
 
 use crate::api::{EtcdCluster, EtcdClusterStatus, MemberPhase, MemberStatus};
 use crate::calls::{Alarm, Listed, Look, Roster};
 use crate::names::{self, INITIAL, TEMPLATE, UID_LABEL};
+use crate::objects;
 use crate::version::Version;
-use crate::wanted::Wanted;
-
-/// The longest text of a server that a condition repeats, in characters.
-const MAX_TROUBLE: usize = 300;
+use crate::wanted::{Invalid, Wanted};
 
 /// A cluster as it was found.
 #[derive(Clone, Debug)]
 pub(crate) struct Observed<'a> {
     pub(crate) cluster: &'a EtcdCluster,
     pub(crate) wanted: &'a Wanted,
+    /// The mistake in the spec, if there is one: then nothing changes that it asks for.
+    pub(crate) invalid: Option<&'a Invalid>,
     /// Its Pods by name.
     pub(crate) pods: BTreeMap<String, PodSeen>,
     /// Its volumes by name.
@@ -109,18 +110,6 @@ impl PodSeen {
         };
         let state = status.container_statuses.unwrap_or_default().into_iter().next();
         let state = state.and_then(|container| container.state).unwrap_or_default();
-        let waiting = state.waiting.map(|waiting| {
-            let reason = waiting.reason.unwrap_or_default();
-            format!("{reason}: {}", waiting.message.unwrap_or_default())
-        });
-        let ended = state.terminated.map(|ended| {
-            let reason = ended.reason.unwrap_or_default();
-            format!("{reason}: etcd ended with exit code {}", ended.exit_code)
-        });
-        let scheduled = conditions.iter().find(|found| found.type_ == "PodScheduled");
-        let unscheduled = scheduled
-            .filter(|found| found.status == "False")
-            .map(|found| found.message.clone().unwrap_or_default());
         let phase = status.phase.unwrap_or_default();
         let annotation = |key: &str| pod.annotations().get(key).cloned().unwrap_or_default();
         Self {
@@ -131,10 +120,7 @@ impl PodSeen {
             created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
             template: annotation(TEMPLATE),
             initial: annotation(INITIAL),
-            trouble: waiting
-                .or(ended)
-                .or(unscheduled)
-                .map(|text| text.chars().take(MAX_TROUBLE).collect()),
+            trouble: trouble(pod, objects::CONTAINER),
         }
     }
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use operands::archive::restore::restoring_job;
-use operands::children::{Obstacle, in_place};
+use operands::children::{Obstacle, go_with, in_place};
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, ObjectKey, ReconcileError, Reconciler,
     Selector, Watch, mapping, spread,
@@ -24,7 +24,7 @@ use crate::plan::plan;
 use crate::report::{report, report_invalid};
 use crate::step::{POLL, SOON, Step, Waiting};
 use crate::steps::{StepOutcome, Taker};
-use crate::wanted::{Wanted, wanted};
+use crate::wanted::{Invalid, Wanted, is_established, read};
 
 /// How often a settled cluster is looked at, plus up to a quarter.
 const CHECK: Duration = Duration::from_secs(60);
@@ -69,19 +69,14 @@ impl Reconciler for EtcdReconciler {
             // The garbage collector deletes what the cluster owns; no finalizer is needed.
             return Ok(Action::Done);
         }
-        match wanted(&cluster) {
-            Ok(wanted) => {
-                Round { reconciler: self, ctx, cluster: &cluster, wanted: &wanted }.run().await
-            }
-            Err(invalid) => {
-                let status = report_invalid(&cluster, &invalid, ctx.now());
-                if record(ctx, &cluster, status).await?.is_some() {
-                    let note = invalid.message.clone();
-                    ctx.publish(Event::warning(&*cluster, invalid.reason, "Check", note)).await;
-                }
-                Ok(Action::Done)
-            }
+        let (wanted, invalid) = read(&cluster);
+        if let Some(invalid) = invalid.as_ref().filter(|_| !is_established(&cluster)) {
+            let status = report_invalid(&cluster, invalid, ctx.now());
+            written(ctx, &cluster, status).await?;
+            return Ok(Action::Done);
         }
+        let (wanted, invalid) = (&wanted, invalid.as_ref());
+        Round { reconciler: self, ctx, cluster: &cluster, wanted, invalid }.run().await
     }
 }
 
@@ -91,14 +86,24 @@ struct Round<'a> {
     ctx: &'a Context,
     cluster: &'a EtcdCluster,
     wanted: &'a Wanted,
+    invalid: Option<&'a Invalid>,
+}
+
+/// What is there before etcd is asked.
+#[derive(Default)]
+struct Basis {
+    trust: Option<Trust>,
+    /// What the server does not take of what else belongs to the cluster. Members are looked after all the
+    /// same.
+    rejected: Option<String>,
 }
 
 impl Round<'_> {
     async fn run(self) -> Result<Action, ReconcileError> {
-        let Self { reconciler, ctx, cluster, wanted } = self;
+        let Self { reconciler, ctx, cluster, wanted, .. } = self;
         let mut observed = self.observed().await?;
-        let trust = match self.prepared(&observed).await {
-            Ok(trust) => trust,
+        let Basis { trust, rejected } = match self.prepared(&observed).await {
+            Ok(basis) => basis,
             Err(Obstacle::Failed(error)) => return Err(error),
             Err(Obstacle::Blocked(message)) => {
                 let step = Waiting::stuck("InTheWay", message);
@@ -119,11 +124,16 @@ impl Round<'_> {
         let step = plan(&observed, &status);
         tracing::debug!(?step, "planned");
         let taker = Taker { ctx, gateway, trust: trust.as_ref(), cluster, wanted };
+        let is_idle = matches!(step, Step::Rest | Step::Wait(Waiting { is_stuck: false, .. }));
         match taker.take(&step, &status).await? {
+            StepOutcome::Taken if let Some(message) = rejected.filter(|_| is_idle) => {
+                let told = Waiting::stuck("Rejected", message);
+                self.conclude(&observed, status, &told).await
+            }
             StepOutcome::Taken => self.conclude(&observed, status, &step).await,
             StepOutcome::Recorded(mut changed) => {
                 report(&observed, &mut changed, &step);
-                self.written(*changed).await?;
+                written(ctx, cluster, *changed).await?;
                 Ok(Action::RequeueAfter(SOON))
             }
             StepOutcome::Blocked(waiting) => {
@@ -135,22 +145,40 @@ impl Round<'_> {
 
     /// The objects of the cluster, as the cache has them.
     async fn observed(&self) -> Result<Observed<'_>, ReconcileError> {
-        let Self { ctx, cluster, wanted, .. } = self;
-        let namespace = cluster.namespace();
+        let Self { ctx, cluster, wanted, invalid, .. } = self;
         let uid = cluster.uid().unwrap_or_default();
         let pods = ctx.owned_by::<Pod>(&uid)?;
-        let selector = format!("{CLUSTER_LABEL}={}", cluster.name_any());
-        let selector = selector.parse().map_err(ReconcileError::terminal)?;
-        let volumes = ctx.list::<PersistentVolumeClaim>(namespace.as_deref(), &selector)?;
+        let volumes = self.volumes()?;
         Ok(Observed {
             cluster,
             wanted,
+            invalid: *invalid,
             pods: pods_of(cluster, pods.iter().map(|pod| &**pod)),
             volumes: volumes_of(cluster, volumes.iter().map(|volume| &**volume)),
             restored: self.is_restored().await?,
             etcd: Seen::default(),
             now: ctx.now(),
         })
+    }
+
+    /// The volumes of this cluster and of others that had its name.
+    fn volumes(&self) -> Result<Vec<Arc<PersistentVolumeClaim>>, ReconcileError> {
+        let selector = format!("{CLUSTER_LABEL}={}", self.cluster.name_any());
+        let selector = selector.parse().map_err(ReconcileError::terminal)?;
+        self.ctx.list(self.cluster.namespace().as_deref(), &selector)
+    }
+
+    /// Sees to it that the volumes go with the cluster, or stay, as the spec says now.
+    async fn reclaim(&self, observed: &Observed<'_>) -> Result<(), Obstacle> {
+        for volume in self.volumes()? {
+            let name = volume.name_any();
+            if !observed.volumes.contains_key(&name) {
+                continue;
+            }
+            let wanted = objects::volume(self.cluster, &name);
+            go_with(self.ctx, self.cluster, &*volume, wanted.owner_references().first()).await?;
+        }
+        Ok(())
     }
 
     /// Whether the Job that restores has ended well, for the volume that the status has. It matters only
@@ -171,27 +199,38 @@ impl Round<'_> {
 
     /// Sees to what Pods need before they exist. The Service for clients comes when the cluster is
     /// founded: nobody writes before that.
-    async fn prepared(&self, observed: &Observed<'_>) -> Result<Option<Trust>, Obstacle> {
-        let Self { reconciler, ctx, cluster, wanted } = self;
+    async fn prepared(&self, observed: &Observed<'_>) -> Result<Basis, Obstacle> {
+        let Self { reconciler, ctx, cluster, wanted, .. } = self;
         let status = cluster.status.as_ref();
         let members: Vec<_> = status
             .into_iter()
             .flat_map(|status| status.members.iter().map(|member| member.name.clone()))
             .collect();
+        let mut basis = Basis::default();
         if members.is_empty() && observed.pods.is_empty() {
-            return Ok(None);
+            return Ok(basis);
         }
         let [peers, clients] = objects::services(cluster);
-        in_place(ctx, *cluster, peers).await?;
-        if status.is_some_and(|status| status.cluster_id.is_some()) {
-            in_place(ctx, *cluster, clients).await?;
-            in_place(ctx, *cluster, objects::budget(cluster, wanted)).await?;
+        if status.is_none_or(|status| status.cluster_id.is_none()) {
+            in_place(ctx, *cluster, peers).await?;
+        } else {
+            let budget = objects::budget(cluster, wanted);
+            for outcome in [
+                in_place(ctx, *cluster, peers).await,
+                in_place(ctx, *cluster, clients).await,
+                in_place(ctx, *cluster, budget).await,
+                self.reclaim(observed).await,
+            ] {
+                let Err(obstacle) = outcome else { continue };
+                let words = obstacle.answered()?;
+                basis.rejected.get_or_insert(words);
+            }
         }
-        if !cluster.spec.tls.enabled {
-            return Ok(None);
+        if cluster.spec.tls.enabled {
+            let certificates = &reconciler.certificates;
+            basis.trust = Some(certificates.ensure(ctx, cluster, &members, wanted.valid).await?);
         }
-        let trust = reconciler.certificates.ensure(ctx, cluster, &members, wanted.valid).await?;
-        Ok(Some(trust))
+        Ok(basis)
     }
 
     /// Writes the status and says when to look again.
@@ -202,7 +241,7 @@ impl Round<'_> {
         step: &Step,
     ) -> Result<Action, ReconcileError> {
         report(observed, &mut status, step);
-        self.written(status).await?;
+        written(self.ctx, self.cluster, status).await?;
         Ok(Action::RequeueAfter(match step {
             Step::Rest => spread(CHECK, self.cluster),
             Step::Wait(Waiting { is_stuck: true, .. }) => spread(STUCK, self.cluster),
@@ -210,34 +249,30 @@ impl Round<'_> {
             _ => SOON,
         }))
     }
-
-    /// Writes the status, with Events for what is new in it.
-    async fn written(&self, status: EtcdClusterStatus) -> Result<(), ReconcileError> {
-        let Self { ctx, cluster, .. } = self;
-        let Some((before, after)) = record(ctx, cluster, status).await? else { return Ok(()) };
-        for (is_good, reason, note) in crate::events::news(&before, &after) {
-            let event = if is_good {
-                Event::normal(*cluster, reason, "Reconcile", note)
-            } else {
-                Event::warning(*cluster, reason, "Reconcile", note)
-            };
-            ctx.publish(event).await;
-        }
-        Ok(())
-    }
 }
 
-/// Writes the status if it says something new: then what it said before and what it says now. It
-/// replaces exactly the version that was read, so a decision on an old one fails here.
-async fn record(
+/// Writes the status if it says something new, with Events for that. It replaces exactly the version that was
+/// read, so a decision on an old one fails here.
+async fn written(
     ctx: &Context,
     cluster: &EtcdCluster,
     status: EtcdClusterStatus,
-) -> Result<Option<(EtcdClusterStatus, EtcdClusterStatus)>, ReconcileError> {
+) -> Result<(), ReconcileError> {
     if cluster.status.as_ref() == Some(&status) {
-        return Ok(None);
+        return Ok(());
     }
     let changed = EtcdCluster { status: Some(status.clone()), ..cluster.clone() };
-    let written = ctx.update_status(&changed).await?;
-    Ok(written.map(|_| (cluster.status.clone().unwrap_or_default(), status)))
+    if ctx.update_status(&changed).await?.is_none() {
+        return Ok(());
+    }
+    let before = cluster.status.clone().unwrap_or_default();
+    for (is_good, reason, note) in crate::events::news(&before, &status) {
+        let event = if is_good {
+            Event::normal(cluster, reason, "Reconcile", note)
+        } else {
+            Event::warning(cluster, reason, "Reconcile", note)
+        };
+        ctx.publish(event).await;
+    }
+    Ok(())
 }

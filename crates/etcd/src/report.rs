@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sdk::condition::{Finding, conditions};
+use sdk::condition::{Finding, conditions, whole_seconds};
 
 use crate::api::{EtcdCluster, EtcdClusterStatus, MemberPhase};
 use crate::change::Change;
@@ -14,7 +14,10 @@ use crate::wanted::Invalid;
 /// For so long a majority that is away is a restart and not a loss, as with one member.
 const RESTART: Duration = Duration::from_secs(60);
 
-/// The status of a cluster whose spec cannot be carried out: nothing was changed.
+/// What is said while the spec has a mistake.
+const UNTOUCHED: &str = "nothing is changed until the spec is corrected";
+
+/// The status of a cluster that was not founded, and whose spec cannot be carried out: nobody looks at it.
 pub(crate) fn report_invalid(
     cluster: &EtcdCluster,
     invalid: &Invalid,
@@ -33,14 +36,18 @@ pub(crate) fn report_invalid(
             type_: "Progressing",
             holds: false,
             reason: invalid.reason,
-            message: "nothing is changed until the spec is corrected".to_owned(),
+            message: UNTOUCHED.to_owned(),
+        },
+        Finding {
+            type_: "Available",
+            holds: false,
+            reason: "NotLookedAt",
+            message: "it was not founded".to_owned(),
         },
     ];
     let mut all = conditions(findings, &before.conditions, generation, now);
     let untouched = before.conditions.iter();
-    all.extend(
-        untouched.filter(|found| !["SpecValid", "Progressing"].contains(&&*found.type_)).cloned(),
-    );
+    all.extend(untouched.filter(|found| found.type_ == "Degraded").cloned());
     all.sort_by(|one, other| one.type_.cmp(&other.type_));
     EtcdClusterStatus {
         observed_generation: generation,
@@ -63,6 +70,16 @@ pub(crate) fn report(observed: &Observed<'_>, status: &mut EtcdClusterStatus, st
     status.phase = Some(phase(status, step, &findings[0]).to_owned());
     status.observed_generation = cluster.metadata.generation;
     status.conditions = conditions(findings, before, cluster.metadata.generation, observed.now);
+    restart_clock(observed, status, step);
+}
+
+/// A member whose Pod is made anew as the spec asks for gets time to start with that.
+fn restart_clock(observed: &Observed<'_>, status: &mut EtcdClusterStatus, step: &Step) {
+    let Step::DeletePod { member: name, why: Why::Outdated } = step else { return };
+    let member = status.members.iter_mut().find(|member| member.name == *name);
+    if let Some(since) = member.and_then(|member| member.lost_since.as_mut()) {
+        *since = whole_seconds(observed.now);
+    }
 }
 
 fn phase<'a>(status: &EtcdClusterStatus, step: &'a Step, available: &'a Finding) -> &'a str {
@@ -135,6 +152,9 @@ fn progressing(observed: &Observed<'_>, status: &EtcdClusterStatus, step: &Step)
         Step::Wait(Waiting { reason, message, is_stuck: true }) => {
             finding(false, reason, message.clone())
         }
+        Step::Rest if let Some(invalid) = observed.invalid => {
+            finding(false, invalid.reason, UNTOUCHED.to_owned())
+        }
         Step::Rest => {
             let message = format!("{} members run as the spec says", observed.wanted.size);
             finding(false, "Settled", message)
@@ -148,6 +168,9 @@ fn progressing(observed: &Observed<'_>, status: &EtcdClusterStatus, step: &Step)
 
 fn spec_valid(observed: &Observed<'_>, status: &EtcdClusterStatus) -> Finding {
     let finding = |holds, reason, message| Finding { type_: "SpecValid", holds, reason, message };
+    if let Some(invalid) = observed.invalid {
+        return finding(false, invalid.reason, invalid.message.clone());
+    }
     match refusal(observed, status) {
         Some(refusal) => finding(false, refusal.reason(), refusal.to_string()),
         None => finding(true, "Accepted", "the spec can be carried out".to_owned()),

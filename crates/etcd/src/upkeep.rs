@@ -31,6 +31,9 @@ pub(crate) fn accept(members: &Members<'_>, all_are_healthy: bool) -> Option<Ste
     let Members { observed, status } = members;
     let wanted = observed.wanted.version;
     let is_known = status.target_version.as_deref() == Some(&*wanted.to_string());
+    if observed.invalid.is_some() {
+        return None;
+    }
     if is_known || status.cluster_id.is_none() || refusal(observed, status).is_some() {
         return None;
     }

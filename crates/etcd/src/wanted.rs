@@ -9,7 +9,7 @@ use operands::pod::Extras;
 pub(crate) use operands::spec::Invalid;
 use operands::spec::{duration, part, size as size_of};
 
-use crate::api::EtcdCluster;
+use crate::api::{Defragment, EtcdCluster, Tls, default_replace_after};
 use crate::names::MAX_NAME;
 use crate::version::{OLDEST, Version};
 
@@ -76,43 +76,112 @@ pub(crate) struct Wanted {
     pub(crate) defragment_interval: Duration,
     pub(crate) resources: Option<ResourceRequirements>,
     pub(crate) pod: Extras,
+    /// More arguments of etcd.
+    pub(crate) extra_args: Vec<String>,
+}
+
+/// Reads a spec as far as it can be carried out, with the first mistake in it. In the place of what cannot be
+/// carried out comes what the cluster has, or the default: so a cluster that was founded is looked after
+/// while its spec has a mistake.
+pub(crate) fn read(cluster: &EtcdCluster) -> (Wanted, Option<Invalid>) {
+    let (spec, mut first) = (&cluster.spec, None);
+    let mut note = |invalid: Invalid| {
+        first.get_or_insert(invalid);
+    };
+    if let Err(invalid) = check_name(&cluster.name_any()) {
+        note(invalid);
+    }
+    let size = size(spec.size).unwrap_or_else(|invalid| {
+        note(invalid);
+        1
+    });
+    let (extra_args, refused): (Vec<_>, Vec<_>) =
+        spec.extra_args.iter().cloned().partition(|argument| check_argument(argument).is_ok());
+    if let Some(invalid) = refused.iter().find_map(|argument| check_argument(argument).err()) {
+        note(invalid);
+    }
+    if let Err(invalid) = size_of("storage.size", &spec.storage.size) {
+        note(invalid);
+    }
+    let (tls, defragment) = (Tls::default(), Defragment::default());
+    let mut time = |field: &str, text: &str, usual: &str, shortest| {
+        duration(field, text, shortest).unwrap_or_else(|invalid| {
+            note(invalid);
+            usual.parse().unwrap_or(shortest)
+        })
+    };
+    let renewal = time("tls.renewal", &spec.tls.renewal, &tls.renewal, SHORTEST_RENEWAL);
+    let (after, usual) = (&spec.replace_after, default_replace_after());
+    let replace_after = time("replaceAfter", after, &usual, SHORTEST_REPLACE_AFTER);
+    let (interval, usual) = (&spec.defragment.interval, &defragment.interval);
+    let interval = time("defragment.interval", interval, usual, SHORTEST_INTERVAL);
+    let version = version(&spec.version).unwrap_or_else(|invalid| {
+        note(invalid);
+        running_version(cluster).unwrap_or(OLDEST)
+    });
+    let resources = part("resources", spec.resources.as_ref()).unwrap_or_else(|invalid| {
+        note(invalid);
+        None
+    });
+    let pod = spec.pod.read().unwrap_or_else(|all| {
+        all.into_iter().for_each(note);
+        Extras::default()
+    });
+    // Nothing grows or shrinks by a spec with a mistake.
+    let last = last_size(cluster).filter(|_| first.is_some());
+    let wanted = Wanted {
+        size: last.unwrap_or(size),
+        version,
+        replace_after: replace_after.unsigned_abs(),
+        valid: renewal + renewal / 2,
+        defragment_interval: interval.unsigned_abs(),
+        resources,
+        pod,
+        extra_args,
+    };
+    (wanted, first)
 }
 
 /// Reads a spec.
 ///
 /// # Errors
 /// The first thing in it that cannot be carried out.
+#[cfg(test)]
 pub(crate) fn wanted(cluster: &EtcdCluster) -> Result<Wanted, Invalid> {
-    let spec = &cluster.spec;
-    check_name(&cluster.name_any())?;
-    let size = usize::try_from(spec.size).ok().filter(|size| (1..=9).contains(size));
-    let size = size.filter(|size| size % 2 == 1).ok_or_else(|| Invalid {
-        reason: "InvalidSize",
-        message: format!(
-            "spec.size is {}: set 1, 3, 5, 7 or 9; an even number of members survives no more losses \
-             than one member less",
-            spec.size
-        ),
-    })?;
-    check_arguments(&spec.extra_args)?;
-    size_of("storage.size", &spec.storage.size)?;
-    let renewal = duration("tls.renewal", &spec.tls.renewal, SHORTEST_RENEWAL)?;
-    let pod = spec.pod.read().map_err(|mut all| all.swap_remove(0))?;
-    Ok(Wanted {
-        size,
-        version: version(&spec.version)?,
-        replace_after: duration("replaceAfter", &spec.replace_after, SHORTEST_REPLACE_AFTER)?
-            .unsigned_abs(),
-        valid: renewal + renewal / 2,
-        defragment_interval: duration(
-            "defragment.interval",
-            &spec.defragment.interval,
-            SHORTEST_INTERVAL,
-        )?
-        .unsigned_abs(),
-        resources: part("resources", spec.resources.as_ref())?,
-        pod,
+    match read(cluster) {
+        (wanted, None) => Ok(wanted),
+        (_, Some(invalid)) => Err(invalid),
+    }
+}
+
+fn size(asked: i32) -> Result<usize, Invalid> {
+    let size = usize::try_from(asked).ok().filter(|size| (1..=9).contains(size));
+    size.filter(|size| size % 2 == 1).ok_or_else(|| {
+        let message = format!(
+            "spec.size is {asked}: set 1, 3, 5, 7 or 9; an even number of members survives no more losses \
+             than one member less"
+        );
+        Invalid { reason: "InvalidSize", message }
     })
+}
+
+/// How many members there should be by the last spec without a mistake, as `status.ready` has it.
+fn last_size(cluster: &EtcdCluster) -> Option<usize> {
+    let (_, size) = cluster.status.as_ref()?.ready.as_ref()?.split_once('/')?;
+    size.parse().ok().filter(|size| (1..=9).contains(size))
+}
+
+/// Whether a cluster can be looked after with a mistake in its spec: it was founded, and it is known what its
+/// members run.
+pub(crate) fn is_established(cluster: &EtcdCluster) -> bool {
+    let is_founded = cluster.status.as_ref().is_some_and(|status| status.cluster_id.is_some());
+    is_founded && running_version(cluster).is_some()
+}
+
+/// The version that the members of a cluster have, or get.
+fn running_version(cluster: &EtcdCluster) -> Option<Version> {
+    let status = cluster.status.as_ref()?;
+    status.target_version.as_ref().or(status.version.as_ref())?.parse().ok()
 }
 
 fn check_name(name: &str) -> Result<(), Invalid> {
@@ -136,23 +205,20 @@ fn version(text: &str) -> Result<Version, Invalid> {
     })
 }
 
-fn check_arguments(arguments: &[String]) -> Result<(), Invalid> {
-    for argument in arguments {
-        let name = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-'));
-        let Some(name) = name.map(|name| name.split('=').next().unwrap_or_default()) else {
-            let message = format!(
-                "spec.extraArgs has {argument:?}: write each as one word, such as \
-                 --auto-compaction-retention=1h"
-            );
-            return Err(Invalid { reason: "InvalidArguments", message });
-        };
-        let is_ours =
-            OURS.contains(&name) || OUR_FAMILIES.iter().any(|start| name.starts_with(start));
-        if is_ours || name.is_empty() {
-            let message =
-                format!("spec.extraArgs has --{name}, which the controller sets itself: remove it");
-            return Err(Invalid { reason: "InvalidArguments", message });
-        }
+fn check_argument(argument: &str) -> Result<(), Invalid> {
+    let name = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-'));
+    let Some(name) = name.map(|name| name.split('=').next().unwrap_or_default()) else {
+        let message = format!(
+            "spec.extraArgs has {argument:?}: write each as one word, such as \
+             --auto-compaction-retention=1h"
+        );
+        return Err(Invalid { reason: "InvalidArguments", message });
+    };
+    let is_ours = OURS.contains(&name) || OUR_FAMILIES.iter().any(|start| name.starts_with(start));
+    if is_ours || name.is_empty() {
+        let message =
+            format!("spec.extraArgs has --{name}, which the controller sets itself: remove it");
+        return Err(Invalid { reason: "InvalidArguments", message });
     }
     Ok(())
 }

@@ -260,11 +260,11 @@ fn default_exporter() -> String {
     EXPORTER.to_owned()
 }
 
-fn default_alone_after() -> String {
+pub(crate) fn default_alone_after() -> String {
     "1m".to_owned()
 }
 
-fn default_failover_after() -> String {
+pub(crate) fn default_failover_after() -> String {
     "5s".to_owned()
 }
 

@@ -12,6 +12,11 @@ use sdk::{Context, ReconcileError};
 use crate::server::{Look, Order};
 use crate::wire::WireError;
 
+/// The code of mysqld's refusal of every statement but a new password.
+const EXPIRED: u16 = 1820;
+/// The code of its refusal of a login.
+const EXPIRED_AT_LOGIN: u16 = 1862;
+
 /// Why an instance was not asked, or what it refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MySqlError {
@@ -33,7 +38,7 @@ pub(crate) enum MySqlError {
         #[source]
         source: WireError,
     },
-    /// Another session than one of the manager has the lock, or one that does not end.
+    /// A session has the lock that was told to end, and has not ended.
     #[error("look at mysqld in Pod {pod}: session {session} of {user} has the lock `leasehold`")]
     Locked { pod: String, session: u64, user: String },
     /// It is being cloned over, in a session that began earlier.
@@ -54,9 +59,9 @@ impl From<MySqlError> for ReconcileError {
 }
 
 impl MySqlError {
-    /// Whether it finds the password wrong, or lacks the account.
+    /// Whether it finds the password wrong or expired, or lacks the account.
     pub(crate) fn is_denied(&self) -> bool {
-        self.has_code(1045)
+        [1045, EXPIRED, EXPIRED_AT_LOGIN].into_iter().any(|code| self.has_code(code))
     }
 
     /// Whether sessions kept it from being closed: they commit, or wait for acknowledgements.
@@ -226,6 +231,9 @@ pub(crate) trait Writer: Send {
         passwords: &'a [(Account, Password)],
     ) -> BoxFuture<'a, Result<(), MySqlError>>;
 
+    /// Sees to it that the passwords of our accounts do not expire, whatever is set for others.
+    fn keep_passwords(&mut self) -> BoxFuture<'_, Result<(), MySqlError>>;
+
     /// Lets the former passwords of our accounts be refused.
     fn discard_former(&mut self) -> BoxFuture<'_, Result<(), MySqlError>>;
 
@@ -265,6 +273,15 @@ mod tests {
             ("\0é😀", "'\\0é😀'"),
         ] {
             assert_eq!(literal(text), expect);
+        }
+    }
+
+    #[test]
+    fn an_expired_password_is_like_a_wrong_one() {
+        for (code, expect) in [(1045, true), (1820, true), (1862, true), (1205, false)] {
+            let source = WireError::Refused { code, state: String::new(), message: String::new() };
+            let error = MySqlError::Failed { pod: "db-0".into(), what: "log in to mysqld", source };
+            assert_eq!(error.is_denied(), expect, "{code}");
         }
     }
 

@@ -275,6 +275,17 @@ mod tests {
             assert!(files[script].contains(&format!("--port={ADMIN_PORT}")), "{script}");
             assert!(files[script].contains(PASSWORDS), "{script}");
         }
+        for file in ["ssl_ca", "ssl_cert", "ssl_key"] {
+            let ends = [".crt", ".key"];
+            let line =
+                cnf.lines().find(|line| line.starts_with(&format!("{file} = {TLS}/"))).unwrap();
+            assert!(ends.iter().any(|end| line.ends_with(end)), "server.sh looks at it: {line}");
+        }
+        for part in
+            [&format!("{TLS}/*.crt {TLS}/*.key"), "CHANNEL mysql_main", "CHANNEL mysql_admin"]
+        {
+            assert!(files["server.sh"].contains(part), "{part}");
+        }
         for folder in [FILES, PASSWORDS, VOLUME] {
             assert!(files["init.sh"].contains(&format!("={folder}")), "{folder}");
         }
@@ -282,5 +293,22 @@ mod tests {
             let line = format!("account {} {} ", account.name(), account.host());
             assert!(files["init.sh"].contains(&line), "{line}");
         }
+    }
+
+    #[test]
+    fn a_dump_is_loaded_with_statements_as_long_as_it_has() {
+        let script = &files(String::new())["init.sh"];
+        let begin = script.find("$mysqld --server-id=1").unwrap();
+        let server = script[begin..].split("2>&1").next().unwrap();
+        for command in [server, script, include_str!("backup/dump.sh")] {
+            assert!(command.contains("--max-allowed-packet=1G"), "{command}");
+        }
+    }
+
+    #[test]
+    fn our_accounts_do_not_expire_and_their_passwords_are_checked() {
+        let script = &files(String::new())["init.sh"];
+        assert!(script.contains("REQUIRE SSL $3 PASSWORD EXPIRE NEVER;"));
+        assert!(script.contains("*[!A-Za-z0-9-]*)"));
     }
 }

@@ -228,12 +228,16 @@ fn whole(secret: &Secret, suffix: &str) -> Option<Set> {
     Account::OURS.into_iter().map(of).collect()
 }
 
-/// A password that we made: of ASCII letters and digits.
+/// A password that we made.
 fn password(secret: &Secret, key: &str) -> Option<Password> {
     let text = String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()?;
-    let is_ours = (1..=MAX_PASSWORD).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_ours = (1..=MAX_PASSWORD).contains(&text.len()) && text.bytes().all(is_sign);
     is_ours.then_some(Password(text))
+}
+
+/// Whether a sign may be in a password that we made. It is in scripts, statements and option files as it is.
+pub(crate) fn is_sign(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-'
 }
 
 #[cfg(test)]

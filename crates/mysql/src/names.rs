@@ -13,6 +13,10 @@ pub(crate) const CLUSTER_LABEL: &str = "mysql.leasehold.dev/cluster";
 /// The label of a Pod by which the Services choose it: `primary`, `replica`, or absent.
 pub(crate) const ROLE_LABEL: &str = "mysql.leasehold.dev/role";
 
+/// The label of the volume that a backup is brought onto: the uid of its MySQLCluster. One that another of
+/// the same name left behind has another one, or none.
+pub(crate) const UID_LABEL: &str = "mysql.leasehold.dev/uid";
+
 /// The annotation of a Pod: the digest of what it was made from.
 pub(crate) const TEMPLATE: &str = "mysql.leasehold.dev/template";
 

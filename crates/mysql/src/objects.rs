@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
-use operands::pod::typed;
+use operands::pod::{merge, typed};
 use serde_json::{Value, json};
 
 use crate::api::{MySQLCluster, VolumeReclaim};
-use crate::names::{self, METRICS_PORT, PORT, labels, role_selector, selector};
+use crate::names::{self, METRICS_PORT, PORT, UID_LABEL, labels, role_selector, selector};
 use crate::wanted::Accepted;
 
 /// Name, labels and owner of an object of a cluster.
@@ -83,7 +83,8 @@ pub(crate) fn first_volume(cluster: &MySQLCluster) -> PersistentVolumeClaim {
     // Not as its controller: that is the StatefulSet.
     let owner = cluster.owner_ref(&());
     let owner = owner.filter(|_| cluster.spec.volume_reclaim == VolumeReclaim::Delete);
-    let metadata = named(cluster, &names::volume(cluster, 0), owner);
+    let mut metadata = named(cluster, &names::volume(cluster, 0), owner);
+    merge(&mut metadata["labels"], json!({UID_LABEL: cluster.uid()}));
     typed(json!({"metadata": metadata, "spec": volume_spec(cluster)}))
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
+use operands::pod::trouble;
 
 use crate::ailment::Ailment;
 use crate::api::WhenAlone;
@@ -13,6 +14,7 @@ use crate::gtid::GtidSet;
 use crate::memory::{Member, Memory};
 use crate::names::{ROLE_LABEL, TEMPLATE};
 use crate::planted::planted;
+use crate::pods::CONTAINER;
 use crate::role::Role;
 use crate::server::{Look, Silence};
 use crate::step::Step;
@@ -96,6 +98,8 @@ pub(crate) struct PodSeen {
     pub(crate) is_over: bool,
     pub(crate) role: Option<Role>,
     pub(crate) template: String,
+    /// Why its container does not run.
+    pub(crate) trouble: Option<String>,
 }
 
 /// The volume of an instance.
@@ -116,11 +120,15 @@ pub(crate) fn instances_of(
 ) -> Vec<InstanceSeen> {
     let instance = |ordinal: usize| {
         let name = format!("{cluster}-{ordinal}");
-        let look = looks.remove(&name);
+        let (look, pod) = (looks.remove(&name), pods.get(&name));
+        let silence = || match pod.and_then(|pod| pod.trouble.clone()) {
+            Some(trouble) => trouble.as_str().into(),
+            None => "it was not asked".into(),
+        };
         InstanceSeen {
-            pod: pods.get(&name).cloned(),
+            pod: pod.cloned(),
             volume: volumes.get(&format!("data-{name}")).cloned(),
-            look: look.unwrap_or_else(|| Err("it was not asked".into())),
+            look: look.unwrap_or_else(|| Err(silence())),
             unwell: None,
             name,
         }
@@ -147,7 +155,7 @@ impl PodSeen {
         let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or(&[]);
         let containers =
             status.and_then(|status| status.container_statuses.as_deref()).unwrap_or(&[]);
-        let server = containers.iter().find(|container| container.name == "mysql");
+        let server = containers.iter().find(|container| container.name == CONTAINER);
         let state = server.and_then(|container| container.state.as_ref());
         Self {
             is_ready: conditions
@@ -158,6 +166,7 @@ impl PodSeen {
             is_over: phase == Some("Failed") || phase == Some("Succeeded"),
             role: pod.labels().get(ROLE_LABEL).and_then(|role| Role::parse(role)),
             template: pod.annotations().get(TEMPLATE).cloned().unwrap_or_default(),
+            trouble: trouble(pod, CONTAINER),
         }
     }
 }

@@ -47,6 +47,23 @@ fn a_pod_is_read() {
 }
 
 #[test]
+fn why_an_instance_does_not_run_is_said() {
+    let pulls = pod(|pod| {
+        pod["status"]["containerStatuses"][1]["state"] =
+            json!({"waiting": {"reason": "ErrImagePull", "message": "not found"}});
+    });
+    let waits = pod(|pod| {
+        pod["status"]["containerStatuses"] = json!([]);
+        pod["status"]["conditions"] =
+            json!([{"type": "PodScheduled", "status": "False", "message": "Insufficient cpu"}]);
+    });
+    let pods = BTreeMap::from([("db-0".to_owned(), pulls), ("db-1".to_owned(), waits)]);
+    let found = instances_of("db", 3, &pods, &BTreeMap::new(), BTreeMap::new());
+    let why: Vec<_> = found.into_iter().map(|seen| seen.look.unwrap_err().why).collect();
+    assert_eq!(why, ["ErrImagePull: not found", "Insufficient cpu", "it was not asked"]);
+}
+
+#[test]
 fn a_volume_is_read() {
     let volume = |value| VolumeSeen::of(&serde_json::from_value(value).unwrap());
     assert_eq!(volume(json!({"metadata": {}})), VolumeSeen::default());

@@ -13,14 +13,14 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions, Propagatio
 use kube::{Resource, ResourceExt};
 use operands::archive::Settings;
 use operands::archive::restore::Restored;
-use operands::children::{Obstacle, in_place, is_of};
+use operands::children::{Obstacle, go_with, in_place, is_of};
 use operands::spec::Invalid;
 use sdk::refusal::refusal;
 use sdk::{Context, Object, ReconcileError};
 use serde_json::json;
 
 use crate::accounts::{Passwords, passwords};
-use crate::api::MySQLCluster;
+use crate::api::{MySQLCluster, VolumeReclaim};
 use crate::backup;
 use crate::calls::Address;
 use crate::certificates::{Certificates, Trust};
@@ -35,13 +35,15 @@ use crate::server::{Look, Silence};
 use crate::step::{MOMENT, RETRY, Waiting};
 use crate::storage::{Growth, growth};
 use crate::version::{Version, check_image, of_image};
-use crate::wanted::Accepted;
+use crate::wanted::{Accepted, is_founded};
 
 /// Prepares one cluster.
 pub(crate) struct Preparing<'a> {
     pub(crate) ctx: &'a Context,
     pub(crate) cluster: &'a MySQLCluster,
     pub(crate) accepted: &'a Accepted,
+    /// The mistakes in the spec, if there are any.
+    pub(crate) invalid: Option<&'a Invalid>,
     pub(crate) certificates: &'a Certificates,
     pub(crate) settings: &'a Settings,
     pub(crate) random: fn() -> String,
@@ -82,6 +84,8 @@ impl Prepared {
     /// What the plan should reach.
     pub(crate) fn wanted(&self, cluster: &MySQLCluster, accepted: &Accepted) -> Wanted {
         let spec = &cluster.spec;
+        // A template that was kept is not of this image.
+        let version = of_image(&spec.image).filter(|_| self.refusal.is_none());
         Wanted {
             instances: accepted.replicas,
             acks: accepted.acks,
@@ -89,8 +93,8 @@ impl Prepared {
             alone_after: accepted.alone_after,
             failover_after: accepted.failover_after,
             template: self.template.clone(),
-            version: of_image(&spec.image).map(|version| version.to_string()),
-            primary: spec.primary.clone(),
+            version: version.map(|version| version.to_string()),
+            primary: accepted.primary.clone(),
             is_restored: spec.from_backup.is_some() || spec.from_stored.is_some(),
         }
     }
@@ -118,15 +122,25 @@ impl Preparing<'_> {
         }
         let trust = self.certificates.ensure(ctx, cluster, accepted.valid).await?;
         let files = self.files();
-        self.child(objects::config_map(cluster, &files), past).await?;
+        // An instance that starts reads it: it stays that of the last good spec.
+        if self.invalid.is_none() {
+            self.child(objects::config_map(cluster, &files), past).await?;
+        }
         if let Restored::No { reason, message, is_stuck } =
             backup::begin(ctx, self.settings, cluster).await?
         {
             return Ok(Readiness::Waits(Waiting { reason, message, is_stuck, pause: RETRY }));
         }
+        if is_founded(cluster) && !past.restore_ended {
+            let ended = backup::end(ctx, cluster).await;
+            if let Err(error) = &ended {
+                tracing::warn!(error = sdk::error::chain(error), "the Job of the restore stays");
+            }
+            past.restore_ended = ended.is_ok();
+        }
         let parts = Parts { cluster, wanted: accepted, files: &files };
         let secret = trouble.map(|message| Invalid { reason: "SecretUnusable", message });
-        let refusal = self.refusal().or(secret);
+        let refusal = self.invalid.cloned().or_else(|| self.refusal()).or(secret);
         let mut prepared = Prepared { passwords, trust, refusal, template: digest(parts) };
         match growth(
             (accepted.storage, &cluster.spec.storage),
@@ -134,6 +148,7 @@ impl Preparing<'_> {
             found.volumes(),
         ) {
             Growth::Fits => {}
+            _ if self.invalid.is_some() => {}
             Growth::Grow(_) | Growth::Remake(_) if past.refused.is_some() => {}
             // The StatefulSet is not applied before it is made anew: the server refuses other
             // volumeClaimTemplates.
@@ -152,6 +167,11 @@ impl Preparing<'_> {
         }
         if prepared.refusal.is_none() {
             self.child(stateful_set(parts, self.count()), past).await?;
+        }
+        if past.refused.is_none()
+            && let Err(obstacle) = self.keep_first_volume(&found).await
+        {
+            self.note(Invalid { reason: "Rejected", message: obstacle.answered()? }, past);
         }
         let refused = past.refused.as_ref().map(|refused| refused.invalid.clone());
         prepared.refusal = prepared.refusal.or(refused);
@@ -173,12 +193,26 @@ impl Preparing<'_> {
         if past.refused.is_some() {
             return Ok(());
         }
-        match in_place(self.ctx, self.cluster, child).await {
-            Err(Obstacle::Refused(message)) => {
-                self.note(Invalid { reason: "Rejected", message }, past);
-                Ok(())
+        let (name, kind) = (child.name_any(), K::kind(&()));
+        let message = match in_place(self.ctx, self.cluster, child).await {
+            Err(Obstacle::Refused(message)) => message,
+            Err(failed @ Obstacle::Failed(_)) if is_founded(self.cluster) => {
+                let words = failed.answered()?;
+                format!("the server does not take {kind} {name}: {words}")
             }
-            outcome => outcome,
+            outcome => return outcome,
+        };
+        self.note(Invalid { reason: "Rejected", message }, past);
+        Ok(())
+    }
+
+    /// The first volume belongs to the cluster itself if a backup was brought onto it. The StatefulSet sees to
+    /// what belongs to it.
+    async fn keep_first_volume(&self, found: &Objects) -> Result<(), Obstacle> {
+        let volume = found.volumes.get(&names::volume(self.cluster, 0));
+        match volume.filter(|_| self.cluster.spec.volume_reclaim == VolumeReclaim::Retain) {
+            Some(volume) => go_with(self.ctx, self.cluster, &**volume, None).await,
+            None => Ok(()),
         }
     }
 

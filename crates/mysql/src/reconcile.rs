@@ -9,6 +9,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use operands::archive::Settings;
 use operands::children::Obstacle;
+use operands::spec::Invalid;
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, ObjectKey, ReconcileError, Reconciler,
     Selector, Watch, mapping, spread,
@@ -29,7 +30,7 @@ use crate::rotator::{Rotator, shut_out};
 use crate::status::MySQLClusterStatus;
 use crate::step::{Change, Step, Waiting};
 use crate::steps::{StepOutcome, Taker};
-use crate::wanted::{Accepted, accepted, together};
+use crate::wanted::{Accepted, is_founded, read, together};
 
 /// How often a settled cluster is looked at at least, plus up to a quarter. Changes of Pods end it earlier.
 const CHECK: Duration = Duration::from_secs(60);
@@ -103,17 +104,16 @@ impl Reconciler for MySQLReconciler {
             // The garbage collector deletes what the cluster owns; no finalizer is needed.
             return Ok(Action::Done);
         }
-        let accepted = match accepted(&cluster) {
-            Ok(accepted) => accepted,
-            Err(problems) => {
-                let invalid = together(&problems);
-                let status = report_invalid(&cluster, &invalid, ctx.now());
-                written(ctx, &cluster, status).await?;
-                return Ok(Action::Done);
-            }
-        };
+        let (accepted, problems) = read(&cluster);
+        let invalid = (!problems.is_empty()).then(|| together(&problems));
+        if let Some(invalid) = invalid.as_ref().filter(|_| !is_founded(&cluster)) {
+            let status = report_invalid(&cluster, invalid, ctx.now());
+            written(ctx, &cluster, status).await?;
+            return Ok(Action::Done);
+        }
         let mut past = self.remembered.take(ctx, &cluster);
-        let round = Round { reconciler: self, ctx, cluster: &cluster, accepted: &accepted };
+        let (accepted, invalid) = (&accepted, invalid.as_ref());
+        let round = Round { reconciler: self, ctx, cluster: &cluster, accepted, invalid };
         let outcome = round.run(&mut past).await;
         self.remembered.put(ctx, &cluster, past);
         outcome
@@ -126,15 +126,17 @@ struct Round<'a> {
     ctx: &'a Context,
     cluster: &'a MySQLCluster,
     accepted: &'a Accepted,
+    invalid: Option<&'a Invalid>,
 }
 
 impl Round<'_> {
     async fn run(&self, past: &mut Past) -> Result<Action, ReconcileError> {
-        let Self { reconciler, ctx, cluster, accepted } = self;
+        let Self { reconciler, ctx, cluster, accepted, invalid } = self;
         let preparing = Preparing {
             ctx,
             cluster,
             accepted,
+            invalid: *invalid,
             certificates: &reconciler.certificates,
             settings: &reconciler.settings,
             random: reconciler.random,

@@ -34,8 +34,12 @@ pub(crate) struct Past {
     pub(crate) root: Option<Password>,
     /// When its instances read their certificates last.
     pub(crate) reloaded: Option<Timestamp>,
+    /// Whether the passwords of our accounts do not expire.
+    pub(crate) passwords_kept: bool,
     /// What the server refused last.
     pub(crate) refused: Option<Refused>,
+    /// Whether nothing is left of what brought a backup onto the first volume.
+    pub(crate) restore_ended: bool,
     /// In how many rounds nobody was let in anywhere, one after the other.
     pub(crate) shut_out: u32,
 }

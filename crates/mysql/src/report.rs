@@ -33,7 +33,7 @@ fn accepted() -> Finding {
     finding("SpecValid", true, "Accepted", "the spec can be carried out".to_owned())
 }
 
-/// The status of a cluster whose spec cannot be carried out: nothing was changed.
+/// The status of a cluster that was not founded, and whose spec cannot be carried out: nobody looks at it.
 pub(crate) fn report_invalid(
     cluster: &MySQLCluster,
     invalid: &Invalid,
@@ -43,7 +43,7 @@ pub(crate) fn report_invalid(
     let untouched = "nothing is changed until the spec is corrected".to_owned();
     let message = invalid.message.clone();
     let findings = Findings {
-        available: available_as_before(&status),
+        available: not_looked_at(),
         degraded: finding("Degraded", true, invalid.reason, message.clone()),
         progressing: finding("Progressing", false, invalid.reason, untouched),
         spec_valid: finding("SpecValid", false, invalid.reason, message),
@@ -63,16 +63,24 @@ fn available_as_before(status: &MySQLClusterStatus) -> Finding {
     finding("Available", holds, "NotLookedAt", message.to_owned())
 }
 
+fn not_looked_at() -> Finding {
+    let message = "nobody looks at it until a person has done what the other conditions say";
+    finding("Available", false, "NotLookedAt", message.to_owned())
+}
+
 impl Findings {
     /// Nothing can be done before something else is.
     pub(crate) fn halted(waiting: &Waiting, status: &MySQLClusterStatus) -> Self {
         let Waiting { reason, message, is_stuck, .. } = waiting;
-        let degraded = match is_stuck {
-            true => finding("Degraded", true, reason, message.clone()),
-            false => finding("Degraded", false, "Healthy", "nothing is wrong".to_owned()),
+        let (available, degraded) = match is_stuck {
+            true => (not_looked_at(), finding("Degraded", true, reason, message.clone())),
+            false => {
+                let well = "nothing is wrong".to_owned();
+                (available_as_before(status), finding("Degraded", false, "Healthy", well))
+            }
         };
         Self {
-            available: available_as_before(status),
+            available,
             degraded,
             progressing: finding("Progressing", !is_stuck, reason, message.clone()),
             spec_valid: accepted(),

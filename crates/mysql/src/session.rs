@@ -87,8 +87,9 @@ impl Talk {
         MySqlError::Unexpected { pod: self.address.pod.clone(), what, field, value }
     }
 
-    /// Takes the lock, and ends the session of a former manager that has it. One that is being cloned
-    /// over goes on: it gives no more orders.
+    /// Takes the lock, and ends the session that has it: that of a former manager, or of whoever else asked for
+    /// a lock of that name, as every account may. One that is being cloned over goes on: it gives no more
+    /// orders.
     pub(crate) async fn lock(&mut self) -> Result<(), MySqlError> {
         let what = "take the lock of mysqld";
         let statement = "SELECT GET_LOCK('leasehold', 0) AS got, \
@@ -96,44 +97,73 @@ impl Talk {
         let answers = self.ask(what, QUICK, statement).await?;
         let row = answers.first().and_then(|rows| rows.first());
         let field = |name| row.and_then(|row| row.get(name));
+        let session = |name| field(name).and_then(|id| id.parse::<u64>().ok());
+        let (holder, cloning) = (session("holder"), session("cloning"));
         if field("got") == Some("1") {
-            return Ok(());
+            // Whoever clones has both.
+            return match cloning {
+                Some(other) => self.kill(what, other).await,
+                None => Ok(()),
+            };
         }
         // Given back in between: the next attempt gets it.
-        // What it does is not to be seen, as there is a password in the statement.
-        if field("cloning").is_some() && field("cloning") == field("holder") {
-            return Err(MySqlError::Cloning { pod: self.address.pod.clone() });
-        }
-        let Some(session) = field("holder").and_then(|id| id.parse().ok()) else {
+        let Some(session) = holder else {
             return Err(self.unread(what, ("holder", "NULL".to_owned())));
         };
-        self.end(what, session).await
-    }
-
-    async fn end(&mut self, what: &'static str, session: u64) -> Result<(), MySqlError> {
-        let statement =
-            format!("SELECT USER AS user FROM information_schema.PROCESSLIST WHERE ID = {session}");
-        let answers = self.ask(what, QUICK, &statement).await?;
-        let pod = self.address.pod.clone();
-        let user = match answers.first().and_then(|rows| rows.first()) {
-            Some(row) => row.get("user").unwrap_or_default().chars().take(80).collect(),
-            None => Account::Leasehold.name().to_owned(),
-        };
-        let locked = MySqlError::Locked { pod, session, user };
-        // A manager whose account was refused came as root.
-        let managers = [Account::Leasehold, Account::Root].map(Account::name);
-        if !matches!(&locked, MySqlError::Locked { user, .. } if managers.contains(&&user[..])) {
-            return Err(locked);
+        let user = self.user_of(what, session).await?;
+        // What it does is not to be seen, as there is a password in the statement.
+        if cloning == holder && user.as_deref().is_some_and(is_managers) {
+            return Err(MySqlError::Cloning { pod: self.address.pod.clone() });
         }
-        match self.ask(what, QUICK, &format!("KILL {session}")).await {
-            // It has ended meanwhile.
-            Err(MySqlError::Failed { source: WireError::Refused { code: 1094, .. }, .. }) => {}
-            killed => drop(killed?),
-        }
+        self.kill(what, session).await?;
         let statement = format!("SELECT GET_LOCK('leasehold', {}) AS got", KILLED.as_secs());
         let answers = self.ask(what, QUICK + KILLED, &statement).await?;
         let got = answers.first().and_then(|rows| rows.first()).and_then(|row| row.get("got"));
-        if got == Some("1") { Ok(()) } else { Err(locked) }
+        if got == Some("1") {
+            return Ok(());
+        }
+        let (pod, user) = (self.address.pod.clone(), user.unwrap_or_default());
+        Err(MySqlError::Locked { pod, session, user })
+    }
+
+    /// Whose session it is, if it has not ended.
+    async fn user_of(
+        &mut self,
+        what: &'static str,
+        session: u64,
+    ) -> Result<Option<String>, MySqlError> {
+        let statement =
+            format!("SELECT USER AS user FROM information_schema.PROCESSLIST WHERE ID = {session}");
+        let answers = self.ask(what, QUICK, &statement).await?;
+        let row = answers.first().and_then(|rows| rows.first());
+        Ok(row.map(|row| row.get("user").unwrap_or_default().chars().take(80).collect()))
+    }
+
+    async fn kill(&mut self, what: &'static str, session: u64) -> Result<(), MySqlError> {
+        match self.ask(what, QUICK, &format!("KILL {session}")).await {
+            // It has ended meanwhile.
+            Err(MySqlError::Failed { source: WireError::Refused { code: 1094, .. }, .. }) => Ok(()),
+            killed => killed.map(drop),
+        }
+    }
+
+    /// Takes the lock of our accounts. Another manager keeps it until it is done; whoever else has it does not.
+    async fn lock_accounts(&mut self, what: &'static str) -> Result<(), MySqlError> {
+        let statement = "SELECT GET_LOCK('leasehold accounts', 0) AS got, \
+             IS_USED_LOCK('leasehold accounts') AS holder";
+        let answers = self.ask(what, QUICK, statement).await?;
+        let row = answers.first().and_then(|rows| rows.first());
+        let field = |name| row.and_then(|row| row.get(name));
+        if field("got") == Some("1") {
+            return Ok(());
+        }
+        if let Some(session) = field("holder").and_then(|id| id.parse().ok())
+            && let Some(user) = self.user_of(what, session).await?
+            && !is_managers(&user)
+        {
+            self.kill(what, session).await?;
+        }
+        Err(self.unfit(what, "another session changes them"))
     }
 
     pub(crate) async fn see(&mut self) -> Result<Look, MySqlError> {
@@ -211,16 +241,7 @@ impl Writer for Unlocked {
 
     fn hold_accounts(&mut self) -> BoxFuture<'_, Result<(), MySqlError>> {
         let what = "take the lock of the accounts";
-        async move {
-            let statement = "SELECT GET_LOCK('leasehold accounts', 0) AS got";
-            let answers = self.0.ask(what, QUICK, statement).await?;
-            let got = answers.first().and_then(|rows| rows.first()).and_then(|row| row.get("got"));
-            match got {
-                Some("1") => Ok(()),
-                _ => Err(self.0.unfit(what, "another session changes them")),
-            }
-        }
-        .boxed()
+        async move { self.0.lock_accounts(what).await }.boxed()
     }
 
     fn set_all<'a>(
@@ -234,8 +255,14 @@ impl Writer for Unlocked {
             )
         };
         let all: Vec<_> = passwords.iter().map(one).collect();
-        let statement = format!("ALTER USER {}", all.join(", "));
+        let statement = format!("ALTER USER {} PASSWORD EXPIRE NEVER", all.join(", "));
         async move { self.0.commit("set passwords", &statement).await }.boxed()
+    }
+
+    fn keep_passwords(&mut self) -> BoxFuture<'_, Result<(), MySqlError>> {
+        let all = Account::OURS.map(named).join(", ");
+        let statement = format!("ALTER USER {all} PASSWORD EXPIRE NEVER");
+        async move { self.0.commit("keep passwords from expiring", &statement).await }.boxed()
     }
 
     fn discard_former(&mut self) -> BoxFuture<'_, Result<(), MySqlError>> {
@@ -247,6 +274,11 @@ impl Writer for Unlocked {
     fn commit_nothing(&mut self) -> BoxFuture<'_, Result<(), MySqlError>> {
         self.0.commit("commit nothing", "FLUSH OPTIMIZER_COSTS").boxed()
     }
+}
+
+/// Whether managers log in so: one whose account was refused comes as root.
+fn is_managers(user: &str) -> bool {
+    [Account::Leasehold, Account::Root].map(Account::name).contains(&user)
 }
 
 fn named(account: Account) -> String {

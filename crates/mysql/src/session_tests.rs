@@ -92,20 +92,35 @@ async fn the_session_of_a_former_manager_is_ended() {
 }
 
 #[tokio::test]
-async fn sessions_of_others_and_clones_go_on() {
-    let answer = |statement: &str| match statement {
-        _ if statement.contains("IS_USED_LOCK") => lock("0", Some("7"), None),
-        _ => Reply::Row(vec![("user", Some("app".into()))]),
+async fn whoever_holds_the_lock_is_ended_but_for_a_clone_of_ours() {
+    let held = |user: &'static str, cloning: Option<&'static str>| {
+        move |statement: &str| match statement {
+            _ if statement.contains("IS_USED_LOCK") => lock("0", Some("7"), cloning),
+            _ if statement.contains("PROCESSLIST") => Reply::Row(vec![("user", Some(user.into()))]),
+            "KILL 7" => Reply::Done,
+            _ => lock("1", None, None),
+        }
     };
-    let (done, log) = with(answer, Talk::lock).await;
-    let says = "look at mysqld in Pod db-0: session 7 of app has the lock `leasehold`";
-    assert_eq!(done.unwrap_err().to_string(), says);
-    assert!(!log.iter().any(|statement| statement.starts_with("KILL")), "{log:?}");
-    let (done, log) = with(|_| lock("0", Some("7"), Some("7")), Talk::lock).await;
-    assert!(matches!(done, Err(MySqlError::Cloning { .. })), "{done:?}");
-    assert_eq!(log.len(), 1);
-    // Whoever has the other lock alone clones nothing; given back in between, it is free the next time.
-    let (done, _) = with(|_| lock("0", None, Some("8")), Talk::lock).await;
+    for (user, cloning) in [("app", None), ("app", Some("7")), ("leasehold", Some("8"))] {
+        let (done, log) = with(held(user, cloning), Talk::lock).await;
+        done.unwrap();
+        assert!(log.contains(&"KILL 7".to_owned()), "{user}: {log:?}");
+    }
+    for user in ["leasehold", "root"] {
+        let (done, log) = with(held(user, Some("7")), Talk::lock).await;
+        assert!(matches!(done, Err(MySqlError::Cloning { .. })), "{done:?}");
+        assert!(!log.iter().any(|statement| statement.starts_with("KILL")), "{log:?}");
+    }
+    // Whoever has the other lock alone clones nothing, and would end each clone.
+    let alone = |statement: &str| match statement {
+        "KILL 8" => Reply::Done,
+        _ => lock("1", Some("9"), Some("8")),
+    };
+    let (done, log) = with(alone, Talk::lock).await;
+    done.unwrap();
+    assert_eq!(log[1..], ["KILL 8"]);
+    // Given back in between, it is free the next time.
+    let (done, _) = with(|_| lock("0", None, None), Talk::lock).await;
     assert!(matches!(done, Err(MySqlError::Unexpected { .. })), "{done:?}");
 }
 
@@ -179,6 +194,7 @@ async fn accounts_change_all_at_once_by_whoever_has_their_lock() {
         writer.hold_accounts().await.unwrap();
         let all = [Account::Leasehold, Account::Backup];
         writer.set_all(&all.map(|account| (account, Password("a1".into())))).await.unwrap();
+        writer.keep_passwords().await.unwrap();
         writer.discard_former().await.unwrap();
     };
     let ((), log) = with(answer, change).await;
@@ -186,24 +202,34 @@ async fn accounts_change_all_at_once_by_whoever_has_their_lock() {
     let expect = [
         "ALTER USER 'leasehold'@'127.0.0.1' IDENTIFIED WITH caching_sha2_password BY 'a1' \
          RETAIN CURRENT PASSWORD, \
-         'backup'@'%' IDENTIFIED WITH caching_sha2_password BY 'a1' RETAIN CURRENT PASSWORD",
+         'backup'@'%' IDENTIFIED WITH caching_sha2_password BY 'a1' RETAIN CURRENT PASSWORD \
+         PASSWORD EXPIRE NEVER",
+        "ALTER USER 'leasehold'@'127.0.0.1', 'replication'@'%', 'probe'@'127.0.0.1', \
+         'exporter'@'127.0.0.1', 'backup'@'%' PASSWORD EXPIRE NEVER",
         "ALTER USER 'leasehold'@'127.0.0.1' DISCARD OLD PASSWORD, \
          'replication'@'%' DISCARD OLD PASSWORD, 'probe'@'127.0.0.1' DISCARD OLD PASSWORD, \
          'exporter'@'127.0.0.1' DISCARD OLD PASSWORD, 'backup'@'%' DISCARD OLD PASSWORD",
     ];
     assert_eq!(changes, expect.iter().collect::<Vec<_>>());
-    assert_eq!(log[0], "SELECT GET_LOCK('leasehold accounts', 0) AS got");
+    assert!(log[0].starts_with("SELECT GET_LOCK('leasehold accounts', 0) AS got"), "{log:?}");
 }
 
 #[tokio::test]
-async fn accounts_that_another_session_changes_are_left_alone() {
-    let answer = |_: &str| Reply::Row(vec![("got", Some("0".into()))]);
-    let hold = async |talk: &mut Talk| {
-        let connection = std::mem::replace(&mut talk.connection, Connection::plain(pair().0));
-        let talk = Talk { connection, address: address(), knows: Knowledge::Newest };
-        Unlocked(talk).hold_accounts().await
-    };
-    let (done, _) = with(answer, hold).await;
-    let says = "take the lock of the accounts in Pod db-0: another session changes them";
-    assert_eq!(done.unwrap_err().to_string(), says);
+async fn accounts_that_another_manager_changes_are_left_alone_and_others_lose_their_lock() {
+    for (user, ends) in [("leasehold", false), ("root", false), ("app", true)] {
+        let answer = |statement: &str| match statement {
+            _ if statement.contains("GET_LOCK") => lock("0", Some("7"), None),
+            "KILL 7" => Reply::Done,
+            _ => Reply::Row(vec![("user", Some(user.into()))]),
+        };
+        let hold = async |talk: &mut Talk| {
+            let connection = std::mem::replace(&mut talk.connection, Connection::plain(pair().0));
+            let talk = Talk { connection, address: address(), knows: Knowledge::Newest };
+            Unlocked(talk).hold_accounts().await
+        };
+        let (done, log) = with(answer, hold).await;
+        let says = "take the lock of the accounts in Pod db-0: another session changes them";
+        assert_eq!(done.unwrap_err().to_string(), says);
+        assert_eq!(log.contains(&"KILL 7".to_owned()), ends, "{user}: {log:?}");
+    }
 }

@@ -135,7 +135,8 @@ impl Taker<'_> {
     pub(crate) async fn upkeep(&self, observed: &Observed, asked: &mut Asked, past: &mut Past) {
         let now = observed.now;
         if past.reloaded.is_none_or(|last| now >= last + RELOAD) {
-            let mut all = true;
+            // Without a session none has read them.
+            let mut all = !asked.sessions.is_empty();
             for (instance, session) in &mut asked.sessions {
                 all &= self.done(instance, session.reload_tls().await);
             }
@@ -146,6 +147,10 @@ impl Taker<'_> {
         let is_served = observed.is_acknowledged(primary, look);
         if is_served && past.kept.is_stalled(now) {
             self.done(primary, self.commit_nothing(primary).await);
+        }
+        if is_served && !past.passwords_kept {
+            // A cluster of an earlier version has accounts that may expire.
+            past.passwords_kept = self.done(primary, self.keep_passwords(primary).await);
         }
         if is_served
             && let Some(root) = &self.prepared.passwords.root
@@ -159,6 +164,11 @@ impl Taker<'_> {
     async fn commit_nothing(&self, primary: &str) -> Result<(), MySqlError> {
         let to = self.prepared.address(self.cluster, primary);
         self.gateway.write(self.ctx, &to).await?.commit_nothing().await
+    }
+
+    async fn keep_passwords(&self, primary: &str) -> Result<(), MySqlError> {
+        let to = self.prepared.address(self.cluster, primary);
+        self.gateway.write(self.ctx, &to).await?.keep_passwords().await
     }
 
     /// Sees to it that root has the password of the users' Secret.

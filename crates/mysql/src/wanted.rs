@@ -11,7 +11,9 @@ use operands::pod::Extras;
 use operands::spec::{Invalid, bytes, duration, part, size};
 use serde_json::Value;
 
-use crate::api::{MySQLCluster, MySQLClusterSpec};
+use crate::api::{
+    MySQLCluster, MySQLClusterSpec, Tls, default_alone_after, default_failover_after,
+};
 use crate::config::is_ours;
 use crate::names::{self, MAX_NAME};
 use crate::version::check_image;
@@ -20,8 +22,9 @@ use crate::version::check_image;
 const SHORTEST_FAILOVER: SignedDuration = SignedDuration::from_secs(2);
 /// The shortest `aloneAfter`: a restart of the other instance must not look like a loss.
 const SHORTEST_ALONE: SignedDuration = SignedDuration::from_secs(10);
-/// The shortest renewal of certificates.
-const SHORTEST_RENEWAL: SignedDuration = SignedDuration::from_hours(1);
+/// The shortest renewal of certificates: the former one is valid for half of it, and servers may read the next
+/// one an hour later.
+const SHORTEST_RENEWAL: SignedDuration = SignedDuration::from_hours(2);
 /// The shortest time between rotations of passwords: each takes more than ten minutes.
 const SHORTEST_ROTATION: SignedDuration = SignedDuration::from_hours(1);
 /// The shortest `maxLag`: replicas tell it in seconds.
@@ -33,6 +36,8 @@ const MAX_SETTING: usize = 1_024;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Accepted {
     pub(crate) replicas: usize,
+    /// The instance that should be primary.
+    pub(crate) primary: Option<String>,
     /// How many replicas acknowledge each commit: none if there is one instance alone.
     pub(crate) acks: u32,
     pub(crate) alone_after: Duration,
@@ -71,8 +76,18 @@ impl Problems {
         })
     }
 
-    fn seconds(&mut self, field: &str, text: &str, shortest: SignedDuration) -> Duration {
-        self.take(duration(field, text, shortest)).unsigned_abs()
+    /// The time, or the usual one and the reason.
+    fn time(
+        &mut self,
+        field: &str,
+        text: &str,
+        usual: &str,
+        shortest: SignedDuration,
+    ) -> SignedDuration {
+        duration(field, text, shortest).unwrap_or_else(|invalid| {
+            self.0.push(invalid);
+            usual.parse().unwrap_or(shortest)
+        })
     }
 }
 
@@ -80,11 +95,25 @@ impl Problems {
 ///
 /// # Errors
 /// Everything in it that cannot be carried out; at least one.
+#[cfg(test)]
 pub(crate) fn accepted(cluster: &MySQLCluster) -> Result<Accepted, Vec<Invalid>> {
+    let (accepted, problems) = read(cluster);
+    if problems.is_empty() { Ok(accepted) } else { Err(problems) }
+}
+
+/// Whether a cluster was founded: then it is looked after with mistakes in its spec too.
+pub(crate) fn is_founded(cluster: &MySQLCluster) -> bool {
+    cluster.status.as_ref().is_some_and(|status| status.replication.term > 0)
+}
+
+/// Reads a spec as far as it can be carried out, with everything that cannot be. With a mistake in it nothing
+/// of what Pods are made from is used, the number of instances and of acknowledgements are those that the
+/// cluster has, and other times than those of the spec are the usual ones.
+pub(crate) fn read(cluster: &MySQLCluster) -> (Accepted, Vec<Invalid>) {
     let (spec, mut problems) = (&cluster.spec, Problems::default());
     check_name(&cluster.name_any(), &mut problems);
     let replicas = replicas(spec, &mut problems);
-    check_primary(cluster, replicas, &mut problems);
+    let primary = primary(cluster, replicas, &mut problems);
     if let Err(unusable) = check_image(&spec.image, None) {
         problems.add(unusable.reason(), unusable.to_string());
     }
@@ -92,19 +121,29 @@ pub(crate) fn accepted(cluster: &MySQLCluster) -> Result<Accepted, Vec<Invalid>>
         let message = "spec.fromBackup and spec.fromStored cannot both be set: remove one of them";
         problems.add("InvalidRestore", message.to_owned());
     }
-    let renewal = problems.take(duration("tls.renewal", &spec.tls.renewal, SHORTEST_RENEWAL));
+    let usual = Tls::default().renewal;
+    let renewal = problems.time("tls.renewal", &spec.tls.renewal, &usual, SHORTEST_RENEWAL);
+    let alone_after =
+        problems.time("aloneAfter", &spec.alone_after, &default_alone_after(), SHORTEST_ALONE);
+    let usual = default_failover_after();
+    let failover_after =
+        problems.time("failoverAfter", &spec.failover_after, &usual, SHORTEST_FAILOVER);
     let lag = spec.max_lag.as_deref();
     let exporter = spec.exporter.as_ref().and_then(|exporter| exporter.resources.as_ref());
     let resources = problems.take(part("resources", spec.resources.as_ref()));
-    let accepted = Accepted {
+    let mut accepted = Accepted {
         replicas,
+        primary,
         acks: acks(spec, replicas, &mut problems),
-        alone_after: problems.seconds("aloneAfter", &spec.alone_after, SHORTEST_ALONE),
-        failover_after: problems.seconds("failoverAfter", &spec.failover_after, SHORTEST_FAILOVER),
-        max_lag: lag.map(|lag| problems.seconds("maxLag", lag, SHORTEST_LAG).as_secs()),
+        alone_after: alone_after.unsigned_abs(),
+        failover_after: failover_after.unsigned_abs(),
+        max_lag: lag
+            .map(|lag| problems.take(duration("maxLag", lag, SHORTEST_LAG)))
+            .map(|lag| lag.unsigned_abs().as_secs()),
         valid: renewal + renewal / 2,
-        rotation: spec.accounts.rotation.as_deref().map(|rotation| {
-            problems.take(duration("accounts.rotation", rotation, SHORTEST_ROTATION))
+        rotation: spec.accounts.rotation.as_deref().and_then(|rotation| {
+            problems
+                .take(duration("accounts.rotation", rotation, SHORTEST_ROTATION).map(Option::Some))
         }),
         storage: problems.take(size("storage", &spec.storage)),
         memory: resources.as_ref().and_then(memory),
@@ -116,7 +155,22 @@ pub(crate) fn accepted(cluster: &MySQLCluster) -> Result<Accepted, Vec<Invalid>>
         }),
         settings: settings(spec, &mut problems),
     };
-    if problems.0.is_empty() { Ok(accepted) } else { Err(problems.0) }
+    if !problems.0.is_empty() {
+        accepted.stay(cluster);
+    }
+    (accepted, problems.0)
+}
+
+impl Accepted {
+    /// Asks for as many instances and acknowledgements as a cluster has.
+    fn stay(&mut self, cluster: &MySQLCluster) {
+        let Some(status) = &cluster.status else { return };
+        if !status.instances.is_empty() {
+            self.replicas = status.instances.len().min(names::MAX_INSTANCES);
+        }
+        let most = u32::try_from(self.replicas).unwrap_or(1) - 1;
+        self.acks = status.replication.acks.clamp(most.min(1), most);
+    }
 }
 
 /// All problems as one: the reason of the first, and what each says.
@@ -163,13 +217,15 @@ fn acks(spec: &MySQLClusterSpec, replicas: usize, problems: &mut Problems) -> u3
     })
 }
 
-fn check_primary(cluster: &MySQLCluster, replicas: usize, problems: &mut Problems) {
-    let Some(primary) = &cluster.spec.primary else { return };
+fn primary(cluster: &MySQLCluster, replicas: usize, problems: &mut Problems) -> Option<String> {
+    let primary = cluster.spec.primary.as_ref()?;
     if names::ordinal(cluster, primary).is_none_or(|ordinal| ordinal >= replicas) {
         let (first, last) = (names::instance(cluster, 0), names::instance(cluster, replicas - 1));
         let message = format!("spec.primary is {primary:?}: set one of {first} to {last}");
         problems.add("InvalidPrimary", message);
+        return None;
     }
+    Some(primary.clone())
 }
 
 /// The limit of memory, unless it is written in a way that is not usual for it.
@@ -263,7 +319,7 @@ mod tests {
             (json!({"failoverAfter": "1s"}), "InvalidDuration", "failoverAfter"),
             (json!({"aloneAfter": "1s"}), "InvalidDuration", "aloneAfter"),
             (json!({"maxLag": "10ms"}), "InvalidDuration", "maxLag"),
-            (json!({"tls": {"renewal": "1m"}}), "InvalidDuration", "tls.renewal"),
+            (json!({"tls": {"renewal": "119m"}}), "InvalidDuration", "tls.renewal"),
             (json!({"accounts": {"rotation": "59m"}}), "InvalidDuration", "accounts.rotation"),
             (json!({"storage": "much"}), "InvalidStorage", "spec.storage"),
             (json!({"resources": {"limits": "x"}}), "InvalidPod", "spec.resources"),

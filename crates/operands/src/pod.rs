@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use data_encoding::HEXLOWER;
-use k8s_openapi::api::core::v1::{Affinity, Toleration, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{Affinity, Pod, Toleration, TopologySpreadConstraint};
 use ring::digest::{SHA256, digest};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
@@ -11,6 +11,31 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::spec::{Invalid, part};
+
+/// The longest text of a server that is repeated, in characters.
+const MAX_TROUBLE: usize = 300;
+
+/// Why the container of this name does not run, if its Pod says that: it ended, it waits, or no node has
+/// room.
+pub fn trouble(pod: &Pod, container: &str) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let state = status.container_statuses.iter().flatten().find(|found| found.name == container);
+    let state = state.and_then(|found| found.state.as_ref());
+    let waiting = state.and_then(|state| state.waiting.as_ref()).map(|waiting| {
+        let reason = waiting.reason.clone().unwrap_or_default();
+        format!("{reason}: {}", waiting.message.as_deref().unwrap_or_default())
+    });
+    let ended = state.and_then(|state| state.terminated.as_ref()).map(|ended| {
+        let reason = ended.reason.clone().unwrap_or_default();
+        format!("{reason}: {container} ended with exit code {}", ended.exit_code)
+    });
+    let scheduled = status.conditions.iter().flatten().find(|found| found.type_ == "PodScheduled");
+    let unscheduled = scheduled
+        .filter(|found| found.status == "False")
+        .map(|found| found.message.clone().unwrap_or_default());
+    let text = waiting.or(ended).or(unscheduled)?;
+    Some(text.chars().filter(|c| !c.is_control()).take(MAX_TROUBLE).collect())
+}
 
 /// What else the Pods of a database have, as in a Pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

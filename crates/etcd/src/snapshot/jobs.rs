@@ -6,7 +6,8 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use operands::archive::Dress;
 use operands::archive::jobs::{
-    self, WORK, Work, container, fetching, job, ours, restoring, storing,
+    self, WORK, Work, container, fetching, job, our_container, ours, placed, restoring, storing,
+    tool_resources,
 };
 use operands::archive::restore::Origin;
 use operands::backup::destination::DestinationError;
@@ -17,6 +18,7 @@ use crate::api::EtcdCluster;
 use crate::names;
 use crate::objects::USER;
 use crate::version::Version;
+use crate::wanted::read;
 
 /// What the Jobs look like.
 pub(super) const DRESS: Dress =
@@ -67,11 +69,14 @@ pub(super) fn store(
         volumes.push(json!({"name": "tls", "secret": secret}));
     }
     let etcd = format!("{}:v{version}", cluster.spec.image);
-    let save = container("save", &etcd, Some(&["/usr/local/bin/etcdctl"]), arguments, mounts);
+    let mut save = container("save", &etcd, Some(&["/usr/local/bin/etcdctl"]), arguments, mounts);
+    let (wanted, _) = read(cluster);
+    save["resources"] = tool_resources(wanted.resources.as_ref());
     let store = storing(snapshot, (key, version), (&file, CHECK), image, &access);
     let name = jobs::store_name(snapshot);
     let work = Work { name: &name, namespace: &namespace, role: "store", judge: "store" };
-    Ok(job(&DRESS, work, (vec![save], store), volumes, &access))
+    let job = job(&DRESS, work, (vec![save], store), volumes, &access);
+    Ok(placed(job, &cluster.spec.pod, &wanted.pod))
 }
 
 /// The Job that restores a snapshot onto the volume of the first member. It may run again at any time: it
@@ -103,18 +108,21 @@ pub(super) fn restore(
         arguments.extend([format!("--bump-revision={BUMP}"), "--mark-compacted".to_owned()]);
     }
     let etcd = format!("{}:v{version}", cluster.spec.image);
-    let unpack =
+    let (wanted, _) = read(cluster);
+    let mut unpack =
         container("restore", &etcd, Some(&["/usr/local/bin/etcdutl"]), arguments, vec![data()]);
+    unpack["resources"] = json!(wanted.resources.unwrap_or_default());
     let arguments = ours(
         "move",
         [format!("--from={staged}"), format!("--to={DATA}"), format!("--clear={STAGE}")],
     );
-    let finish = container("move", image, None, arguments, vec![data()]);
+    let finish = our_container("move", image, arguments, vec![data()]);
     let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": member}});
     let (name, namespace) = (names::restore(cluster), cluster.namespace().unwrap_or_default());
     let work = Work { name: &name, namespace: &namespace, role: "restore", judge: "fetch" };
     let job = job(&DRESS, work, (vec![fetch, unpack], finish), vec![volume], &access);
-    Ok(restoring(job, volume_uid))
+    // Its volume is bound where it runs, and the first member has to run there later.
+    Ok(placed(restoring(job, volume_uid), &cluster.spec.pod, &wanted.pod))
 }
 
 #[cfg(test)]
@@ -130,10 +138,13 @@ mod tests {
             "spec": {"cluster": "db", "destination": {"volume": {"claimName": "backups"}}},
         }))
         .unwrap();
-        let cluster = cluster(json!({"version": "3.6.5"}));
+        let limits = json!({"limits": {"cpu": "2", "memory": "1Gi"}});
+        let pod =
+            json!({"nodeSelector": {"disk": "fast"}, "tolerations": [{"operator": "Exists"}]});
+        let cluster = cluster(json!({"version": "3.6.5", "resources": limits, "pod": pod}));
         let job = store(&snapshot, &cluster, "3.6.4", "web/db/db-1", "leasehold:1").unwrap();
         let pod = job.spec.unwrap().template.spec.unwrap();
-        let save = &pod.init_containers.unwrap()[0];
+        let save = &pod.init_containers.as_ref().unwrap()[0];
         assert_eq!(save.image.as_deref(), Some("gcr.io/etcd-development/etcd:v3.6.4"));
         let (saved, stored) = (save.args.clone().unwrap(), pod.containers[0].args.clone().unwrap());
         for (arguments, wanted) in [
@@ -146,5 +157,14 @@ mod tests {
         ] {
             assert!(arguments.iter().any(|found| found == wanted), "{wanted}: {arguments:?}");
         }
+        // A quota asks for all of them, and a node of its own for the rest.
+        for container in [save, &pod.containers[0]] {
+            let resources = container.resources.clone().unwrap();
+            for part in [resources.requests.unwrap(), resources.limits.unwrap()] {
+                assert!(part.contains_key("cpu") && part.contains_key("memory"), "{part:?}");
+            }
+        }
+        assert_eq!(pod.node_selector.unwrap()["disk"], "fast");
+        assert_eq!(pod.tolerations.unwrap().len(), 1);
     }
 }

@@ -80,8 +80,8 @@ impl Scheduled for EtcdCluster {
         json!({"snapshots": status})
     }
 
-    fn is_of(&self, snapshot: &EtcdSnapshot) -> bool {
-        self.metadata.name.as_ref() == Some(&snapshot.spec.cluster)
+    fn database(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
     }
 
     fn backup(&self, scheduling: &Scheduling, mut metadata: ObjectMeta) -> EtcdSnapshot {

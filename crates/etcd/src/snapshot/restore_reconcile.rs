@@ -8,8 +8,9 @@ use std::time::Duration;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use kube::api::Api;
-use operands::archive::Settings;
-use operands::archive::restore::{Restore, Restored, restore, restoring_job};
+use operands::archive::restore::{Restore, Restored, end_restore, restore, restoring_job};
+use operands::archive::{JobSeen, Settings};
+use operands::children::is_of;
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, ObjectKey, ReconcileError, Reconciler,
 };
@@ -50,7 +51,18 @@ impl Reconciler for RestoreReconciler {
         };
         let status = cluster.status.clone().unwrap_or_default();
         let is_ending = cluster.metadata.deletion_timestamp.is_some();
-        if cluster.spec.restore_from.is_none() || status.cluster_id.is_some() || is_ending {
+        if cluster.spec.restore_from.is_none() || is_ending {
+            return Ok(Action::Done);
+        }
+        if status.cluster_id.is_some() {
+            // Its Pod, which has ended, keeps the volume in use, so that the volume of a member that leaves
+            // never goes.
+            if let Some(job) =
+                ctx.get::<Job>(key.namespace.as_deref(), &names::restore(&cluster))?
+                && is_of(&*cluster, &*job)
+            {
+                end_restore(ctx, &*cluster, &JobSeen::of(&job)).await?;
+            }
             return Ok(Action::Done);
         }
         // A version that cannot be read is said by the controller of EtcdClusters.

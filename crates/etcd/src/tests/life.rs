@@ -221,18 +221,90 @@ fn data_that_3_6_may_not_read_is_repaired_by_a_patch_first() {
 
 #[test]
 fn a_version_that_does_not_start_stops_at_one_member_and_can_be_corrected() {
+    for correction in ["3.6.7", "3.6.5"] {
+        let mut world = World::settled(spec(3));
+        world.broken.insert("3.6.6".into());
+        world.set("version", json!("3.6.6"));
+        for _ in 0..200 {
+            world.round();
+            assert!(world.etcd.has_quorum());
+        }
+        assert_eq!(world.etcd.processes.len(), 2);
+        assert_eq!(world.names(), ["db-0", "db-1", "db-2"], "nobody is replaced for that");
+        let (degraded, reason, message) = world.condition("Degraded");
+        assert_eq!((&*degraded, &*reason), ("True", "RolloutFailed"), "{message}");
+        assert!(
+            message.contains("CrashLoopBackOff") && message.contains("spec.version"),
+            "{message}"
+        );
+        world.set("version", json!(correction));
+        world.settle();
+        assert!(world.etcd.processes.values().all(|process| process.version == correction));
+        assert_eq!(world.names(), ["db-0", "db-1", "db-2"]);
+        assert!(!world.etcd.log.iter().any(|entry| entry.starts_with("remove")));
+    }
+}
+
+#[test]
+fn a_member_that_is_lost_in_a_rollout_is_replaced_once_its_volume_is_gone() {
     let mut world = World::settled(spec(3));
     world.broken.insert("3.6.6".into());
     world.set("version", json!("3.6.6"));
-    for _ in 0..40 {
+    world.sticks("RolloutFailed");
+    let lost =
+        world.pods.keys().find(|pod| !world.etcd.processes.contains_key(*pod)).unwrap().clone();
+    world.broken.clear();
+    world.lose_volume(&lost);
+    world.settle();
+    assert!(!world.names().contains(&lost) && world.names().len() == 3);
+}
+
+#[test]
+fn a_cluster_that_grows_with_what_does_not_start_takes_one_number() {
+    let mut world = World::settled(spec(3));
+    world.broken.insert("3.6.6".into());
+    world.set("version", json!("3.6.6"));
+    world.set("size", json!(5));
+    for _ in 0..400 {
         world.round();
-        assert!(world.etcd.has_quorum());
     }
-    assert_eq!(world.etcd.processes.len(), 2);
+    assert_eq!(world.names(), ["db-0", "db-1", "db-2", "db-3"]);
+    assert_eq!(world.condition("Degraded").1, "RolloutFailed");
     world.set("version", json!("3.6.7"));
     world.settle();
-    assert!(world.etcd.processes.values().all(|process| process.version == "3.6.7"));
-    assert_eq!(world.names(), ["db-0", "db-1", "db-2"], "in time");
+    assert_eq!(world.names(), ["db-0", "db-1", "db-2", "db-3", "db-4"]);
+}
+
+#[test]
+fn a_mistake_in_the_spec_stops_no_care() {
+    for (field, value, reason) in [
+        ("size", json!(4), "InvalidSize"),
+        ("version", json!("3.x"), "InvalidVersion"),
+        ("replaceAfter", json!("5"), "InvalidDuration"),
+        ("extraArgs", json!(["--name=other"]), "InvalidArguments"),
+        ("resources", json!({"limits": "x"}), "InvalidPod"),
+    ] {
+        let mut world = World::settled(spec(3));
+        world.set(field, value);
+        world.settle();
+        assert!(starts(&world).is_empty(), "{field}: nothing changes: {:?}", starts(&world));
+        assert_eq!(world.condition("SpecValid").1, reason);
+        assert_eq!(world.condition("Progressing").1, reason);
+        assert_eq!(world.condition("Available").0, "True");
+        world.lose_pod("db-1");
+        world.settle();
+        assert_eq!(starts(&world), ["resume db-1"], "{field}");
+        world.lose_volume("db-2");
+        world.settle();
+        assert_eq!(world.names(), ["db-0", "db-1", "db-3"], "{field}");
+        assert!(world.etcd.processes.values().all(|process| process.version == "3.6.5"));
+        world.set(
+            field,
+            serde_json::to_value(&World::new(spec(3)).cluster.spec).unwrap()[field].clone(),
+        );
+        world.settle();
+        assert_eq!(world.condition("SpecValid").1, "Accepted");
+    }
 }
 
 #[test]

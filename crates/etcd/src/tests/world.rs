@@ -21,7 +21,7 @@ use crate::observed::{Observed, Seen, pods_of, volumes_of};
 use crate::plan::plan;
 use crate::report::report;
 use crate::step::{POLL, Step};
-use crate::wanted::wanted;
+use crate::wanted::read;
 
 /// More steps than any life here needs.
 const MOST: usize = 3_000;
@@ -195,10 +195,11 @@ impl World {
         self.now += POLL;
         self.kubelets();
         let (cluster, seen) = (self.cluster.clone(), self.seen());
-        let wanted = wanted(&cluster).unwrap();
+        let (wanted, invalid) = read(&cluster);
         let observed = Observed {
             cluster: &cluster,
             wanted: &wanted,
+            invalid: invalid.as_ref(),
             pods: pods_of(&cluster, self.pods.values()),
             volumes: volumes_of(&cluster, self.volumes.values()),
             restored: true,
@@ -242,7 +243,7 @@ impl World {
     }
 
     fn take(&mut self, step: &Step, cluster: &EtcdCluster, status: &EtcdClusterStatus) {
-        let wanted = wanted(cluster).unwrap();
+        let (wanted, _) = read(cluster);
         self.uids += 1;
         let uid = Some(format!("uid-{}", self.uids));
         let deleted = serde_json::from_value(json!(self.now)).unwrap();

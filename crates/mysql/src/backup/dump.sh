@@ -63,9 +63,14 @@ dump() {
   echo '-- Made by leasehold.'
   sed 's/$/;/' "$work/users"
   if [ $# -gt 0 ]; then
-    mysqldump --defaults-file="$options" --single-transaction --quick --hex-blob --routines --events \
+    mysqldump --defaults-file="$options" --single-transaction --quick --hex-blob --routines \
       --triggers --no-tablespaces --set-gtid-purged=OFF --skip-comments --max-allowed-packet=1G \
       --databases "$@" || return 1
+    # Apart, so that no data is touched: a replica has those that run on the primary as disabled.
+    mysqldump --defaults-file="$options" --single-transaction --no-data --no-create-info --no-create-db \
+      --skip-triggers --events --no-tablespaces --set-gtid-purged=OFF --skip-comments \
+      --databases "$@" >"$work/events" || return 1
+    sed '/^\/\*!50106 CREATE/{s/ DISABLE ON SLAVE / ENABLE /;s/ DISABLE ON REPLICA / ENABLE /;}' "$work/events"
   fi
   grants
   echo '-- Dump completed'
@@ -76,4 +81,4 @@ if [ -e "$work/failed" ]; then
   echo 'dump: mysqldump failed' >&2
   exit 1
 fi
-rm -f "$work/names" "$work/accounts" "$work/users" "$work/grants"
+rm -f "$work/names" "$work/accounts" "$work/users" "$work/grants" "$work/events"

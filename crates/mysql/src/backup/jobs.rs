@@ -3,7 +3,9 @@
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use operands::archive::Dress;
-use operands::archive::jobs::{self, WORK, Work, container, fetching, job, restoring, storing};
+use operands::archive::jobs::{
+    self, WORK, Work, container, fetching, job, placed, restoring, storing, tool_resources,
+};
 use operands::archive::restore::Origin;
 use operands::backup::destination::DestinationError;
 use serde_json::json;
@@ -12,6 +14,7 @@ use super::api::MySQLBackup;
 use crate::api::MySQLCluster;
 use crate::names::{self, FILES, PASSWORDS, TLS, VOLUME};
 use crate::pods::{self, USER};
+use crate::wanted::read as read_spec;
 
 /// What the Jobs look like.
 pub(super) const DRESS: Dress =
@@ -55,11 +58,14 @@ pub(super) fn store(
         pods::keys("tls", names::certificate(cluster), &["ca.crt"]),
     ];
     let shell = Some(&["/bin/sh", "-c", DUMP][..]);
-    let dump = container("dump", &cluster.spec.image, shell, arguments, mounts);
+    let mut dump = container("dump", &cluster.spec.image, shell, arguments, mounts);
+    let (accepted, _) = read_spec(cluster);
+    dump["resources"] = tool_resources(accepted.resources.as_ref());
     let store = storing(backup, (key, version), (&file, CHECK), image, &access);
     let (name, namespace) = (jobs::store_name(backup), cluster.namespace().unwrap_or_default());
     let work = Work { name: &name, namespace: &namespace, role: "store", judge: "store" };
-    Ok(with_pull_secrets(job(&DRESS, work, (vec![dump], store), volumes, &access), cluster))
+    let job = job(&DRESS, work, (vec![dump], store), volumes, &access);
+    Ok(with_pull_secrets(placed(job, &cluster.spec.pod, &accepted.pod), cluster))
 }
 
 /// The Job that restores a backup onto the volume of the first instance. It may run again at any time: it
@@ -84,7 +90,10 @@ pub(super) fn restore(
     let (name, namespace) = (names::restore(cluster), cluster.namespace().unwrap_or_default());
     let work = Work { name: &name, namespace: &namespace, role: "restore", judge: "fetch" };
     let job = job(&DRESS, work, (vec![fetch], load), volumes, &access);
-    Ok(with_pull_secrets(restoring(job, volume_uid), cluster))
+    let (accepted, _) = read_spec(cluster);
+    // Its volume is bound where it runs, and the first instance has to run there later.
+    let job = placed(restoring(job, volume_uid), &cluster.spec.pod, &accepted.pod);
+    Ok(with_pull_secrets(job, cluster))
 }
 
 /// The Job with the Secrets by which it may pull the cluster's image.

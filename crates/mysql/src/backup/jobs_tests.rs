@@ -1,7 +1,7 @@
 //! What the Jobs do.
 
 use k8s_openapi::api::core::v1::PodSpec;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::testkit::cluster;
@@ -78,6 +78,25 @@ fn a_restore_makes_the_data_as_an_instance_makes_it() {
     let claims =
         pod.volumes.unwrap().into_iter().filter_map(|volume| volume.persistent_volume_claim);
     assert_eq!(claims.map(|claim| claim.claim_name).collect::<Vec<_>>(), ["data-db-0"]);
+}
+
+#[test]
+fn the_jobs_run_where_instances_may_and_within_a_quota() {
+    let spec = json!({
+        "resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"memory": "1Gi"}},
+        "pod": {"nodeSelector": {"disk": "fast"}, "tolerations": [{"operator": "Exists"}]},
+    });
+    let origin = Origin { destination: backup().spec.destination, key: "web/db/db-1".to_owned() };
+    let restored = pod_of(restore(&cluster(spec.clone()), "v1", &origin, "leasehold:1").unwrap());
+    for pod in [stored(spec), restored] {
+        assert_eq!(pod.node_selector.unwrap()["disk"], "fast");
+        assert_eq!(pod.tolerations.unwrap().len(), 1);
+        for container in pod.init_containers.iter().flatten().chain(&pod.containers) {
+            let resources = container.resources.clone().unwrap();
+            assert!(resources.limits.unwrap().contains_key("memory"), "{}", container.name);
+            assert!(resources.requests.unwrap().contains_key("memory"), "{}", container.name);
+        }
+    }
 }
 
 #[test]

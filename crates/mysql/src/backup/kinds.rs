@@ -79,8 +79,8 @@ impl Scheduled for MySQLBackupSchedule {
         status
     }
 
-    fn is_of(&self, backup: &MySQLBackup) -> bool {
-        backup.spec.cluster == self.spec.cluster
+    fn database(&self) -> &str {
+        &self.spec.cluster
     }
 
     fn backup(&self, scheduling: &Scheduling, metadata: ObjectMeta) -> MySQLBackup {
@@ -135,7 +135,8 @@ mod tests {
         let scheduling = schedule(false).scheduling().unwrap().clone();
         assert_eq!((scheduling.keep, &*scheduling.time_zone), (7, "Europe/Berlin"));
         let made = schedule(false).backup(&scheduling, ObjectMeta::default());
-        assert!(schedule(false).is_of(&made) && made.spec.destination == scheduling.destination);
+        assert_eq!(schedule(false).database(), made.spec.cluster);
+        assert_eq!(made.spec.destination, scheduling.destination);
         let crd = serde_json::to_value(MySQLBackupSchedule::crd()).unwrap();
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         let fields = &schema["properties"]["spec"]["properties"];

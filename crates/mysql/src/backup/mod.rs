@@ -17,7 +17,7 @@ mod restore;
 
 pub use api::{MySQLBackup, MySQLBackupSchedule};
 pub use operands::archive::{BackupPhase, Settings};
-pub(crate) use restore::{begin, begins_with};
+pub(crate) use restore::{begin, begins_with, end};
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use operands::archive;

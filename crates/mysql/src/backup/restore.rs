@@ -5,13 +5,18 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use operands::archive::Settings;
-use operands::archive::restore::{Origin, Restore, Restored, origin_of, restore, restoring_job};
+use operands::archive::restore::{
+    Origin, Restore, Restored, end_restore, origin_of, restore, restoring_job,
+};
+use operands::children::is_of;
 use sdk::{Context, ReconcileError};
 
 use super::api::MySQLBackup;
 use super::jobs;
 use crate::api::MySQLCluster;
-use crate::{names, objects};
+use crate::names::{self, UID_LABEL};
+use crate::objects;
+use crate::wanted::is_founded;
 
 /// Sees to it that the first instance's volume holds the backup that the spec names, and says how far that
 /// is. Nothing of the cluster may start before it says yes. What the Job mounts must exist: ConfigMap,
@@ -54,6 +59,9 @@ pub(crate) async fn begin(
         volumes.create(&PostParams::default(), &objects::first_volume(cluster)).await?;
         return Ok(Restored::waits("the volume of the first instance was created"));
     };
+    if let Some(verdict) = in_the_way(cluster, &volume) {
+        return Ok(verdict);
+    }
     if volume.metadata.deletion_timestamp.is_some() {
         let message = format!("volume {} is being deleted", volume.name_any());
         return Ok(Restored::waits(message));
@@ -62,6 +70,38 @@ pub(crate) async fn begin(
     let wanted = Restore { job: &name, volume_uid: &uid, origin: &origin, image };
     let make = |image: &str| jobs::restore(cluster, &uid, &origin, image);
     restore(ctx, cluster, wanted, job.as_ref(), make).await
+}
+
+/// Ends the Job of a cluster that was founded: its Pod, which has ended, keeps the volume in use, so that a
+/// volume that is deleted never goes.
+///
+/// # Errors
+/// What the server says.
+pub(crate) async fn end(ctx: &Context, cluster: &MySQLCluster) -> Result<(), ReconcileError> {
+    let names_one = cluster.spec.from_backup.is_some() || cluster.spec.from_stored.is_some();
+    if !names_one || !is_founded(cluster) {
+        return Ok(());
+    }
+    match restoring_job(ctx, cluster, &names::restore(cluster)).await? {
+        Some(job) => end_restore(ctx, cluster, &job).await,
+        None => Ok(()),
+    }
+}
+
+/// Why the backup is not brought onto a volume that is there: it may have the data of another cluster, which
+/// would be taken for that of the backup.
+fn in_the_way(cluster: &MySQLCluster, volume: &PersistentVolumeClaim) -> Option<Restored> {
+    let label = volume.labels().get(UID_LABEL);
+    let is_ours = label.is_some_and(|uid| Some(uid) == cluster.uid().as_ref());
+    if is_ours || is_of(cluster, volume) {
+        return None;
+    }
+    let name = volume.name_any();
+    let message = format!(
+        "PersistentVolumeClaim {name} exists and was not made for this MySQLCluster, so no backup is brought \
+         onto it: delete it if nobody needs what is on it, or create a MySQLCluster with another name"
+    );
+    Some(Restored::stuck("VolumeInTheWay", message))
 }
 
 async fn volume(
@@ -160,6 +200,23 @@ mod tests {
         };
         assert_eq!(stored(volume).unwrap().key, "a");
         assert_eq!(reason(stored(json!({})).unwrap_err()), "InvalidRestore");
+    }
+
+    #[test]
+    fn a_volume_that_another_cluster_left_behind_is_no_place_for_a_backup() {
+        let cluster = cluster(json!({"fromBackup": "old"}));
+        let own = objects::first_volume(&cluster);
+        assert_eq!(in_the_way(&cluster, &own), None);
+        let mut kept = own.clone();
+        kept.metadata.owner_references = None;
+        assert_eq!(in_the_way(&cluster, &kept), None, "it is known by its label");
+        let mut earlier = own;
+        earlier.labels_mut().remove(UID_LABEL);
+        assert_eq!(in_the_way(&cluster, &earlier), None, "or by its owner");
+        kept.labels_mut().insert(UID_LABEL.to_owned(), "u0".to_owned());
+        for other in [kept, PersistentVolumeClaim::default()] {
+            assert_eq!(reason(in_the_way(&cluster, &other).unwrap()), "VolumeInTheWay");
+        }
     }
 
     #[test]

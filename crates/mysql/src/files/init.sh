@@ -10,19 +10,20 @@ mkdir -p "$volume/tmp"
 [ ! -d "$data" ] || exit 0
 rm -rf "$new"
 
-# The password of an account of ours: made by the manager, of letters and digits.
+# The password of an account of ours: made by the manager, of letters, digits and `-`.
 password() {
   password=$(cat "$accounts/$1")
   case $password in
-  '' | *[!A-Za-z0-9]*)
-    echo "init: the password of $1 is empty or not of letters and digits alone" >&2
+  '' | *[!A-Za-z0-9-]*)
+    echo "init: the password of $1 is empty or not of letters, digits and - alone" >&2
     exit 1
     ;;
   esac
 }
+# It does not expire, whatever is set for others: nobody is there to renew it.
 account() { # name host limits privileges
   password "$1"
-  echo "CREATE USER '$1'@'$2' IDENTIFIED WITH caching_sha2_password BY '$password' REQUIRE SSL $3;"
+  echo "CREATE USER '$1'@'$2' IDENTIFIED WITH caching_sha2_password BY '$password' REQUIRE SSL $3 PASSWORD EXPIRE NEVER;"
   echo "GRANT $4 ON *.* TO '$1'@'$2';"
 }
 # One statement on each line. Root has no password until the manager has given it one, so it is locked.
@@ -47,8 +48,9 @@ else
   $mysqld --initialize-insecure
   # Without a binary log nothing that it loads has a GTID. One that stands for all of it is given at the
   # end: no replica that lacks the dump can then follow as though it had everything.
+  # It takes statements as long as the dump may have them, whatever is set for clients.
   $mysqld --server-id=1 --skip-networking --super-read-only=OFF --event-scheduler=OFF \
-    --socket="$run/init.sock" --innodb-flush-log-at-trx-commit=0 >"$log" 2>&1 &
+    --max-allowed-packet=1G --socket="$run/init.sock" --innodb-flush-log-at-trx-commit=0 >"$log" 2>&1 &
   server=$!
   client="mysql --no-defaults --socket=$run/init.sock --user=root --default-character-set=utf8mb4"
   until $client --execute='DO 0' 2>/dev/null; do

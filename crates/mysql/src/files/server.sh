@@ -34,11 +34,26 @@ renew() {
   done
 }
 
+# Has the server read its certificate anew when the kubelet has brought another one. The manager does so too,
+# but it gets in by that very certificate: not any more if it ran out while no manager was there.
+renewals() {
+  files() { cat /leasehold-tls/*.crt /leasehold-tls/*.key | cksum; }
+  seen=$(files) || seen=
+  while sleep 60; do
+    now=$(files) || continue
+    [ "$now" != "$seen" ] || continue
+    if admin 'ALTER INSTANCE RELOAD TLS FOR CHANNEL mysql_main; ALTER INSTANCE RELOAD TLS FOR CHANNEL mysql_admin'; then
+      seen=$now
+    fi
+  done
+}
+
 # In the background, because only a shell that waits hears signals.
 sh "$here/init.sh" &
 init=$!
 wait "$init"
 
+renewals &
 export MYSQLD_PARENT_PID=$$
 number=${POD_NAME##*-}
 while :; do

@@ -51,6 +51,9 @@ pub struct BackupStatus {
     /// Its SHA-256, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
+    /// The uid of the database's object: another database of that name has another one.
+    #[serde(rename = "databaseUID", default, skip_serializing_if = "Option::is_none")]
+    pub database_uid: Option<String>,
     /// The version that the database ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

@@ -5,6 +5,7 @@
 
 use data_encoding::HEXLOWER;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Affinity, ResourceRequirements};
 use kube::ResourceExt;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use super::kind::{Archived, Dress};
 use crate::backup::destination::{Access, DestinationError};
 use crate::backup::report::GIVEN_UP;
+use crate::pod::{Extras, PodExtras};
 
 /// The annotation of a Job that restores: the uid of the volume onto which it brings the backup.
 pub(super) const RESTORED_VOLUME: &str = "data.leasehold.dev/volume-uid";
@@ -20,8 +22,9 @@ pub const WORK: &str = "/work";
 
 /// How often a Job's Pod is replaced.
 const RETRIES: i32 = 4;
-/// How long a Job may take, in seconds: six hours.
-const DEADLINE: i64 = 6 * 3600;
+/// How long a Job that stores may take, in seconds: a day. Then the schedule's next run is not skipped for it
+/// any more.
+const DEADLINE: i64 = 24 * 3600;
 /// How long a Job that deletes may take, in seconds.
 const DELETE_DEADLINE: i64 = 300;
 /// How long a finished Job stays for people to look at, in seconds.
@@ -72,7 +75,7 @@ pub(super) fn delete<K: Archived>(
         "delete",
         [format!("--name={key}"), format!("--owner={}", backup.uid().unwrap_or_default())],
     );
-    let container = container("delete", image, None, arguments, Vec::new());
+    let container = our_container("delete", image, arguments, Vec::new());
     let dress = &K::TERMS.dress;
     let containers = (Vec::new(), with_access(container, &access));
     let (name, namespace) = (delete_name(backup), backup.namespace().unwrap_or_default());
@@ -109,7 +112,7 @@ pub fn storing<K: Archived>(
         ],
     );
     let mounts = vec![json!({"name": "work", "mountPath": WORK})];
-    with_access(container("store", image, None, arguments, mounts), access)
+    with_access(our_container("store", image, arguments, mounts), access)
 }
 
 /// The container that fetches and verifies what has this name into a file, below a folder that is removed
@@ -131,7 +134,40 @@ pub fn fetching(
             format!("--clear={folder}"),
         ],
     );
-    with_access(container("fetch", image, None, arguments, vec![mount]), access)
+    with_access(our_container("fetch", image, arguments, vec![mount]), access)
+}
+
+/// What our own containers may use. They copy a file piece by piece, whatever its size. Where a quota asks for
+/// requests and limits, no Pod is made without them.
+fn our_resources() -> Value {
+    json!({
+        "requests": {"cpu": "50m", "memory": "128Mi"},
+        "limits": {"cpu": "1", "memory": "512Mi"},
+    })
+}
+
+/// What a container with a tool of the database may use that only reads from a server: as much as a server's
+/// own container, of which little is reserved.
+pub fn tool_resources(servers: Option<&ResourceRequirements>) -> Value {
+    let limits = servers.and_then(|servers| servers.limits.clone());
+    json!({"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": limits.unwrap_or_default()})
+}
+
+/// The Job with Pods that run where those of the database may run.
+#[must_use]
+pub fn placed(mut job: Job, pod: &PodExtras, extras: &Extras) -> Job {
+    if let Some(spec) = job.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()) {
+        let selector = pod.node_selector.clone();
+        spec.node_selector = (!selector.is_empty()).then_some(selector);
+        spec.tolerations.clone_from(&extras.tolerations);
+        spec.affinity = extras.affinity.clone().map(|affinity| Affinity {
+            // What keeps servers apart from each other is no matter of a Job.
+            pod_anti_affinity: None,
+            ..affinity
+        });
+        spec.priority_class_name.clone_from(&pod.priority_class_name);
+    }
+    job
 }
 
 /// A container that runs one program.
@@ -155,6 +191,13 @@ pub fn container(
     if let Some(command) = command {
         container["command"] = json!(command);
     }
+    container
+}
+
+/// A container that runs `leasehold backup`.
+pub fn our_container(name: &str, image: &str, arguments: Vec<String>, mounts: Vec<Value>) -> Value {
+    let mut container = container(name, image, None, arguments, mounts);
+    container["resources"] = our_resources();
     container
 }
 
@@ -209,13 +252,14 @@ pub fn job(
     }))
 }
 
-/// The Job that restores onto a volume: it stays as long as its owner, because it says that the restore is
-/// done.
+/// The Job that restores onto a volume. It may take as long as it takes, because nothing is served before it
+/// is done and the next attempt would take as long. It stays until its owner does not need its word any more.
 pub fn restoring(mut job: Job, volume_uid: &str) -> Job {
     let annotations = job.metadata.annotations.get_or_insert_default();
     annotations.insert(RESTORED_VOLUME.to_owned(), volume_uid.to_owned());
     if let Some(spec) = &mut job.spec {
         spec.ttl_seconds_after_finished = None;
+        spec.active_deadline_seconds = None;
     }
     job
 }

@@ -144,8 +144,8 @@ impl<K: Archived> Observed<'_, K> {
     /// Checks everything that a Job needs, then records where it will store.
     fn begin(&self) -> Step {
         let (backup, asked) = (self.backup, self.backup.asked());
-        let version = match self.ready() {
-            Ok(version) => version,
+        let (version, database_uid) = match self.ready() {
+            Ok(ready) => ready,
             Err(obstacle) => return self.blocked(obstacle),
         };
         let namespace = backup.namespace().unwrap_or_default();
@@ -153,13 +153,14 @@ impl<K: Archived> Observed<'_, K> {
         let mut status = self.status();
         status.location = Some(asked.destination.location(&key));
         (status.key, status.version) = (Some(key), Some(version));
+        status.database_uid = database_uid;
         status.started = Some(whole_seconds(self.now));
         let message = format!("Job {} saves the {}", jobs::store_name(backup), K::TERMS.noun);
         Step::Record(Box::new(self.told(status, BackupPhase::Running, "Running", message)))
     }
 
-    /// The version that the database runs, if a backup of it can be made now.
-    fn ready(&self) -> Result<String, Obstacle> {
+    /// The version that the database runs, and its uid, if a backup of it can be made now.
+    fn ready(&self) -> Result<(String, Option<String>), Obstacle> {
         let asked = self.backup.asked();
         asked.destination.check().map_err(|error| Obstacle {
             reason: "InvalidDestination",
@@ -179,7 +180,7 @@ impl<K: Archived> Observed<'_, K> {
             return Err(wait("DestinationGone", missing.clone()));
         }
         match self.image {
-            Some(_) => Ok(version),
+            Some(_) => Ok((version, database.meta().uid.clone())),
             None => Err(wait("NoImage", no_image())),
         }
     }
@@ -205,7 +206,8 @@ impl<K: Archived> Observed<'_, K> {
         let said = self.pods.trouble.clone();
         match &job.outcome {
             Outcome::Running => {
-                let also = self.missing.clone().or(said).map(|text| format!(": {text}"));
+                let stops = self.missing.clone().or_else(|| self.pods.stops(job, self.now));
+                let also = stops.map(|text| format!(": {text}"));
                 let message = format!("Job {} runs{}", job.name, also.unwrap_or_default());
                 let status = self.told(self.status(), BackupPhase::Running, "Running", message);
                 Step::Wait(Box::new(status), POLL)
@@ -262,7 +264,8 @@ impl<K: Archived> Observed<'_, K> {
                 Step::Record(Box::new(told))
             }
             _ => {
-                let also = self.missing.clone().or(said).map(|text| format!(": {text}"));
+                let stops = self.missing.clone().or_else(|| self.pods.stops(job, self.now));
+                let also = stops.map(|text| format!(": {text}"));
                 let message = format!("Job {} runs{}", job.name, also.unwrap_or_default());
                 self.deleting("Deleting", message)
             }

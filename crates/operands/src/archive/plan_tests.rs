@@ -15,8 +15,10 @@ fn minutes(count: i64) -> SignedDuration {
 }
 
 fn running() -> ConfigMap {
-    serde_json::from_value(json!({"metadata": {"name": "db"}, "data": {"version": "3.6.4"}}))
-        .unwrap()
+    serde_json::from_value(json!({
+        "metadata": {"name": "db", "uid": "d1"}, "data": {"version": "3.6.4"},
+    }))
+    .unwrap()
 }
 
 fn job(outcome: Outcome) -> JobSeen {
@@ -54,6 +56,7 @@ fn the_key_is_recorded_before_the_job_is_created() {
     assert_eq!(status.key.as_deref(), Some("web/db/db-1"));
     assert_eq!(status.location.as_deref(), Some("pvc://backups/web/db/db-1"));
     assert_eq!(status.version.as_deref(), Some("3.6.4"));
+    assert_eq!(status.database_uid.as_deref(), Some("d1"));
     let recorded = Dump { status: Some(*status), ..fresh };
     let Step::Create(job) = next(&observed(&recorded, Some(&cluster))) else { panic!() };
     let pod = job.spec.unwrap().template.spec.unwrap();
@@ -101,7 +104,8 @@ fn a_job_that_ends_ends_the_dump() {
     };
     let runs = with(Outcome::Running, PodsSeen::default());
     assert_eq!(told(&next(&runs)), (BackupPhase::Running, "Running".to_owned()));
-    let pods = PodsSeen { report: serde_json::from_value(report).unwrap(), trouble: None };
+    let report = serde_json::from_value(report).unwrap();
+    let pods = PodsSeen { report, is_any: true, ..PodsSeen::default() };
     let step = next(&with(Outcome::Complete, pods));
     assert_eq!(told(&step), (BackupPhase::Complete, "Stored".to_owned()));
     let Step::Record(status) = step else { panic!() };
@@ -109,7 +113,8 @@ fn a_job_that_ends_ends_the_dump() {
     assert!(status.finished.is_some());
     let over = Dump { status: Some(*status), ..backup.clone() };
     assert_eq!(next(&observed(&over, None)), Step::Rest);
-    let pods = PodsSeen { report: None, trouble: Some("no space".to_owned()) };
+    let trouble = Some("no space".to_owned());
+    let pods = PodsSeen { trouble, is_any: true, ..PodsSeen::default() };
     let step = next(&with(Outcome::Failed("BackoffLimitExceeded".to_owned()), pods));
     assert_eq!(told(&step), (BackupPhase::Failed, "JobFailed".to_owned()));
     let Step::Record(status) = step else { panic!() };

@@ -5,6 +5,7 @@
 //! one is created. So the data is restored once for each volume, and the server starts on it only when
 //! the Job has succeeded.
 
+use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::Api;
@@ -123,7 +124,8 @@ where
         Some(job) => pods_of(ctx, &namespace, &job.name).await?,
         None => PodsSeen::default(),
     };
-    match next(wanted, job, &pods, missing.as_deref(), make) {
+    let seen = job.map(|job| (job, &pods));
+    match next(wanted, seen, missing.as_deref(), ctx.now(), make) {
         Step::Say(verdict) => Ok(verdict),
         Step::Create(mut job) => {
             sdk::set_controller(owner, &mut *job).map_err(ReconcileError::terminal)?;
@@ -154,15 +156,29 @@ where
     Ok(job.filter(|job| is_of(owner, job)).as_ref().map(JobSeen::of))
 }
 
+/// Deletes the Job of a database that was founded with what it restored. One that still runs is left alone.
+///
+/// # Errors
+/// What the server says.
+pub async fn end_restore<O>(ctx: &Context, owner: &O, job: &JobSeen) -> Result<(), ReconcileError>
+where
+    O: Object + Resource<Scope = NamespaceResourceScope>,
+{
+    if job.is_deleting || job.outcome == Outcome::Running {
+        return Ok(());
+    }
+    delete_job(ctx, &owner.namespace().unwrap_or_default(), &job.name, &job.uid).await
+}
+
 /// The next step. `missing` is a part of the destination that does not exist.
 fn next(
     wanted: Restore<'_>,
-    job: Option<&JobSeen>,
-    pods: &PodsSeen,
+    job: Option<(&JobSeen, &PodsSeen)>,
     missing: Option<&str>,
+    now: Timestamp,
     make: impl FnOnce(&str) -> Result<Job, DestinationError>,
 ) -> Step {
-    let Some(job) = job else {
+    let Some((job, pods)) = job else {
         if let Some(missing) = missing {
             return Step::Say(Restored::stuck("DestinationGone", missing));
         }
@@ -182,15 +198,16 @@ fn next(
         return Step::Delete { name, uid };
     }
     let said = pods.trouble.clone().or(missing.map(str::to_owned));
+    let stops = || said.clone().or_else(|| pods.stops(job, now));
     Step::Say(match &job.outcome {
         Outcome::Complete => Restored::Yes,
         Outcome::Running => {
-            let also = said.map(|text| format!(": {text}")).unwrap_or_default();
+            let also = stops().map(|text| format!(": {text}")).unwrap_or_default();
             let Origin { destination, key } = wanted.origin;
             Restored::waits(format!("Job {name} restores {}{also}", destination.location(key)))
         }
         Outcome::Failed(why) => {
-            let why = said.unwrap_or_else(|| why.clone());
+            let why = said.clone().unwrap_or_else(|| why.clone());
             let message = format!(
                 "Job {name} failed: {why}; remove the cause, then delete the Job, and it runs again"
             );

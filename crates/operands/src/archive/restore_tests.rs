@@ -42,11 +42,16 @@ fn a_volume_is_restored_once_and_another_one_anew() {
         Ok(restoring(job, "v1"))
     };
     let look = |job: Option<&JobSeen>, image, missing| {
-        next(wanted(image), job, &PodsSeen::default(), missing, make)
+        let pods = PodsSeen::default();
+        next(wanted(image), job.map(|job| (job, &pods)), missing, Timestamp::UNIX_EPOCH, make)
     };
     let image = Some("leasehold:1");
     let Step::Create(created) = look(None, image, None) else { panic!() };
-    assert_eq!(created.spec.as_ref().unwrap().ttl_seconds_after_finished, None);
+    let limits = created
+        .spec
+        .as_ref()
+        .map(|spec| (spec.ttl_seconds_after_finished, spec.active_deadline_seconds));
+    assert_eq!(limits, Some((None, None)), "a large backup takes its time");
     let seen = JobSeen::of(&created);
     assert_eq!((seen.name.as_str(), seen.volume.as_deref()), ("db-restore", Some("v1")));
     let step = look(Some(&seen), image, None);

@@ -51,8 +51,8 @@ pub trait Scheduled: Object + Resource<Scope = NamespaceResourceScope> {
     /// The change of the status that records this, which has null for what is not there any more.
     fn recording(status: Value) -> Value;
 
-    /// Whether a backup that one of this name made is of the same database.
-    fn is_of(&self, backup: &Self::Backup) -> bool;
+    /// The name of the database, in the object's namespace.
+    fn database(&self) -> &str;
 
     /// A backup with this metadata, which has no owner: backups outlive the database.
     fn backup(&self, scheduling: &Scheduling, metadata: ObjectMeta) -> Self::Backup;
@@ -77,8 +77,14 @@ impl<B> Default for Decision<B> {
     }
 }
 
-/// Decides. `made` are the backups that this schedule made.
-fn decide<S: Scheduled>(owner: &S, made: &[Arc<S::Backup>], now: Timestamp) -> Decision<S::Backup> {
+/// Decides. `made` are the backups that this schedule made, `database` what the server has under the name of
+/// the database.
+fn decide<S: Scheduled>(
+    owner: &S,
+    made: &[Arc<S::Backup>],
+    database: Option<&ObjectMeta>,
+    now: Timestamp,
+) -> Decision<S::Backup> {
     let is_ending = owner.meta().deletion_timestamp.is_some();
     let Some(wanted) = owner.scheduling().filter(|_| !is_ending) else {
         return Decision::default();
@@ -115,7 +121,7 @@ fn decide<S: Scheduled>(owner: &S, made: &[Arc<S::Backup>], now: Timestamp) -> D
     Decision {
         create,
         status: Some(status),
-        delete: expired(wanted, made, now),
+        delete: database.map(|database| expired(wanted, made, database, now)).unwrap_or_default(),
         next: schedule.next(now),
     }
 }
@@ -129,6 +135,7 @@ fn schedule<S: Scheduled>(wanted: &Scheduling) -> Result<Schedule, String> {
 fn expired<K: Archived>(
     wanted: &Scheduling,
     made: &[Arc<K>],
+    database: &ObjectMeta,
     now: Timestamp,
 ) -> Vec<(String, String)> {
     let is_over =
@@ -138,7 +145,8 @@ fn expired<K: Archived>(
         at: at(found),
         good: phase(found) == BackupPhase::Complete,
     };
-    let backups: Vec<_> = made.iter().filter(is_over).map(backup).collect();
+    let made: Vec<_> = made.iter().filter(|found| is_of(found, database)).collect();
+    let backups: Vec<_> = made.iter().copied().filter(is_over).map(backup).collect();
     let last = usize::try_from(wanted.keep).unwrap_or(1);
     let retention = Retention { last: Some(last), within: None };
     let names = retention.expired(&backups, now).into_iter().take(MAX_DELETES);
@@ -147,6 +155,20 @@ fn expired<K: Archived>(
         Some((name.to_owned(), found.uid()?))
     };
     names.filter_map(uid).collect()
+}
+
+/// Whether a backup is of this very database. Those of a lost one of the same name are the last of its data:
+/// they neither count nor go. One that says nothing failed early, or was made by a manager that did not
+/// write it down.
+fn is_of<K: Archived>(backup: &Arc<K>, database: &ObjectMeta) -> bool {
+    match backup.status().and_then(|status| status.database_uid.as_ref()) {
+        Some(uid) => Some(uid) == database.uid.as_ref(),
+        None => {
+            let began = database.creation_timestamp.as_ref();
+            phase(backup) != BackupPhase::Complete
+                || began.is_none_or(|began| at(backup) >= began.0)
+        }
+    }
 }
 
 fn phase<K: Archived>(backup: &Arc<K>) -> BackupPhase {
@@ -203,13 +225,29 @@ impl<S: Scheduled> Reconciler for ScheduleReconciler<S> {
         let all = ctx.list::<S::Backup>(namespace, &Selector::all())?;
         let is_ours = |found: &Arc<S::Backup>| {
             let by = found.annotations().get(S::SCHEDULED_BY);
-            by.is_some_and(|by| **by == *key.name) && owner.is_of(found)
+            by.is_some_and(|by| **by == *key.name) && found.asked().database == owner.database()
         };
         let made: Vec<_> = all.into_iter().filter(is_ours).collect();
+        let database = database(ctx, &*owner, &made).await?;
         let now = ctx.now();
-        let decision = decide(&*owner, &made, now);
+        let decision = decide(&*owner, &made, database.as_ref(), now);
         take(ctx, &*owner, decision, now).await
     }
+}
+
+/// What the server has under the name of the database, if that matters: a single backup always stays.
+async fn database<S: Scheduled>(
+    ctx: &Context,
+    owner: &S,
+    made: &[Arc<S::Backup>],
+) -> Result<Option<ObjectMeta>, ReconcileError> {
+    if owner.scheduling().is_none() || made.len() < 2 {
+        return Ok(None);
+    }
+    let namespace = owner.namespace().unwrap_or_default();
+    let databases = Api::<<S::Backup as Archived>::Database>::namespaced(ctx.client(), &namespace);
+    let found = databases.get_metadata_opt(owner.database()).await?;
+    Ok(found.map(|found| found.metadata))
 }
 
 async fn take<S: Scheduled>(

@@ -25,6 +25,12 @@ fn scheduled(change: Value, status: Value) -> Plan {
     plan(wanted, status)
 }
 
+/// The object of the database.
+fn database() -> ObjectMeta {
+    let created = Some(Time("2026-03-01T00:30:00Z".parse().unwrap()));
+    ObjectMeta { uid: Some("d2".to_owned()), creation_timestamp: created, ..ObjectMeta::default() }
+}
+
 fn made(name: &str, phase: &str, started: &str) -> Arc<Dump> {
     let finished = ["Complete", "Failed"].contains(&phase).then_some(started);
     let object = json!({
@@ -39,7 +45,7 @@ fn made(name: &str, phase: &str, started: &str) -> Arc<Dump> {
 #[test]
 fn the_last_run_that_is_due_is_made_once_under_its_name() {
     let cluster = scheduled(json!({}), Value::Null);
-    let decision = decide(&cluster, &[], now());
+    let decision = decide(&cluster, &[], Some(&database()), now());
     let snapshot = decision.create.unwrap();
     assert_eq!(snapshot.name_any(), "db-2026-03-01-12-00");
     assert!(snapshot.metadata.owner_references.is_none());
@@ -47,17 +53,17 @@ fn the_last_run_that_is_due_is_made_once_under_its_name() {
     let status = decision.status.unwrap();
     // Killed between the two writes: the same name again, although that one runs.
     let running = made("db-2026-03-01-12-00", "Running", "2026-03-01T12:00:01Z");
-    let again = decide(&cluster, &[running], now());
+    let again = decide(&cluster, &[running], Some(&database()), now());
     assert_eq!(again.create.unwrap().name_any(), "db-2026-03-01-12-00");
     // Recorded: not made again, even if a person deleted it.
     let recorded = scheduled(json!({}), json!(status));
-    assert_eq!(decide(&recorded, &[], now()).create, None);
+    assert_eq!(decide(&recorded, &[], Some(&database()), now()).create, None);
 }
 
 #[test]
 fn a_run_is_skipped_while_another_is_made() {
     let running = made("db-2026-03-01-11-00", "Running", "2026-03-01T11:00:01Z");
-    let decision = decide(&scheduled(json!({}), Value::Null), &[running], now());
+    let decision = decide(&scheduled(json!({}), Value::Null), &[running], Some(&database()), now());
     assert_eq!(decision.create, None);
     let status = decision.status.unwrap();
     assert!(status.obstacle.unwrap().contains("db-2026-03-01-11-00 still ran"));
@@ -74,13 +80,40 @@ fn retention_keeps_the_last_good_ones() {
         made("d", "Failed", "2026-03-01T04:00:00Z"),
         made("e", "Running", "2026-03-01T05:00:00Z"),
     ];
-    let decision = decide(&scheduled(json!({}), last.clone()), &all, now());
+    let decision = decide(&scheduled(json!({}), last.clone()), &all, Some(&database()), now());
     assert_eq!(decision.delete, [("a".to_owned(), "uid-a".to_owned())]);
     assert_eq!(decision.status.unwrap().last_complete.as_deref(), Some("c"));
     let one = scheduled(json!({"keep": 1}), last);
-    let names: Vec<_> =
-        decide(&one, &all, now()).delete.into_iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = decide(&one, &all, Some(&database()), now())
+        .delete
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     assert_eq!(names, ["a", "b"]);
+}
+
+#[test]
+fn another_database_of_the_name_prunes_nothing_of_the_one_before() {
+    let of = |uid: Option<&str>, name: &str, phase: &str, started: &str| {
+        let mut backup = Arc::unwrap_or_clone(made(name, phase, started));
+        backup.status.as_mut().unwrap().database_uid = uid.map(str::to_owned);
+        Arc::new(backup)
+    };
+    let all = [
+        of(None, "unmarked", "Complete", "2026-03-01T00:00:00Z"),
+        of(Some("d1"), "lost-a", "Complete", "2026-03-01T01:00:00Z"),
+        of(Some("d1"), "lost-b", "Complete", "2026-03-01T02:00:00Z"),
+        of(Some("d2"), "c", "Complete", "2026-03-01T03:00:00Z"),
+        of(Some("d2"), "d", "Complete", "2026-03-01T04:00:00Z"),
+        of(None, "e", "Complete", "2026-03-01T05:00:00Z"),
+    ];
+    let owner = scheduled(json!({"keep": 1}), json!({"lastRun": "2026-03-01T12:00:00Z"}));
+    let deleted = |database: Option<&ObjectMeta>| -> Vec<_> {
+        let decision = decide(&owner, &all, database, now());
+        decision.delete.into_iter().map(|(name, _)| name).collect()
+    };
+    assert_eq!(deleted(Some(&database())), ["c", "d"]);
+    assert!(deleted(None).is_empty(), "while there is none, nothing goes");
 }
 
 #[test]
@@ -90,19 +123,22 @@ fn a_bad_schedule_is_said_and_makes_nothing() {
         (json!({"timeZone": "Moon/Base"}), "Moon/Base"),
         (json!({"destination": {}}), "no place"),
     ] {
-        let decision = decide(&scheduled(change, Value::Null), &[], now());
+        let decision = decide(&scheduled(change, Value::Null), &[], Some(&database()), now());
         assert!(decision.status.unwrap().obstacle.unwrap().contains(says));
         assert_eq!((decision.create, decision.next), (None, None));
     }
     let mended =
         scheduled(json!({}), json!({"obstacle": "spec: bad", "lastRun": "2026-03-01T12:00:00Z"}));
-    assert_eq!(decide(&mended, &[], now()).status.unwrap().obstacle, None);
+    assert_eq!(decide(&mended, &[], Some(&database()), now()).status.unwrap().obstacle, None);
 }
 
 #[test]
 fn a_cluster_without_a_schedule_or_on_its_way_out_makes_nothing() {
-    assert_eq!(decide(&plan(json!({}), Value::Null), &[], now()), Decision::default());
+    assert_eq!(
+        decide(&plan(json!({}), Value::Null), &[], Some(&database()), now()),
+        Decision::default()
+    );
     let mut ending = scheduled(json!({}), Value::Null);
     ending.metadata.deletion_timestamp = Some(Time(now()));
-    assert_eq!(decide(&ending, &[], now()), Decision::default());
+    assert_eq!(decide(&ending, &[], Some(&database()), now()), Decision::default());
 }

@@ -1,5 +1,6 @@
 //! What became of a Job, read from it and its Pods. Pure.
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
@@ -9,6 +10,8 @@ use crate::backup::report::Report;
 
 /// The longest text of a cluster that a condition repeats, in characters.
 const MAX_TEXT: usize = 300;
+/// How long a Job may have no Pod before that is said: its controller makes one at once.
+const PODLESS: SignedDuration = SignedDuration::from_mins(1);
 
 /// A Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub struct JobSeen {
     pub outcome: Outcome,
     /// The uid of the volume that it was made for, if for one.
     pub volume: Option<String>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
 }
 
 /// What became of a Job.
@@ -44,6 +49,8 @@ pub(super) struct PodsSeen {
     pub(super) report: Option<Report>,
     /// Why the last Pod does not run, or why a tool of the database failed.
     pub(super) trouble: Option<String>,
+    /// Whether there is one at all.
+    pub(super) is_any: bool,
 }
 
 impl JobSeen {
@@ -68,6 +75,7 @@ impl JobSeen {
             is_deleting: job.metadata.deletion_timestamp.is_some(),
             outcome,
             volume: job.annotations().get(RESTORED_VOLUME).cloned(),
+            created: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
         }
     }
 }
@@ -81,6 +89,14 @@ impl JobSeen {
 }
 
 impl PodsSeen {
+    /// What stops a Job that runs: what its Pods say, or that there is none after a while.
+    pub(super) fn stops(&self, job: &JobSeen, now: Timestamp) -> Option<String> {
+        let age = job.created.map(|created| now.duration_since(created));
+        let is_barren = !self.is_any && age.is_some_and(|age| age >= PODLESS);
+        let barren = || format!("it has no Pod: see Events of Job {}, as of a quota", job.name);
+        self.trouble.clone().or_else(|| is_barren.then(barren))
+    }
+
     /// Reads the Pods of one Job.
     pub(super) fn of(pods: &[Pod]) -> Self {
         let mut sorted: Vec<_> = pods.iter().collect();
@@ -91,7 +107,7 @@ impl PodsSeen {
             Report::parse(&message)
         });
         let trouble = ours.as_ref().and_then(|report| report.message.clone());
-        Self { trouble: trouble.or_else(|| trouble_of(last)), report: ours }
+        Self { trouble: trouble.or_else(|| trouble_of(last)), report: ours, is_any: true }
     }
 }
 
@@ -177,5 +193,21 @@ mod tests {
             PodsSeen::of(&[pod("2026-03-01T00:01:00Z", json!([container("save", pulling)]))]);
         assert_eq!(seen.trouble.unwrap(), "ErrImagePull: not found");
         assert_eq!(PodsSeen::of(&[]), PodsSeen::default());
+    }
+
+    #[test]
+    fn a_job_whose_pods_are_refused_is_said_after_a_minute() {
+        let time = |text: &str| text.parse::<Timestamp>().unwrap();
+        let job = JobSeen {
+            name: "db-store".to_owned(),
+            created: Some(time("2026-03-01T00:00:00Z")),
+            ..JobSeen::default()
+        };
+        let (early, late) = (time("2026-03-01T00:00:59Z"), time("2026-03-01T00:01:00Z"));
+        let none = PodsSeen::default();
+        assert_eq!(none.stops(&job, early), None);
+        assert!(none.stops(&job, late).unwrap().contains("Events of Job db-store"));
+        let some = PodsSeen { is_any: true, ..PodsSeen::default() };
+        assert_eq!(some.stops(&job, late), None);
     }
 }

@@ -98,8 +98,8 @@ impl Scheduled for Plan {
         status
     }
 
-    fn is_of(&self, dump: &Dump) -> bool {
-        dump.spec.database == "db"
+    fn database(&self) -> &str {
+        "db"
     }
 
     fn backup(&self, scheduling: &Scheduling, metadata: ObjectMeta) -> Dump {

@@ -116,6 +116,64 @@ async fn members_come_and_go_one_by_one_and_lost_ones_are_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn volumes_go_or_stay_as_the_spec_says_when_the_cluster_is_deleted() {
+    for (asked, left) in [(&["Retain"][..], 3), (&["Retain", "Delete"][..], 0)] {
+        let (mut env, etcds) = world().await;
+        env.run(controllers(&etcds));
+        create(&env, "db", json!({"version": "3.6.5"})).await;
+        settled(&env, "db").await;
+        for reclaim in asked {
+            let patch = Patch::Merge(json!({"spec": {"storage": {"reclaim": reclaim}}}));
+            clusters(&env).patch("db", &PatchParams::default(), &patch).await.unwrap();
+            env.pass(Duration::from_secs(10)).await;
+        }
+        clusters(&env).delete("db", &DeleteParams::default()).await.unwrap();
+        let pods: Api<Pod> = env.api(NAMESPACE);
+        env.until("the end of all Pods", async || {
+            let found = pods.list(&ListParams::default()).await.unwrap().items;
+            found.is_empty().then_some(())
+        })
+        .await;
+        env.pass(Duration::from_secs(60)).await;
+        let volumes: Api<PersistentVolumeClaim> = env.api(NAMESPACE);
+        assert_eq!(volumes.list(&ListParams::default()).await.unwrap().items.len(), left);
+    }
+}
+
+/// As a quota of Services or a webhook that is down: a lost member is replaced all the same.
+#[tokio::test(start_paused = true)]
+async fn what_the_server_does_not_take_stops_no_care_of_members() {
+    for (resource, why) in
+        [("services", Reason::Forbidden), ("poddisruptionbudgets", Reason::InternalError)]
+    {
+        let (mut env, etcds) = world().await;
+        env.run(controllers(&etcds));
+        create(&env, "db", json!({"version": "3.6.5"})).await;
+        settled(&env, "db").await;
+        env.set_faults(move |request| match request.verb {
+            "patch" if request.resource == resource => Fault::Error(ApiError::new(why, "not now")),
+            _ => Fault::None,
+        });
+        // What a manager remembers of what it applied is gone with it.
+        env.stop().await;
+        env.run(controllers(&etcds));
+        let pods: Api<Pod> = env.api(NAMESPACE);
+        pods.delete("db-1", &DeleteParams::default()).await.unwrap();
+        env.pass(Duration::from_secs(90)).await;
+        let cluster = clusters(&env).get("db").await.unwrap();
+        let status = cluster.status.unwrap();
+        assert_eq!(status.ready.as_deref(), Some("3/3"));
+        let degraded = status.conditions.iter().find(|found| found.type_ == "Degraded").unwrap();
+        assert_eq!(degraded.reason, "Rejected", "{}", degraded.message);
+        assert!(degraded.message.contains("not now"), "{}", degraded.message);
+        env.end_faults();
+        env.pass(Duration::from_secs(90)).await;
+        settled(&env, "db").await;
+        etcds.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_majority_nothing_is_changed_and_it_is_said() {
     let (mut env, etcds) = world().await;
     env.run(controllers(&etcds));

@@ -126,6 +126,13 @@ async fn what_is_refused_or_missing_stops_no_takeover() {
             "StorageNotExpandable",
             "allowVolumeExpansion",
         ),
+        (
+            Some(("statefulsets", Reason::InternalError)),
+            json!({"resources": {"limits": {"memory": "2Gi"}}}),
+            true,
+            "Rejected",
+            "StatefulSet db",
+        ),
         (None, json!({}), false, "SecretUnusable", "Secret root does not exist"),
         (None, json!({}), true, "SecretUnusable", "Secret root does not exist"),
     ] {
@@ -173,5 +180,42 @@ async fn what_is_refused_or_missing_stops_no_takeover() {
         check(&servers, &settled(&env, "db").await);
         let mut told = events(&env, NAMESPACE).await.into_iter().filter_map(|event| event.note);
         assert!(told.any(|note| note.starts_with(reason)), "an Event says {reason}");
+    }
+}
+
+/// A schema cannot see these. What runs is looked after as though the spec were as before.
+#[tokio::test(start_paused = true)]
+async fn a_mistake_in_the_spec_stops_no_takeover() {
+    for (spec, reason) in [
+        (json!({"primary": "db-7"}), "InvalidPrimary"),
+        (json!({"replicas": 2, "primary": "db-2"}), "InvalidPrimary"),
+        (json!({"storage": "1.5Gi"}), "InvalidStorage"),
+        (json!({"aloneAfter": "5s"}), "InvalidDuration"),
+        (json!({"image": "mysql:8.0"}), "VersionTooOld"),
+        (json!({"mysqlConf": {"skip-log-bin": ""}, "acks": 7}), "InvalidAcks"),
+    ] {
+        let (mut env, servers) = world().await;
+        env.run(controllers());
+        create(&env, "db", json!({"replicas": 3})).await;
+        settled(&env, "db").await;
+        commit(&env, &servers).await;
+        let before = clusters(&env).get("db").await.unwrap().status.unwrap().replication;
+        change(&env, spec.clone()).await;
+        says(&env, "db", "SpecValid", reason).await;
+        env.pass(Duration::from_secs(90)).await;
+        let status = clusters(&env).get("db").await.unwrap().status.unwrap();
+        assert_eq!((status.replication, status.ready.as_deref()), (before, Some("3/3")), "{spec}");
+
+        servers.cut_off(NAMESPACE, "db-0", true);
+        env.until_object(&clusters(&env), "db", |one| !["", "db-0"].contains(&&*primary(one)))
+            .await;
+        moment(&env).await;
+        commit(&env, &servers).await;
+        servers.cut_off(NAMESPACE, "db-0", false);
+        env.pass(Duration::from_secs(60)).await;
+        let good = json!({"replicas": 3, "primary": null, "storage": "8Gi", "aloneAfter": "1m",
+            "image": null, "mysqlConf": null, "acks": null});
+        change(&env, good).await;
+        check(&servers, &settled(&env, "db").await);
     }
 }

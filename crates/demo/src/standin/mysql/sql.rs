@@ -219,6 +219,10 @@ fn commit(statement: &str) -> Option<Result<Change, Refusal>> {
     let words = statement.strip_prefix("ALTER USER ")?;
     let texts = literals(words);
     Some(match &texts[..] {
+        // Passwords do not expire here.
+        _ if words.ends_with(" PASSWORD EXPIRE NEVER") && !words.contains(" BY ") => {
+            Ok(Change::Nothing)
+        }
         [account, _] if words.ends_with("DISCARD OLD PASSWORD") => {
             Ok(Change::Discard(account.clone()))
         }
