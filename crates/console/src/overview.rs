@@ -24,7 +24,7 @@ pub(crate) fn overview(fleet: &Fleet, now: Timestamp) -> Markup {
     let down: BTreeSet<_> = fleet.down().into_keys().map(|(cluster, _)| cluster).collect();
     let coordinator = fleet.coordinator.as_ref().map_or("nobody", |member| member.as_str());
     let workers: u32 = fleet.members.iter().map(|member| member.busy).sum();
-    let unowned = count(Phase::Unowned) - paused.min(count(Phase::Unowned));
+    let unowned = unowned(fleet);
     html! {
         div.tiles {
             (tile("Members", &alive.to_string(), &format!("of {} that home knows", fleet.members.len())))
@@ -47,6 +47,12 @@ pub(crate) fn overview(fleet: &Fleet, now: Timestamp) -> Markup {
         section { h2 { "Members" } (members(fleet, now)) }
         section { h2 { "Last moves" } (moves(fleet, now)) }
     }
+}
+
+/// How many shards wait for an owner: not those that people pause, which lose theirs one by one.
+fn unowned(fleet: &Fleet) -> usize {
+    let waits = |shard: &&FleetShard| shard.phase == Phase::Unowned && shard.paused_by.is_none();
+    fleet.shards.iter().filter(waits).count()
 }
 
 fn members(fleet: &Fleet, now: Timestamp) -> Markup {
@@ -75,7 +81,13 @@ fn state(member: &FleetMember, now: Timestamp) -> Markup {
     let (class, word) = match (member.lease, member.state) {
         (LeaseStanding::Held, _) if !member.is_heard(now) => ("bad", "silent".to_owned()),
         (LeaseStanding::Held, MemberState::Active) if member.drain => {
-            ("warn", if member.shards == 0 { "drained" } else { "draining" }.to_owned())
+            let drains = if member.shards == 0 { "drained" } else { "draining" };
+            let policy = member.cordoned_by.as_ref();
+            (
+                "warn",
+                drains.to_owned()
+                    + &policy.map(|p| format!(", cordoned by {p}")).unwrap_or_default(),
+            )
         }
         (LeaseStanding::Held, MemberState::Active) => ("good", "active".to_owned()),
         (LeaseStanding::Held, state) => ("warn", word(&state)),
@@ -154,7 +166,22 @@ pub(crate) fn member(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::tests::fleet;
+    use crate::source::tests::{fleet, shard};
+
+    #[test]
+    fn shards_that_people_pause_do_not_hide_those_that_lost_their_owner() {
+        let paused = |name, owner, phase| FleetShard {
+            paused_by: Some("p".into()),
+            ..shard(name, owner, phase)
+        };
+        let fleet = fleet(vec![
+            shard("east/g/0/1", None, Phase::Unowned),
+            shard("east/h/0/1", Some("m-0"), Phase::Owned),
+            paused("west/g/0/1", Some("m-0"), Phase::Draining),
+            paused("west/h/0/1", None, Phase::Unowned),
+        ]);
+        assert_eq!(unowned(&fleet), 1);
+    }
 
     #[test]
     fn the_bars_of_an_idle_fleet_are_short() {

@@ -12,6 +12,8 @@ const NEAR_ITS_END: SignedDuration = SignedDuration::from_hours(24);
 const MAX_LAG_SECONDS: f64 = 300.0;
 /// The share of its memory limit that a replica may use.
 const MAX_MEMORY: f64 = 0.85;
+/// How the refusal of a member begins that is not ready.
+const NOT_READY: &str = "it answers 503 Service Unavailable: ";
 /// How many failing objects a finding names.
 const MAX_NAMED: usize = 3;
 
@@ -211,6 +213,45 @@ pub fn of_queues(member: &str, answer: &[u8]) -> Vec<Finding> {
     all.iter().filter(|queue| !queue.failing.is_empty()).map(finding).collect()
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Sharding {
+    hindrance: Option<String>,
+    problems: Vec<String>,
+}
+
+/// What a member's `/debug/shards` tells: what hinders it, and what is wrong with the fleet's objects in home, of
+/// which the coordinator knows most. `split` gives what a text of sharding says to be wrong, and what to do.
+pub fn of_shards(
+    member: &str,
+    answer: &[u8],
+    split: impl Fn(&str) -> (String, String),
+) -> Vec<Finding> {
+    // While it reads its clusters and home, it says nothing.
+    let Ok(said) = serde_json::from_slice::<Option<Sharding>>(answer) else {
+        return vec![unreadable(member, "/debug/shards")];
+    };
+    let Sharding { hindrance, problems } = said.unwrap_or_default();
+    let finding = |about: String, text: &str| {
+        let (what, fix) = split(text);
+        Finding::failure(about, what, fix)
+    };
+    let own = hindrance.iter().map(|text| finding(format!("member {member}"), text));
+    let others = problems.iter().filter(|text| hindrance.as_ref() != Some(text));
+    own.chain(others.map(|text| finding("fleet".to_owned(), text))).collect()
+}
+
+/// What a member says when it is asked whether it is ready, and is not; nothing if it did not answer that.
+pub fn of_readiness(member: &str, refusal: &str) -> Option<Finding> {
+    let checks = refusal.strip_prefix(NOT_READY)?;
+    let failing = checks.split('[').filter_map(|check| check.strip_prefix("-]"));
+    let failing: Vec<&str> =
+        failing.map(|check| check.trim_end_matches("readyz check failed").trim()).collect();
+    let what = if failing.is_empty() { checks.to_owned() } else { failing.join("; ") };
+    let fix = "wait while it starts; if it stays, see its log and `/readyz?verbose` on its port for metrics";
+    Some(Finding::warning(format!("member {member}"), format!("is not ready: {what}"), fix))
+}
+
 /// What a member's `/metrics` tell of its memory: none if it has no limit.
 pub fn of_memory(member: &str, metrics: &str) -> Option<Finding> {
     let value = |name: &str| -> Option<f64> {
@@ -331,6 +372,33 @@ mod tests {
         assert!(what.contains("east/ns/a (4 times, failed: no bucket)"), "{what}");
         assert!(what.ends_with("; and 2 more"), "{what}");
         assert_eq!(of_queues("m-0", b"null")[0].level, Level::Warning);
+    }
+
+    #[test]
+    fn what_sharding_knows_to_be_wrong_is_told_once_each() {
+        let split = |text: &str| {
+            let (what, fix) = text.split_once("; ").unwrap();
+            (what.to_owned(), fix.to_owned())
+        };
+        let answer = json!({"member": "m-0-x", "hindrance": "no right; grant it",
+            "problems": ["no right; grant it", "policy p selects nothing; correct it"]});
+        let found = of_shards("m-0", answer.to_string().as_bytes(), split);
+        let expect = [
+            Finding::failure("member m-0", "no right", "grant it"),
+            Finding::failure("fleet", "policy p selects nothing", "correct it"),
+        ];
+        assert_eq!(found, expect);
+        assert_eq!(of_shards("m-0", b"null", split), []);
+        assert_eq!(of_shards("m-0", b"?", split)[0].level, Level::Warning);
+    }
+
+    #[test]
+    fn a_member_that_is_not_ready_says_what_it_waits_for() {
+        let refusal = "it answers 503 Service Unavailable: [+]home ok [-]informers failed: 2 of 6 shards not \
+                       synced readyz check failed";
+        let found = of_readiness("m-0", refusal).unwrap();
+        assert_eq!(found.what, "is not ready: informers failed: 2 of 6 shards not synced");
+        assert_eq!(of_readiness("m-0", "reach its Pod: not found"), None);
     }
 
     #[test]

@@ -1,5 +1,10 @@
 //! Why a home cluster could not be read, and what to do.
 
+use std::time::Duration;
+
+/// How long the home cluster may take to answer with a page of a list.
+pub(crate) const PAGE_WITHIN: Duration = Duration::from_secs(10);
+
 /// The home cluster could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -14,6 +19,14 @@ pub enum ReadError {
         #[source]
         source: Box<kube::Error>,
     },
+    /// A page of a list did not come in time.
+    #[error("list {what} in namespace {namespace} of the home cluster: no answer within {}s", PAGE_WITHIN.as_secs())]
+    Late {
+        /// The resource.
+        what: &'static str,
+        /// The namespace.
+        namespace: String,
+    },
 }
 
 /// What to do about a cluster that does not serve our kinds. Installed in a wrong one, they would stay there.
@@ -24,7 +37,7 @@ pub const NO_HOME: &str = "is this the home cluster of a fleet? If not, name tha
 impl ReadError {
     /// What the operator can do.
     pub fn fix(&self) -> &'static str {
-        let Self::List { source, .. } = self;
+        let Self::List { source, .. } = self else { return model::error::remedy(None) };
         match &**source {
             kube::Error::Api(status) if status.code == 403 => {
                 "let this user read the fleet: `leasehold rbac` prints the rights"

@@ -8,9 +8,9 @@ use kube::api::{Api, ListParams};
 use serde::Serialize;
 
 use crate::ReadError;
+use crate::listing::pages;
 
-/// Events of one page, and the most pages that are read.
-const PAGE: u32 = 500;
+/// The most pages that are read.
 const MAX_PAGES: usize = 20;
 /// What the names of those begin with that report for Leasehold.
 const OURS: &str = "leasehold.dev/";
@@ -42,19 +42,10 @@ pub struct FleetEvent {
 /// A list that the home cluster refused or did not answer.
 pub async fn events(client: Client, namespace: &str) -> Result<Vec<FleetEvent>, ReadError> {
     let api: Api<Event> = Api::namespaced(client, namespace);
-    let (mut found, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
-    for _ in 0..MAX_PAGES {
-        let page = api.list(&params).await.map_err(|source| ReadError::List {
-            what: "events.events.k8s.io",
-            namespace: namespace.to_owned(),
-            source: Box::new(source),
-        })?;
-        found.extend(page.items.into_iter().filter_map(told));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => break,
-        }
-    }
+    let mut found = Vec::new();
+    let what = ("events.events.k8s.io", namespace);
+    let keep = |event| found.extend(told(event));
+    pages(&api, ListParams::default(), what, MAX_PAGES, keep).await?;
     found.sort_by(|a, b| (a.at, &a.about).cmp(&(b.at, &b.about)));
     Ok(found)
 }

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt;
 use model::{ClusterName, MemberId};
 use serde::Serialize;
 use sharding::api::Phase;
+use sharding::lease;
 
 use crate::{Fleet, FleetMember, FleetShard, LeaseStanding};
 
@@ -15,6 +19,12 @@ const MAX_NAMED: usize = 3;
 /// By how much the clocks of a member and of the reader may differ, on top of two durations of its Lease, before
 /// the member counts as silent.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
+
+/// How many renewals at least a member attempts while its Lease holds, how late one may come, and how long nobody
+/// listens for one.
+const RENEWALS: u32 = 3;
+const LATE: Duration = Duration::from_secs(1);
+const MAX_LISTENED: Duration = Duration::from_secs(15);
 
 /// From how many members of one identity on its replica is restless: one that was started again, or fenced itself,
 /// three times before a coordinator forgot the first of them.
@@ -39,6 +49,12 @@ impl Problem {
     fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { what: what.into(), fix: fix.into() }
     }
+
+    /// From a text of sharding, which says what to do last.
+    pub fn of_sharding(text: &str) -> Self {
+        let (what, fix) = text.rsplit_once("; ").unwrap_or((text, LOG));
+        Self::new(what, fix.trim_start_matches("fix: "))
+    }
 }
 
 /// Both in one line.
@@ -49,15 +65,64 @@ impl fmt::Display for Problem {
 }
 
 impl FleetMember {
-    /// Whether it holds its Lease and renews it, as of `now` on the reader's clock.
+    /// Whether it holds its Lease and renews it, as of `now` on the reader's clock, or as the reader saw.
     pub fn is_heard(&self, now: Timestamp) -> bool {
         let since = self.renewed.map(|renewed| now.duration_since(renewed));
         let patience = SignedDuration::from_secs(2 * i64::from(self.lease_seconds)) + CLOCKS;
-        self.lease == LeaseStanding::Held && since.is_some_and(|since| since <= patience)
+        let is_in_time = since.is_some_and(|since| since <= patience);
+        self.lease == LeaseStanding::Held && (is_in_time || self.seen_renewing)
     }
 }
 
 impl Fleet {
+    /// Whether home knows nothing of a fleet: no replica has ever run, or it is elsewhere.
+    pub fn is_absent(&self) -> bool {
+        self.members.is_empty() && self.shards.is_empty()
+    }
+
+    /// Whether the fleet is as it should be, as of `now` on the reader's clock: a member renews its Lease, there are
+    /// shards if members have clusters, each shard is owned by a member that renews, or by nobody if it is paused,
+    /// and nobody is refused.
+    pub fn is_settled(&self, now: Timestamp) -> bool {
+        let heard: BTreeMap<&MemberId, &FleetMember> = self
+            .members
+            .iter()
+            .filter(|member| member.is_heard(now))
+            .map(|member| (&member.member, member))
+            .collect();
+        let owned = |shard: &FleetShard| match shard.paused_by {
+            Some(_) => shard.phase == Phase::Unowned,
+            None => {
+                let owner = shard.owner.as_ref();
+                shard.phase == Phase::Owned && owner.is_some_and(|owner| heard.contains_key(owner))
+            }
+        };
+        let waits_for_shards = self.shards.is_empty()
+            && heard.values().any(|member| member.clusters.is_some_and(|clusters| clusters > 0));
+        !heard.is_empty()
+            && !waits_for_shards
+            && self.shards.iter().all(owned)
+            && self.refused.is_empty()
+    }
+
+    /// How long to listen before a member counts as silent: longer than it takes to renew a Lease. Its clock or the
+    /// reader's may be wrong. Nothing if all are heard.
+    pub(crate) fn doubt(&self, now: Timestamp) -> Option<Duration> {
+        let silent = self.alive().filter(|member| !member.is_heard(now));
+        let longest = silent.map(|member| member.lease_seconds).max()?;
+        Some((Duration::from_secs(longest.into()) / RENEWALS + LATE).min(MAX_LISTENED))
+    }
+
+    /// Takes in the Leases as they are after that.
+    pub(crate) fn hear(&mut self, leases: &[Lease]) {
+        let renewed: BTreeMap<String, Option<Timestamp>> =
+            leases.iter().map(|lease| (lease.name_any(), crate::renewed(lease))).collect();
+        for member in self.members.iter_mut().filter(|m| m.lease == LeaseStanding::Held) {
+            let now = renewed.get(&lease::member_lease_name(&member.member));
+            member.seen_renewing = now.is_some_and(|now| now.is_some() && *now != member.renewed);
+        }
+    }
+
     /// What is wrong with it, the worst first. A fleet that moves shards is well, and so is one that people have
     /// paused.
     pub fn problems(&self, now: Timestamp) -> Vec<Problem> {
@@ -66,12 +131,12 @@ impl Fleet {
         found.extend(self.no_cluster(now));
         found.extend(self.shards_without_service(now));
         let refused = |refused: &crate::Refused| {
-            // Sharding says what to do last.
-            let (what, fix) = refused.reason.rsplit_once("; ").unwrap_or((&refused.reason, LOG));
-            let fix = fix.trim_start_matches("fix: ");
+            let Problem { what, fix } = Problem::of_sharding(&refused.reason);
             Problem::new(format!("member {} cannot take part: {what}", refused.member), fix)
         };
         found.extend(self.refused.iter().map(refused));
+        let policies = self.policy_problems.iter().map(|told| Problem::of_sharding(told));
+        found.extend(policies);
         found.extend(self.unreadable.iter().map(|what| Problem::new(what, UNREADABLE)));
         found.extend(self.restless());
         let lost = self.down();
@@ -101,6 +166,13 @@ impl Fleet {
     fn nobody(&self, now: Timestamp) -> Option<Problem> {
         let heard: Vec<&FleetMember> =
             self.members.iter().filter(|member| member.is_heard(now)).collect();
+        if self.is_absent() {
+            return Some(Problem::new(
+                "there is no fleet here: home has neither Members nor ShardMaps in this namespace",
+                "name its namespace with --namespace, or its home cluster with --context or --kubeconfig; if it was \
+                 just installed, see why no replica runs: kubectl get pods, and their logs",
+            ));
+        }
         if heard.is_empty() {
             return Some(Problem::new(
                 "no member renews its Lease: nothing is served",
@@ -167,10 +239,10 @@ impl Fleet {
         found.into_iter().flatten().collect()
     }
 
-    /// The clusters that members cannot use: each with a reason and those who give it.
+    /// The clusters that live members cannot use: each with a reason and those who give it.
     pub fn down(&self) -> BTreeMap<(&ClusterName, &str), Vec<&MemberId>> {
         let mut seen: BTreeMap<_, Vec<&MemberId>> = BTreeMap::new();
-        for member in &self.members {
+        for member in self.alive() {
             for down in &member.down_clusters {
                 seen.entry((&down.cluster, down.reason.as_str())).or_default().push(&member.member);
             }
@@ -281,8 +353,9 @@ mod tests {
     #[test]
     fn each_trouble_is_named_with_what_it_is_about() {
         type Spoil = fn(&mut Fleet);
-        let cases: [(Spoil, &str); 8] = [
+        let cases: [(Spoil, &str); 9] = [
             (|fleet| fleet.members.clear(), "no member renews its Lease"),
+            (|fleet| *fleet = Fleet::default(), "there is no fleet here: home has neither"),
             (|fleet| fleet.coordinator = None, "nobody coordinates"),
             (
                 |fleet| fleet.coordinator = Some("m-9".parse().unwrap()),
@@ -330,6 +403,48 @@ mod tests {
     }
 
     #[test]
+    fn a_fleet_whose_members_renew_no_lease_or_that_waits_for_its_shards_has_not_settled() {
+        let mut fleet = healthy();
+        assert!(fleet.is_settled(at(105)));
+        assert!(!fleet.is_settled(at(1000)), "all died without giving back their Leases");
+        fleet.members[1].renewed = Some(at(990));
+        assert!(!fleet.is_settled(at(1000)), "the owner of one shard is silent");
+        fleet.members[0].renewed = Some(at(990));
+        assert!(fleet.is_settled(at(1000)));
+        fleet.shards.clear();
+        assert!(fleet.is_settled(at(1000)), "its controllers may be for no cluster");
+        fleet.members[0].clusters = Some(2);
+        assert!(!fleet.is_settled(at(1000)), "its clusters have no shard yet");
+        assert!(!Fleet::default().is_settled(at(1000)));
+        assert!(Fleet::default().is_absent() && !fleet.is_absent());
+    }
+
+    #[test]
+    fn a_member_whose_clock_is_wrong_is_heard_by_what_it_does() {
+        let lease = |member: &FleetMember, renewed: i64| -> Lease {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"name": lease::member_lease_name(&member.member)},
+                "spec": {"renewTime": format!("{}.000000Z", at(renewed).to_string().trim_end_matches('Z'))},
+            }))
+            .unwrap()
+        };
+        let mut fleet = healthy();
+        assert_eq!(fleet.doubt(at(105)), None, "whoever is heard costs no second look");
+        // The clock of one is five minutes slow; the other is dead.
+        fleet.members[0].renewed = Some(at(700));
+        fleet.members[1].renewed = Some(at(990 - 60));
+        let wait = fleet.doubt(at(1000)).unwrap();
+        assert!((3..=6).contains(&wait.as_secs()), "{wait:?}");
+        let leases = [lease(&fleet.members[0], 703), lease(&fleet.members[1], 930)];
+        fleet.hear(&leases);
+        assert!(fleet.members[0].is_heard(at(1000)) && !fleet.members[1].is_heard(at(1000)));
+        let told = found(&fleet, 1000);
+        assert_eq!(told, ["1 shard (west/g/0/1) with an owner that is silent"]);
+        fleet.members[0].lease = LeaseStanding::Taken;
+        assert!(!fleet.members[0].is_heard(at(1000)), "another has its Lease");
+    }
+
+    #[test]
     fn members_that_give_the_same_reason_share_a_problem() {
         let mut fleet = healthy();
         for member in &mut fleet.members {
@@ -346,5 +461,8 @@ mod tests {
                 "add a context"
             )]
         );
+        fleet.members[1].lease = LeaseStanding::Taken;
+        let of_the_living: Vec<_> = fleet.down().into_values().collect();
+        assert_eq!(of_the_living, [[&fleet.members[0].member]], "the dead say nothing any more");
     }
 }

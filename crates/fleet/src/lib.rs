@@ -4,6 +4,7 @@
 mod error;
 mod events;
 mod health;
+mod listing;
 mod replica;
 mod top;
 
@@ -12,21 +13,20 @@ use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use model::{ClusterName, ControllerName, Epoch, GroupName, MemberId, Moment, ShardId, single};
 use serde::Serialize;
 use sharding::api::{DownCluster, Member, MemberSpec, MemberState, Moved, Phase, ShardMap};
 use sharding::lease::{self, LeaseRecord};
-use sharding::policy::{Policies, PolicyRecord};
+use sharding::policy::Policies;
 use sharding::protocol;
-use sharding::read::Unreadable;
-use sharding::record::{Kind, MapRecord, MemberRecord, Object};
+use sharding::record::{MapRecord, MemberRecord, Object};
 use sharding::world::World;
 
 pub use error::{NO_HOME, ReadError};
 pub use events::{FleetEvent, events};
 pub use health::Problem;
+pub use listing::{Objects, list, listen};
 pub use replica::{AskError, Way, get};
 pub use top::{ClusterLoad, ControllerLoad, Key, Top};
 
@@ -54,6 +54,9 @@ pub struct Fleet {
     /// Which objects of the home cluster cannot be read, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
+    /// What is wrong with the FleetPolicies, as the coordinator sees it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policy_problems: Vec<String>,
 }
 
 impl Fleet {
@@ -78,22 +81,6 @@ impl Fleet {
             found.extend(self.alive().next());
         }
         found
-    }
-
-    /// Whether the fleet is as it should be: a member is alive, each shard is owned by one that is, or by
-    /// nobody if it is paused, and nobody is refused. A member that has just died counts as alive until its Lease is taken.
-    pub fn is_settled(&self) -> bool {
-        let alive = |id: &MemberId| {
-            let mut members = self.members.iter();
-            members.any(|member| member.member == *id && member.lease == LeaseStanding::Held)
-        };
-        let owned = |shard: &FleetShard| match shard.paused_by {
-            Some(_) => shard.phase == Phase::Unowned,
-            None => shard.phase == Phase::Owned && shard.owner.as_ref().is_some_and(alive),
-        };
-        self.members.iter().any(|member| member.lease == LeaseStanding::Held)
-            && self.shards.iter().all(owned)
-            && self.refused.is_empty()
     }
 }
 
@@ -126,8 +113,11 @@ pub struct FleetMember {
     pub zone: Option<String>,
     /// What it asks for.
     pub state: MemberState,
-    /// Whether it was asked to be drained.
+    /// Whether it was asked to be drained, or a policy cordons it.
     pub drain: bool,
+    /// The FleetPolicy that cordons it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordoned_by: Option<String>,
     /// How its Lease stands.
     pub lease: LeaseStanding,
     /// For how many seconds it holds after a renewal.
@@ -135,6 +125,9 @@ pub struct FleetMember {
     /// When it last renewed its Lease, by its own wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewed: Option<Timestamp>,
+    /// Whether the reader saw it renew its Lease, whatever the clocks say: see [`listen`].
+    #[serde(skip)]
+    pub seen_renewing: bool,
     /// Whether it coordinates.
     pub coordinator: bool,
     /// How much it can carry.
@@ -226,79 +219,12 @@ impl fmt::Display for FleetShard {
     }
 }
 
-/// The objects of one fleet, as the home cluster has them.
-#[derive(Clone, Debug, Default)]
-pub struct Objects {
-    /// The Leases of members, and the coordinator's.
-    pub leases: Vec<Lease>,
-    /// The Members.
-    pub members: Vec<Member>,
-    /// The ShardMaps.
-    pub maps: Vec<ShardMap>,
-    /// The FleetPolicies.
-    pub policies: Vec<PolicyRecord>,
-    /// Which objects cannot be read, and why.
-    pub unreadable: Vec<String>,
-}
-
 /// Reads the fleet from the home cluster.
 ///
 /// # Errors
 /// A list that the home cluster refused or did not answer.
 pub async fn read(client: Client, namespace: &str) -> Result<Fleet, ReadError> {
     Ok(assemble(&list(client, namespace).await?))
-}
-
-/// Reads the objects of a fleet from the home cluster.
-///
-/// # Errors
-/// A list that the home cluster refused or did not answer.
-pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError> {
-    let ((leases, bad_leases), (members, bad_members), (maps, bad_maps), policies) = tokio::try_join!(
-        list_kind(&client, namespace, Kind::Lease, |lease| Ok(sharding::read::lease(lease))),
-        list_kind(&client, namespace, Kind::Member, sharding::read::member),
-        list_kind(&client, namespace, Kind::Map, sharding::read::shard_map),
-        list_policies(&client, namespace),
-    )?;
-    let unreadable = [bad_leases, bad_members, bad_maps].concat();
-    Ok(Objects { leases, members, maps, policies, unreadable })
-}
-
-/// The FleetPolicies; none where there is no such kind, or no right to read it, as members have it too.
-async fn list_policies(client: &Client, namespace: &str) -> Result<Vec<PolicyRecord>, ReadError> {
-    match sharding::read::policies(client, namespace).list(&ListParams::default()).await {
-        Ok(list) => Ok(list.items.iter().map(PolicyRecord::of).collect()),
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Vec::new()),
-        Err(source) => Err(ReadError::List {
-            what: "fleetpolicies.leasehold.dev",
-            namespace: namespace.to_owned(),
-            source: Box::new(source),
-        }),
-    }
-}
-
-async fn list_kind<T>(
-    client: &Client,
-    namespace: &str,
-    kind: Kind,
-    read: fn(DynamicObject) -> Result<T, Unreadable>,
-) -> Result<(Vec<T>, Vec<String>), ReadError> {
-    let params = match kind {
-        Kind::Lease => ListParams::default().labels(&lease::selector()),
-        Kind::Member | Kind::Map => ListParams::default(),
-    };
-    let namespace = || namespace.to_owned();
-    let listed = sharding::read::api(client, &namespace(), kind).list(&params).await;
-    let listed = listed.map_err(|source| ReadError::List {
-        what: kind.resource(),
-        namespace: namespace(),
-        source: Box::new(source),
-    })?;
-    let mut unreadable = Vec::new();
-    let mut keep = |error: Unreadable| unreadable.push(model::error::chain(&error));
-    let read = listed.items.into_iter().filter_map(|object| read(object).map_err(&mut keep).ok());
-    let read = read.collect();
-    Ok((read, unreadable))
 }
 
 /// Joins the kinds into one picture.
@@ -323,14 +249,17 @@ pub fn assemble(objects: &Objects) -> Fleet {
     let member = |member: &Member| {
         let id: MemberId = member.name_any().parse().ok()?;
         let lease = leases.get(&lease::member_lease_name(&id)).copied();
+        let cordoned_by = policies.cordon_of(&member.spec).map(str::to_owned);
         Some(FleetMember {
             identity: member.spec.identity.clone(),
             zone: member.spec.zone.clone(),
             state: member.spec.state,
-            drain: member.spec.drain || policies.cordon(&member.spec),
+            drain: member.spec.drain || cordoned_by.is_some(),
+            cordoned_by,
             lease: standing(&id, lease),
             lease_seconds: lease.and_then(duration).unwrap_or_default(),
-            renewed: lease.and_then(|l| Some(l.spec.as_ref()?.renew_time.as_ref()?.0)),
+            renewed: lease.and_then(renewed),
+            seen_renewing: false,
             coordinator: coordinator.as_ref() == Some(&id),
             capacity: member.spec.capacity,
             protocol_version: member.spec.versions().newest,
@@ -349,7 +278,17 @@ pub fn assemble(objects: &Objects) -> Fleet {
     let refused = refused(&world, &members, objects);
     let groups = groups(&members, objects);
     let unreadable = objects.unreadable.clone();
-    Fleet { coordinator, protocol_version, members, shards, groups, refused, unreadable }
+    let policy_problems = policies.problems(shards.iter().map(|shard| &shard.shard));
+    Fleet {
+        coordinator,
+        protocol_version,
+        members,
+        shards,
+        groups,
+        refused,
+        unreadable,
+        policy_problems,
+    }
 }
 
 /// The controllers of each group, as those members say that live.
@@ -427,6 +366,11 @@ fn standing(member: &MemberId, lease: Option<&Lease>) -> LeaseStanding {
     }
 }
 
+/// When a Lease was renewed, by its holder's clock.
+pub(crate) fn renewed(lease: &Lease) -> Option<Timestamp> {
+    Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
+}
+
 /// The duration of a Lease, in seconds.
 fn duration(lease: &Lease) -> Option<u32> {
     lease.spec.as_ref()?.lease_duration_seconds?.try_into().ok()
@@ -442,9 +386,11 @@ impl FleetMember {
             zone: None,
             state: MemberState::Active,
             drain: false,
+            cordoned_by: None,
             lease: LeaseStanding::Held,
             lease_seconds: 10,
             renewed: None,
+            seen_renewing: false,
             coordinator: false,
             capacity: 1,
             protocol_version: 1,
@@ -461,6 +407,7 @@ impl FleetMember {
 mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use sharding::policy::PolicyRecord;
 
     use super::*;
 
@@ -517,6 +464,29 @@ mod tests {
         };
         assert_eq!(witnesses(&moving), ["m-1"], "a dead member tells nothing");
         assert_eq!(witnesses(&owned), ["m-1"], "then any that is alive");
+    }
+
+    #[test]
+    fn what_is_wrong_with_policies_and_who_cordons_is_told() {
+        let policy = |name: &str, spec: serde_json::Value| {
+            let object = serde_json::json!({"metadata": {"name": name}, "spec": spec});
+            PolicyRecord::of(&serde_json::from_value(object).unwrap())
+        };
+        let fleet = assemble(&Objects {
+            leases: vec![of("m-0")],
+            members: vec![Member::new("m-0", MemberSpec::new("replica-0", Vec::new()))],
+            policies: vec![
+                policy("calm", serde_json::json!({"members": {"cordon": true}})),
+                policy("odd", serde_json::json!({"pause": "yes"})),
+            ],
+            ..Objects::default()
+        });
+        assert_eq!(fleet.members[0].cordoned_by.as_deref(), Some("calm"));
+        assert!(fleet.members[0].drain);
+        let what = "fleetpolicies.leasehold.dev odd counts as a pause of all shards";
+        let problems = fleet.problems(Timestamp::UNIX_EPOCH);
+        let told = problems.iter().find(|problem| problem.what.starts_with(what));
+        assert_eq!(told.map(|problem| problem.fix.as_str()), Some("correct it"), "{problems:?}");
     }
 
     #[test]

@@ -45,18 +45,23 @@ pub enum Way {
         /// Whether the server speaks TLS.
         tls: bool,
     },
-    /// To an address, without TLS.
-    Address(SocketAddr),
+    /// To an address.
+    Address {
+        /// The address.
+        address: SocketAddr,
+        /// Whether the server there speaks TLS.
+        tls: bool,
+    },
 }
 
 impl Way {
     /// Whether a token may go this way.
     fn admits(&self, token: Option<&str>) -> Result<(), AskError> {
         match self {
-            Self::Address(address) if token.is_some() && !address.ip().is_loopback() => {
+            Self::Address { address, .. } if token.is_some() && !address.ip().is_loopback() => {
                 Err(AskError::Token(*address))
             }
-            Self::Address(_) | Self::Pod { .. } => Ok(()),
+            Self::Address { .. } | Self::Pod { .. } => Ok(()),
         }
     }
 }
@@ -64,8 +69,8 @@ impl Way {
 /// A replica that was not asked, or gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// A token would be seen on the way.
-    #[error("a token is sent without TLS only to this machine, and not to {0}")]
+    /// A token could be seen on the way: there is no TLS, or nobody checks the certificate.
+    #[error("a token is sent only to an address of this machine, and not to {0}")]
     Token(SocketAddr),
     /// It has no port at the end of the way.
     #[error("reach its Pod through the home cluster")]
@@ -110,25 +115,28 @@ pub async fn get(
 
 /// A connection to the admin server.
 async fn reach(home: Client, way: &Way) -> Result<Box<dyn Stream>, AskError> {
-    let (port, tls) = match way {
-        Way::Address(address) => {
-            let stream = TcpStream::connect(address).await.map_err(broken)?;
-            return Ok(Box::new(stream));
+    let (stream, tls): (Box<dyn Stream>, bool) = match way {
+        Way::Address { address, tls } => {
+            (Box::new(TcpStream::connect(address).await.map_err(broken)?), *tls)
         }
-        Way::Pod { port, tls } => (port.clone(), *tls),
+        Way::Pod { port, tls } => (Box::new(to_pod(home, port.clone()).await?), *tls),
     };
+    if !tls {
+        return Ok(stream);
+    }
+    let name = ServerName::try_from(LOCALHOST).map_err(broken)?;
+    let connector = TlsConnector::from(Arc::new(unchecked().map_err(broken)?));
+    Ok(Box::new(connector.connect(name, stream).await.map_err(AskError::Tls)?))
+}
+
+/// A connection to a port of a Pod.
+async fn to_pod(home: Client, port: PodPort) -> Result<impl Stream, AskError> {
     let send = |request| async move {
         let answer = home.send(request).await?;
         Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
     };
     let (slots, may_pass) = (Arc::new(Semaphore::new(1)), Arc::new(|_: &PodPort| Ok(())));
-    let stream = portforward::dial(port, slots, may_pass, send).await?;
-    if !tls {
-        return Ok(Box::new(stream));
-    }
-    let name = ServerName::try_from(LOCALHOST).map_err(broken)?;
-    let connector = TlsConnector::from(Arc::new(unchecked().map_err(broken)?));
-    Ok(Box::new(connector.connect(name, stream).await.map_err(AskError::Tls)?))
+    Ok(portforward::dial(port, slots, may_pass, send).await?)
 }
 
 fn broken(error: impl Into<Box<dyn Error + Send + Sync>>) -> AskError {
@@ -165,8 +173,8 @@ async fn exchange(
     }
 }
 
-/// TLS without a check of the certificate: the way ends in the Pod that home's API server and the kubelet name,
-/// and a certificate for `localhost` would prove no more.
+/// TLS without a check of the certificate: the way ends in the Pod that home's API server and the kubelet name, or
+/// on this machine if a token goes it, and a certificate for `localhost` would prove no more.
 fn unchecked() -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Arc::new(PodItself(Arc::clone(&provider)));
@@ -262,9 +270,29 @@ mod tests {
         assert_eq!(text, format!("it answers 403 Forbidden: {}", "x".repeat(MAX_SHOWN)));
     }
 
+    #[tokio::test]
+    async fn whoever_forwards_a_port_with_tls_speaks_it_there() {
+        // The first byte of a handshake of TLS, and of `GET`.
+        for (tls, expect) in [(true, 0x16), (false, b'G')] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let way = Way::Address { address: listener.local_addr().unwrap(), tls };
+            let server = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.read_u8().await.unwrap()
+            };
+            let nobody = tower::service_fn(|_: Request<kube::client::Body>| {
+                std::future::ready(Err::<http::Response<kube::client::Body>, _>("nobody asks home"))
+            });
+            let home = Client::new(nobody, "default");
+            let (answer, first) = tokio::join!(get(home, &way, "/metrics", None), server);
+            assert_eq!(first, expect);
+            assert!(answer.is_err());
+        }
+    }
+
     #[test]
-    fn a_token_goes_to_no_other_machine_in_the_clear() {
-        let to = |ip: [u8; 4]| Way::Address(SocketAddr::from((ip, 8443)));
+    fn a_token_goes_to_no_other_machine() {
+        let to = |ip: [u8; 4]| Way::Address { address: SocketAddr::from((ip, 8443)), tls: true };
         assert!(matches!(to([192, 0, 2, 1]).admits(Some("sesame")), Err(AskError::Token(_))));
         assert!(to([192, 0, 2, 1]).admits(None).is_ok());
         assert!(to([127, 0, 0, 1]).admits(Some("sesame")).is_ok());

@@ -17,7 +17,7 @@ use crate::assemble::home_client;
 use crate::config::Config;
 use crate::inside::{Inside, STARTS};
 
-/// How long home may take to answer.
+/// How long a client for home may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pages for the admin server.
@@ -43,17 +43,21 @@ impl Source for Replica {
 
     fn fleet(&self) -> Answer<Result<Fleet, String>> {
         let (config, clock) = (Arc::clone(&self.config), Arc::clone(&self.clock));
-        let home = Arc::clone(&self.home);
-        let read = async move {
+        let (home, wall) = (Arc::clone(&self.home), Arc::clone(&self.clock));
+        async move {
             let plugins = config.clusters.credential_plugins.clone();
-            let client = home.get_or_try_init(|| home_client(&config, plugins, clock)).await;
+            let client = home.get_or_try_init(|| home_client(&config, plugins, clock));
+            let late = |_| format!("there is no client for home after {} s", TIMEOUT.as_secs());
+            let client = tokio::time::timeout(TIMEOUT, client).await.map_err(late)?;
             let client = client.map_err(|unusable| unusable.reason())?.clone();
-            let read = fleet::read(client, &config.namespace).await;
-            read.map_err(|error| model::error::chain(&error))
-        };
-        async {
-            let late = || format!("the home cluster did not answer within {} s", TIMEOUT.as_secs());
-            tokio::time::timeout(TIMEOUT, read).await.unwrap_or_else(|_| Err(late()))
+            // Each page of it has a bound in time of its own.
+            let read = async {
+                let mut fleet = fleet::read(client.clone(), &config.namespace).await?;
+                let now = wall.wall();
+                fleet::listen(&client, &config.namespace, &mut fleet, now).await?;
+                Ok(fleet)
+            };
+            read.await.map_err(|error: fleet::ReadError| model::error::chain(&error))
         }
         .boxed()
     }

@@ -231,7 +231,7 @@ async fn a_person_on_call_finds_what_fails_and_takes_it_along() {
     found("ok", "home", "answers, Kubernetes");
     found("ok", "fleet", "1 members serve 1 shards");
     found("ok", "member replica-0", "1 of 1 clusters engaged");
-    found("ok", "clusters", "kubectl --namespace leasehold-system exec deployment/leasehold");
+    found("ok", "clusters", "kubectl --namespace leasehold-system exec replica-0 -- ");
     assert_eq!(doctor.status.code(), Some(0), "a warning is no failure");
 
     // With the configuration, it asks the replicas too if it is said how.

@@ -18,7 +18,7 @@ use fleet::FleetMember;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{Api, ListParams, LogParams};
+use kube::api::{Api, DynamicObject, ListParams, LogParams};
 use kube::{Resource, ResourceExt};
 use model::Clock;
 use serde_json::{Value, json};
@@ -33,8 +33,9 @@ use clock::SystemClock;
 
 /// The objects of a release of the chart.
 const OF_THE_CHART: &str = "app.kubernetes.io/name=leasehold";
-/// The most objects of a kind, Pods and replicas whose logs and views are read.
-const MAX_OBJECTS: u32 = 20_000;
+/// Objects of one page, the most of a kind, and the most Pods and replicas whose logs and views are read.
+const PAGE: u32 = 500;
+const MAX_OBJECTS: usize = 20_000;
 const MAX_REPLICAS: usize = 50;
 /// How much of each container's log.
 const LOG_LINES: i64 = 5_000;
@@ -80,7 +81,8 @@ pub(crate) async fn run(args: &BundleArgs, program: &Program) -> anyhow::Result<
     let path = args.out.clone().unwrap_or_else(|| format!("{name}.tar.gz").into());
     let mut bundle = Bundle::create(&path, name, now)?;
     bundle.json("version.json", program.version.clone())?;
-    gather(&home, args, &mut bundle).await?;
+    let pods = args.ask.pods(&home, program.connect).await?;
+    gather(&home, &pods, args, &mut bundle).await?;
     let problems = bundle.finish()?;
     print(&format!(
         "{}: written, without what looks like a secret; look at it before you send it\n",
@@ -92,7 +94,12 @@ pub(crate) async fn run(args: &BundleArgs, program: &Program) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-async fn gather(home: &HomeCluster, args: &BundleArgs, bundle: &mut Bundle) -> anyhow::Result<()> {
+async fn gather(
+    home: &HomeCluster,
+    pods: &HomeCluster,
+    args: &BundleArgs,
+    bundle: &mut Bundle,
+) -> anyhow::Result<()> {
     let now = bundle.at;
     let fleet = home.fleet().await;
     if let Ok(fleet) = &fleet {
@@ -104,11 +111,11 @@ async fn gather(home: &HomeCluster, args: &BundleArgs, bundle: &mut Bundle) -> a
         Ok(events) => bundle.json("home/events.json", json!(events))?,
         Err(error) => bundle.problem("home/events.json", &error),
     }
-    of_the_chart(home, args, bundle).await?;
+    of_the_chart(pods, args, bundle).await?;
     match fleet {
         Ok(fleet) => {
             let alive: Vec<_> = fleet.alive().collect();
-            views(home, args, bundle.first("members", alive), bundle).await
+            views(pods, args, bundle.first("members", alive), bundle).await
         }
         Err(error) => {
             bundle.problem("fleet.json", &error);
@@ -123,33 +130,52 @@ async fn objects(home: &HomeCluster, bundle: &mut Bundle) -> anyhow::Result<()> 
     let apis =
         kinds.map(|(kind, name)| (sharding::read::api(&home.client, &home.namespace, kind), name));
     let policies = sharding::read::policies(&home.client, &home.namespace);
-    for (api, name) in apis {
-        let listed = read(api.list(&ListParams::default().limit(MAX_OBJECTS))).await;
-        let listed = listed.map(|list| json!(list.items));
-        bundle.read(&format!("home/{name}.json"), listed)?;
+    for (api, name) in apis.into_iter().chain([(policies, "fleetpolicies")]) {
+        let name = format!("home/{name}.json");
+        let mut all = Vec::new();
+        let read = pages(&api, &mut all).await;
+        // What was read before a failure is worth something.
+        if read.is_ok() || !all.is_empty() {
+            bundle.json(&name, json!(all))?;
+        }
+        if let Err(error) = read {
+            bundle.problem(&name, &error);
+        }
     }
-    let listed = read(policies.list(&ListParams::default().limit(MAX_OBJECTS))).await;
-    bundle.read("home/fleetpolicies.json", listed.map(|list| json!(list.items)))
+    Ok(())
+}
+
+/// Reads a list in pages, as far as the bound goes.
+async fn pages(api: &Api<DynamicObject>, all: &mut Vec<DynamicObject>) -> anyhow::Result<()> {
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = read(api.list(&params)).await?;
+        all.extend(page.items);
+        let next = page.metadata.continue_.filter(|token| !token.is_empty());
+        let Some(next) = next else { return Ok(()) };
+        anyhow::ensure!(all.len() < MAX_OBJECTS, "there are more than {MAX_OBJECTS}");
+        params = params.continue_token(&next);
+    }
 }
 
 /// The Deployment, its configuration, its Pods and their logs, where the chart has installed them.
 async fn of_the_chart(
-    home: &HomeCluster,
+    at: &HomeCluster,
     args: &BundleArgs,
     bundle: &mut Bundle,
 ) -> anyhow::Result<()> {
-    let listed = labelled::<Deployment>(home).await;
+    let listed = labelled::<Deployment>(at).await;
     bundle.read("chart/deployments.json", listed.map(|list| json!(list)))?;
-    let listed = labelled::<ConfigMap>(home).await;
+    let listed = labelled::<ConfigMap>(at).await;
     bundle.read("chart/configmaps.json", listed.map(|list| json!(list)))?;
-    let pods = labelled::<Pod>(home).await;
+    let pods = labelled::<Pod>(at).await;
     let named: Vec<(String, Vec<String>)> = pods.iter().flatten().map(containers).collect();
     bundle.read("chart/pods.json", pods.map(|list| json!(list)))?;
     if args.no_logs {
         return Ok(());
     }
     let named = bundle.first("logs", named);
-    let api: Api<Pod> = Api::namespaced(home.client.clone(), &home.namespace);
+    let api: Api<Pod> = Api::namespaced(at.client.clone(), &at.namespace);
     for (pod, container, previous) in named.iter().flat_map(|(pod, containers)| {
         let each = containers.iter();
         each.flat_map(move |container| [false, true].map(|previous| (pod, container, previous)))
@@ -180,24 +206,35 @@ fn containers(pod: &Pod) -> (String, Vec<String>) {
     (pod.name_any(), names.collect())
 }
 
-async fn labelled<K>(home: &HomeCluster) -> anyhow::Result<Vec<K>>
+async fn labelled<K>(at: &HomeCluster) -> anyhow::Result<Vec<K>>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let api: Api<K> = Api::namespaced(home.client.clone(), &home.namespace);
-    let params = ListParams::default().labels(OF_THE_CHART).limit(MAX_OBJECTS);
-    Ok(read(api.list(&params)).await?.items)
+    let api: Api<K> = Api::namespaced(at.client.clone(), &at.namespace);
+    let params = ListParams::default().labels(OF_THE_CHART).limit(PAGE);
+    some(read(api.list(&params)).await?.items, &K::plural(&()), at)
+}
+
+/// What was found, if it is something.
+fn some<K>(found: Vec<K>, plural: &str, at: &HomeCluster) -> anyhow::Result<Vec<K>> {
+    let HomeCluster { namespace, shown, .. } = at;
+    anyhow::ensure!(
+        !found.is_empty(),
+        "no {plural} with the label {OF_THE_CHART} in namespace {namespace} of {shown}; fix: if the chart's release \
+         is elsewhere, give --pod-namespace, --pod-kubeconfig or --pod-context"
+    );
+    Ok(found)
 }
 
 /// What the replicas show of themselves.
 async fn views(
-    home: &HomeCluster,
+    pods: &HomeCluster,
     args: &BundleArgs,
     members: Vec<&FleetMember>,
     bundle: &mut Bundle,
 ) -> anyhow::Result<()> {
-    let replicas = Replicas::of(home, &args.ask)?;
+    let replicas = Replicas::of(pods, &args.ask)?;
     let mut silent: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     for (path, file) in VIEWS {
         for (replica, answer) in replicas.get_all(members.iter().copied(), path).await {
@@ -310,6 +347,35 @@ impl Bundle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_release_that_is_not_there_is_a_problem_and_a_long_list_is_read_in_pages() {
+        type Answer = Result<http::Response<kube::client::Body>, http::Error>;
+        let home = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+            let query = request.uri().query().unwrap_or_default();
+            let (next, name) = match query.contains("continue=b") {
+                true => ("", "two"),
+                false => ("b", "one"),
+            };
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"continue": next},
+                "items": [{"metadata": {"name": name}}]});
+            let answer: Answer =
+                http::Response::builder().body(list.to_string().into_bytes().into());
+            answer
+        });
+        let client = kube::Client::new(home, "default");
+        let api = sharding::read::policies(&client, "lh");
+        let mut all = Vec::new();
+        pages(&api, &mut all).await.unwrap();
+        assert_eq!(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["one", "two"]);
+        let at = HomeCluster { client, namespace: "lh".into(), shown: "https://home".into() };
+        let text = some(Vec::<Pod>::new(), "pods", &at).unwrap_err().to_string();
+        assert!(
+            text.starts_with("no pods with the label app.kubernetes.io/name=leasehold"),
+            "{text}"
+        );
+        assert!(text.contains("in namespace lh of https://home; fix: "), "{text}");
+    }
 
     #[test]
     fn that_replicas_are_left_out_is_said() {

@@ -52,7 +52,8 @@ pub(crate) async fn run(args: &ConsoleArgs, program: &Program) -> anyhow::Result
     let listener = listener
         .with_context(|| format!("listen on 127.0.0.1:{}; give another with --port", args.port))?;
     let address = listener.local_addr()?;
-    let source = Arc::new(People { home, ask: args.ask.clone() });
+    let pods = args.ask.pods(&home, program.connect).await?;
+    let source = Arc::new(People { home, pods, ask: args.ask.clone() });
     let router = console::router(source, Arc::new(SystemClock))
         .route("/", get(async || Redirect::temporary(PATH)))
         .layer(from_fn(move |request, next| ours(address, request, next)));
@@ -93,6 +94,8 @@ async fn ours(address: SocketAddr, request: Request, next: Next) -> Response {
 /// A fleet with the rights of whoever runs the command.
 struct People {
     home: HomeCluster,
+    /// Where the replicas' Pods are.
+    pods: HomeCluster,
     ask: AskArgs,
 }
 
@@ -107,9 +110,9 @@ impl Source for People {
     }
 
     fn queues(&self, fleet: Arc<Fleet>) -> Answer<Said<Vec<QueueStatus>>> {
-        let (home, ask) = (self.home.clone(), self.ask.clone());
+        let (pods, ask) = (self.pods.clone(), self.ask.clone());
         async move {
-            match Replicas::of(&home, &ask) {
+            match Replicas::of(&pods, &ask) {
                 Ok(replicas) => top::queues(&replicas, &fleet)
                     .await
                     .into_iter()
@@ -122,11 +125,12 @@ impl Source for People {
     }
 
     fn explain(&self, sought: Sought, fleet: Arc<Fleet>) -> Answer<Said<Told>> {
-        let (home, ask) = (self.home.clone(), self.ask.clone());
+        let (pods, ask) = (self.pods.clone(), self.ask.clone());
         async move {
-            match Replicas::of(&home, &ask) {
+            match Replicas::of(&pods, &ask) {
                 Ok(replicas) => explaining::told(&replicas, &fleet, &sought)
                     .await
+                    .asked
                     .into_iter()
                     .map(|(replica, told)| (replica.member, told))
                     .collect(),

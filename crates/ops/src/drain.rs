@@ -12,9 +12,9 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use sharding::api::{Member, MemberState};
 
-use crate::home::{self, HomeArgs, HomeCluster};
+use crate::home::{HomeArgs, HomeCluster, in_time};
 use crate::names::{Known, Unknown};
-use crate::output::print;
+use crate::output::{Pace, print};
 use crate::program::Program;
 use fleet::{Fleet, FleetMember};
 
@@ -51,17 +51,29 @@ enum NotOne {
     Several { name: String, members: Vec<String> },
 }
 
+/// A drain was taken back, but that changes nothing.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{member} is asked to drain no more, but is still cordoned by the FleetPolicy {policy} and gets no shards; fix: \
+     leasehold lift {policy}{flags}"
+)]
+struct StillCordoned {
+    member: String,
+    policy: String,
+    flags: String,
+}
+
 /// Asks for the drain or takes it back, and waits for its end if told to.
 ///
 /// # Errors
 /// When the home cluster cannot be reached, or no such member lives.
 pub(crate) async fn run(args: &DrainArgs, program: &Program) -> anyhow::Result<()> {
     let home = program.home(&args.home).await?;
-    let fleet = home.fleet().await?;
+    let fleet = home.known_fleet().await?;
     let member = find(&fleet, &args.member)?;
     ask(&home, member, !args.undo).await?;
     if args.undo {
-        return print(&format!("{}: takes shards again\n", member.member));
+        return print(&undone(member, &args.home.flags())?);
     }
     print(&format!("{}: asked to drain, {}\n", member.member, shards(member.shards)))?;
     if member.shards > 0 && !has_another(&fleet, member) {
@@ -74,16 +86,27 @@ async fn ask(home: &HomeCluster, member: &FleetMember, drain: bool) -> anyhow::R
     let members = Api::<Member>::namespaced(home.client.clone(), &home.namespace);
     let patch = Patch::Merge(json!({"spec": {"drain": drain}}));
     let (name, params) = (member.member.as_str(), PatchParams::default());
-    let write = members.patch(name, &params, &patch);
-    let written = tokio::time::timeout(home::TIMEOUT, write).await;
-    let written = written.map_err(|_| anyhow::anyhow!(home::silent()))?;
-    written.map(drop).with_context(|| format!("write spec.drain of the Member {name}"))
+    let what = format!("write spec.drain of the Member {name} in {}", home.shown);
+    let written = in_time(&what, members.patch(name, &params, &patch)).await?;
+    written.map(drop).context(what)
+}
+
+/// What to say when the request was taken back.
+fn undone(member: &FleetMember, flags: &str) -> Result<String, StillCordoned> {
+    let id = &member.member;
+    match member.cordoned_by.clone() {
+        None => Ok(format!("{id}: takes shards again\n")),
+        Some(policy) => {
+            Err(StillCordoned { member: id.to_string(), policy, flags: flags.to_owned() })
+        }
+    }
 }
 
 /// Waits until no shard names a live incarnation of the process as owner.
 async fn wait(home: &HomeCluster, identity: &str, mut told: u32) -> anyhow::Result<()> {
+    let mut pace = Pace::default();
     loop {
-        let fleet = home.fleet().await?;
+        let fleet = pace.look(home.fleet()).await?;
         let alive: Vec<_> = fleet.alive().filter(|member| member.identity == identity).collect();
         anyhow::ensure!(
             !alive.is_empty(),
@@ -101,7 +124,7 @@ async fn wait(home: &HomeCluster, identity: &str, mut told: u32) -> anyhow::Resu
             print(&format!("{identity}: {} left\n", shards(left)))?;
             told = left;
         }
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        tokio::time::sleep(pace.rest(LOOK_INTERVAL)).await;
     }
 }
 
@@ -144,9 +167,11 @@ mod tests {
             zone: None,
             state: MemberState::Active,
             drain: false,
+            cordoned_by: None,
             lease,
             lease_seconds: 10,
             renewed: None,
+            seen_renewing: false,
             coordinator: false,
             capacity: 100,
             protocol_version: 1,
@@ -195,6 +220,16 @@ mod tests {
         }
         let empty = find(&Fleet::default(), "x").unwrap_err();
         assert_eq!(empty.to_string(), "no member \"x\" in the fleet: there is none");
+    }
+
+    #[test]
+    fn a_drain_that_a_policy_upholds_is_not_undone_in_silence() {
+        let mut one = member("replica-0", "aaaaa", LeaseStanding::Held);
+        assert_eq!(undone(&one, "").unwrap(), "replica-0-aaaaa: takes shards again\n");
+        one.cordoned_by = Some("limit-replica-0".into());
+        let text = undone(&one, " --namespace lh").unwrap_err().to_string();
+        assert!(text.contains("still cordoned by the FleetPolicy limit-replica-0"), "{text}");
+        assert!(text.ends_with("fix: leasehold lift limit-replica-0 --namespace lh"), "{text}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(crate) struct EventsArgs {
     /// Only warnings.
     #[arg(long)]
     warnings: bool,
-    /// At most so many, the newest ones.
+    /// At first at most so many, the newest ones.
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
     /// Go on with those to come, until interrupted.
@@ -52,25 +52,40 @@ pub(crate) async fn run(args: &EventsArgs, program: &Program) -> anyhow::Result<
     let home = program.home(&args.home).await?;
     let events = home.events().await?;
     if !args.cluster.is_empty() || !args.member.is_empty() {
-        check_names(args, &home.fleet().await?, &events)?;
+        check_names(args, &home.known_fleet().await?, &events)?;
     }
-    let chosen = choose(events, args);
-    args.output.print(&chosen, || table(&chosen, true, SystemClock.wall()))?;
+    let mut seen = Seen::default();
+    let mut all = choose(events, args);
+    seen.are_new(&mut all);
+    let newest = all.split_off(all.len().saturating_sub(args.limit));
+    let first = || table(&newest, true, SystemClock.wall());
     if !args.watch {
+        args.output.print(&newest, first)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut seen: BTreeSet<_> = chosen.iter().map(told).collect();
+    args.output.print_next(&newest, first)?;
     let mut watching = Watching::default();
     while watching.goes_on(POLL).await {
-        let Some(events) = watching.read(home.events().await) else { continue };
+        let Some(events) = watching.look(home.events()).await else { continue };
         let mut chosen = choose(events, args);
-        let before = std::mem::replace(&mut seen, chosen.iter().map(told).collect());
-        chosen.retain(|event| !before.contains(&told(event)));
+        seen.are_new(&mut chosen);
         if !chosen.is_empty() {
-            args.output.print(&chosen, || table(&chosen, false, SystemClock.wall()))?;
+            args.output.print_next(&chosen, || table(&chosen, false, SystemClock.wall()))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The Events that home had at the last look, whether they were printed or not.
+#[derive(Debug, Default)]
+struct Seen(BTreeSet<(Timestamp, String, String)>);
+
+impl Seen {
+    /// Leaves those that were not there at the last look, and remembers all.
+    fn are_new(&mut self, events: &mut Vec<FleetEvent>) {
+        let before = std::mem::replace(&mut self.0, events.iter().map(told).collect());
+        events.retain(|event| !before.contains(&told(event)));
+    }
 }
 
 /// What makes an Event another one.
@@ -96,7 +111,7 @@ fn members(event: &FleetEvent) -> impl Iterator<Item = &str> {
     ids.into_iter().flatten().flat_map(|id| [id, identity_of(id)])
 }
 
-/// The newest of those that were asked for.
+/// Those that were asked for.
 fn choose(mut events: Vec<FleetEvent>, args: &EventsArgs) -> Vec<FleetEvent> {
     let of_cluster = |event: &FleetEvent| {
         let is = |name: &ClusterName| clusters(event).any(|about| about == name.as_str());
@@ -108,7 +123,7 @@ fn choose(mut events: Vec<FleetEvent>, args: &EventsArgs) -> Vec<FleetEvent> {
     };
     events
         .retain(|event| of_cluster(event) && of_member(event) && (event.warning || !args.warnings));
-    events.split_off(events.len().saturating_sub(args.limit))
+    events
 }
 
 fn table(events: &[FleetEvent], heading: bool, now: Timestamp) -> String {
@@ -158,7 +173,13 @@ mod tests {
             choose(all.clone(), &args).iter().map(seconds).collect::<Vec<_>>()
         };
         assert_eq!(chosen(&[]), [1, 2, 3, 4]);
-        assert_eq!(chosen(&["--limit", "2"]), [3, 4]);
+        let mut seen = Seen::default();
+        let mut first = all[..3].to_vec();
+        seen.are_new(&mut first);
+        assert_eq!(first, all[..3]);
+        let mut second = all.clone();
+        seen.are_new(&mut second);
+        assert_eq!(second, all[3..], "however few of the first were shown");
         assert_eq!(chosen(&["--cluster", "east"]), [1, 4]);
         assert_eq!(chosen(&["--cluster", "west"]), [2, 3], "a member says that it is down");
         let refused = |line: &[&str]| {

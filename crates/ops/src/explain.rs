@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use explain::{Sought, Told, words};
-use fleet::{Fleet, FleetShard};
+use fleet::{Fleet, FleetMember, FleetShard};
 use model::Clock;
 use serde_json::{Value, json};
 
@@ -17,8 +17,10 @@ use crate::program::Program;
 use crate::replicas::{AskArgs, Replica, Replicas};
 use clock::SystemClock;
 
-/// The most members that are asked. The shards of one cluster have seldom more owners.
-const MAX_ASKED: usize = 16;
+/// How many members are asked at a time, until one holds the object's shard, and the most that are asked. The shards
+/// of one cluster have seldom more owners.
+const AT_ONCE: usize = 16;
+const MAX_ASKED: usize = 128;
 
 /// Arguments of `leasehold explain`.
 #[derive(Debug, clap::Args)]
@@ -40,19 +42,29 @@ pub(crate) struct ExplainArgs {
 /// A replica, and what it said or why it said nothing.
 pub(crate) type Asked = (Replica, Result<Told, String>);
 
+/// What those said of an object who were asked.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// Each with its answer.
+    pub(crate) asked: Vec<Asked>,
+    /// How many others own shards of the cluster.
+    pub(crate) not_asked: usize,
+}
+
 /// Says where the object stands. The exit code is 1 if nobody who was asked has a controller for it.
 ///
 /// # Errors
 /// When the home cluster cannot be named, reached or read, or knows no such cluster.
 pub(crate) async fn run(args: &ExplainArgs, program: &Program) -> anyhow::Result<ExitCode> {
     let home = program.home(&args.home).await?;
-    let replicas = Replicas::of(&home, &args.ask)?;
-    let fleet = home.fleet().await?;
+    let pods = args.ask.pods(&home, program.connect).await?;
+    let replicas = Replicas::of(&pods, &args.ask)?;
+    let fleet = home.known_fleet().await?;
     Known::clusters(&fleet).have(&[&args.object.cluster])?;
     let shards = fleet.shards_of(&args.object.cluster);
-    let asked = told(&replicas, &fleet, &args.object).await;
-    args.output.print(&as_json(&shards, &asked), || text(args, &shards, &asked))?;
-    let somebody = asked.iter().any(|(_, told)| told.as_ref().is_ok_and(knows));
+    let answers = told(&replicas, &fleet, &args.object).await;
+    args.output.print(&as_json(&shards, &answers), || text(args, &shards, &answers))?;
+    let somebody = answers.asked.iter().any(|(_, told)| told.as_ref().is_ok_and(knows));
     Ok(if somebody { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -62,22 +74,49 @@ fn knows(told: &Told) -> bool {
     told.configured && controllers.any(|explained| explained.misnamed.is_none())
 }
 
-/// What those say of an object who can tell of it.
-pub(crate) async fn told(replicas: &Replicas<'_>, fleet: &Fleet, object: &Sought) -> Vec<Asked> {
+/// What those say of an object who can tell of it: all of them, or as many as it takes to find who holds it.
+pub(crate) async fn told(replicas: &Replicas<'_>, fleet: &Fleet, object: &Sought) -> Answers {
     let path = format!("/debug/explain?object={object}");
-    let shards = fleet.shards_of(&object.cluster);
-    let witnesses = fleet.witnesses(&shards).into_iter().take(MAX_ASKED);
+    if replicas.are_at_addresses() {
+        // Those there are asked instead, all at once.
+        return Answers { asked: ask(replicas, Vec::new(), &path).await, not_asked: 0 };
+    }
+    let mut waiting = fleet.witnesses(&fleet.shards_of(&object.cluster));
+    let mut asked = Vec::new();
+    loop {
+        let batch = next_batch(&mut waiting, &asked);
+        if batch.is_empty() {
+            return Answers { asked, not_asked: waiting.len() };
+        }
+        asked.extend(ask(replicas, batch, &path).await);
+    }
+}
+
+async fn ask(replicas: &Replicas<'_>, members: Vec<&FleetMember>, path: &str) -> Vec<Asked> {
     let told = |answer: anyhow::Result<Vec<u8>>| {
         let told = answer.and_then(|answer| {
             serde_json::from_slice(&answer).context("its answer is that of another release")
         });
         told.map_err(|error| model::error::chain(&*error))
     };
-    let answers = replicas.get_all(witnesses, &path).await;
+    let answers = replicas.get_all(members, path).await;
     answers.into_iter().map(|(replica, answer)| (replica, told(answer))).collect()
 }
 
-fn text(args: &ExplainArgs, shards: &[&FleetShard], asked: &[Asked]) -> String {
+/// Who is asked next; nobody once one holds the object's shard, or too many were asked.
+fn next_batch<'f>(waiting: &mut Vec<&'f FleetMember>, asked: &[Asked]) -> Vec<&'f FleetMember> {
+    let is_over =
+        asked.len() >= MAX_ASKED || asked.iter().any(|(_, told)| told.as_ref().is_ok_and(holds));
+    let next = if is_over { 0 } else { waiting.len().min(AT_ONCE) };
+    waiting.drain(..next).collect()
+}
+
+/// Whether a member holds the shard of the object.
+fn holds(told: &Told) -> bool {
+    told.explanation.controllers.iter().any(|explained| explained.shard.is_some())
+}
+
+fn text(args: &ExplainArgs, shards: &[&FleetShard], answers: &Answers) -> String {
     let (mut text, now) = (String::new(), SystemClock.wall());
     for shard in shards {
         let moved = shard.moved.as_ref().and_then(|moved| Some((&moved.why, moved.at.as_ref()?)));
@@ -91,22 +130,90 @@ fn text(args: &ExplainArgs, shards: &[&FleetShard], asked: &[Asked]) -> String {
             args.object.cluster
         );
     }
-    for (replica, told) in asked {
+    for (replica, told) in &answers.asked {
         let lines = match told {
             Ok(told) => words(&args.object, told),
             Err(why) => vec![format!("member {} does not say: {why}", replica.member)],
         };
         let _ = writeln!(text, "\n{}", lines.join("\n"));
     }
+    if answers.not_asked > 0 {
+        let more = answers.not_asked;
+        let _ =
+            writeln!(text, "\n{more} more members that own shards of this cluster were not asked");
+    }
     text
 }
 
 /// The answer for programs.
-fn as_json(shards: &[&FleetShard], asked: &[Asked]) -> Value {
+fn as_json(shards: &[&FleetShard], answers: &Answers) -> Value {
     let said = |(replica, told): &Asked| match told {
         Ok(told) => json!(told),
         Err(problem) => json!({"member": replica.member, "problem": problem}),
     };
-    let members: Vec<_> = asked.iter().map(said).collect();
-    json!({"shards": shards, "members": members})
+    let members: Vec<_> = answers.asked.iter().map(said).collect();
+    json!({"shards": shards, "members": members, "notAsked": answers.not_asked})
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::LeaseStanding;
+    use sharding::api::MemberState;
+
+    use super::*;
+
+    fn member(number: usize) -> FleetMember {
+        FleetMember {
+            member: format!("m-{number}-abcde").parse().unwrap(),
+            identity: format!("m-{number}"),
+            zone: None,
+            state: MemberState::Active,
+            drain: false,
+            cordoned_by: None,
+            lease: LeaseStanding::Held,
+            lease_seconds: 10,
+            renewed: None,
+            seen_renewing: false,
+            coordinator: false,
+            capacity: 1,
+            protocol_version: 1,
+            oldest_protocol_version: 1,
+            shards: 1,
+            busy: 0,
+            clusters: None,
+            down_clusters: Vec::new(),
+        }
+    }
+
+    fn told(holds: bool) -> Told {
+        let shard = holds.then(|| json!({"shard": "east/g/0/1", "epoch": 1, "open": true}));
+        serde_json::from_value(json!({
+            "member": "m", "configured": true, "kinds": [],
+            "controllers": [{"controller": "g", "kind": "x/G", "inScope": true, "shard": shard,
+                "key": {"shards": [], "failures": 0}}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn members_are_asked_until_one_holds_the_object_and_who_was_not_is_counted() {
+        let members: Vec<FleetMember> = (0..200).map(member).collect();
+        for (holder, expect, not_asked) in [(3, 16, 184), (20, 32, 168), (999, 128, 72)] {
+            let (mut waiting, mut asked) = (members.iter().collect(), Vec::new());
+            loop {
+                let batch = next_batch(&mut waiting, &asked);
+                if batch.is_empty() {
+                    break;
+                }
+                assert!(batch.len() <= AT_ONCE);
+                asked.extend(batch.into_iter().map(|member| {
+                    let told = told(member.identity == format!("m-{holder}"));
+                    (Replica::of(member), Ok(told))
+                }));
+            }
+            let answers = Answers { asked, not_asked: waiting.len() };
+            assert_eq!((answers.asked.len(), answers.not_asked), (expect, not_asked), "{holder}");
+            assert_eq!(as_json(&[], &answers)["notAsked"], not_asked);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The commands by which people look at a fleet and say what they want of it, one file each. All of them reach it
 //! through its home cluster (`home`); `explain`, `top`, `console` and `bundle` ask its replicas too (`replicas`). `policy` has the
-//! verbs that write FleetPolicies, and `rbac` prints the rights that people need for all of this.
+//! verbs that write FleetPolicies, `policies` shows them, and `rbac` prints the rights that people need for all of this.
 //!
 //! What they print goes through `output`: for people, or for programs; a reader that has seen enough is no panic. Names
 //! that people give are checked by `names`, and what a policy selects by `selection`.
@@ -16,6 +16,7 @@ mod explain;
 mod home;
 mod names;
 mod output;
+mod policies;
 mod policy;
 mod program;
 mod rbac;
@@ -30,8 +31,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 pub use columns::columns;
-pub use home::{DEFAULT_NAMESPACE, HomeArgs, HomeCluster};
-pub use output::{Output, print};
+pub use home::{DEFAULT_NAMESPACE, HomeArgs, HomeCluster, in_time, within};
+pub use output::{Output, Pace, print};
 pub use program::{Connect, Program};
 pub use replicas::{AskArgs, Replica, Replicas};
 
@@ -67,7 +68,7 @@ pub enum Command {
     /// Delete policies: take a pin, an avoidance, a weight or a limit back.
     Lift(policy::LiftArgs),
     /// Show the policies: what people want of the fleet.
-    Policies(policy::PoliciesArgs),
+    Policies(policies::PoliciesArgs),
     /// Print the rights that somebody needs to watch a fleet or to run one: `| kubectl apply -f -`.
     Rbac(rbac::RbacArgs),
     /// Write what those need who help: the fleet, its replicas' views, metrics and logs, without secrets.
@@ -94,7 +95,7 @@ pub async fn run(command: &Command, program: &Program) -> anyhow::Result<ExitCod
         Command::Weigh(args) => policy::weigh(args, program).await,
         Command::Limit(args) => policy::limit(args, program).await,
         Command::Lift(args) => policy::lift(args, program).await,
-        Command::Policies(args) => policy::policies(args, program).await,
+        Command::Policies(args) => policies::run(args, program).await,
         Command::Rbac(args) => print(&rbac::yaml(args)?),
     }?;
     Ok(ExitCode::SUCCESS)

@@ -4,7 +4,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use clock::SystemClock;
 use jiff::Timestamp;
+use model::Clock;
 use serde::Serialize;
 
 /// The form of an answer.
@@ -30,12 +32,38 @@ impl Output {
         value: &impl Serialize,
         table: impl FnOnce() -> String,
     ) -> anyhow::Result<()> {
-        let text = match self {
+        print(&self.text(value, table)?)
+    }
+
+    /// The same, as one of several answers that follow each other.
+    pub(crate) fn print_next(
+        self,
+        value: &impl Serialize,
+        table: impl FnOnce() -> String,
+    ) -> anyhow::Result<()> {
+        print(&self.next(value, table)?)
+    }
+
+    fn text(
+        self,
+        value: &impl Serialize,
+        table: impl FnOnce() -> String,
+    ) -> anyhow::Result<String> {
+        Ok(match self {
             Self::Table | Self::Wide => table(),
             Self::Json => serde_json::to_string_pretty(value)? + "\n",
             Self::Yaml => serde_saphyr::to_string(&serde_json::to_value(value)?)?,
-        };
-        print(&text)
+        })
+    }
+
+    /// In YAML, a line begins each document.
+    fn next(
+        self,
+        value: &impl Serialize,
+        table: impl FnOnce() -> String,
+    ) -> anyhow::Result<String> {
+        let text = self.text(value, table)?;
+        Ok(if self == Self::Yaml { format!("---\n{text}") } else { text })
     }
 }
 
@@ -51,17 +79,49 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// How often a rest looks whether somebody still reads.
+const LOOK_FOR_READER: Duration = Duration::from_millis(500);
+/// How many times as long as a look took nobody looks again, and the longest such rest.
+const SHARE: u32 = 5;
+const MAX_REST: Duration = Duration::from_secs(30);
+
+/// Looks again and again, and rests in proportion to what a look took: a large fleet costs home much.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// How long the last look took.
+    took: Duration,
+}
+
+impl Pace {
+    /// What comes of a look.
+    pub async fn look<T>(&mut self, look: impl Future<Output = T>) -> T {
+        let began = SystemClock.now();
+        let seen = look.await;
+        self.took = began.until(SystemClock.now());
+        seen
+    }
+
+    /// How long nobody looks now: at least `least`.
+    pub fn rest(self, least: Duration) -> Duration {
+        least.max((self.took * SHARE).min(MAX_REST))
+    }
+}
+
 /// What a command goes on with that prints each change.
 #[derive(Debug, Default)]
 pub(crate) struct Watching {
-    /// Whether the last read failed.
+    /// Whether the last look failed.
     fails: bool,
+    pace: Pace,
 }
 
 impl Watching {
     /// What was read; `None` if that failed, which is said once, until it succeeds again.
-    pub(crate) fn read<T>(&mut self, read: anyhow::Result<T>) -> Option<T> {
-        match read {
+    pub(crate) async fn look<T>(
+        &mut self,
+        look: impl Future<Output = anyhow::Result<T>>,
+    ) -> Option<T> {
+        match self.pace.look(look).await {
             Ok(read) => {
                 self.fails = false;
                 Some(read)
@@ -75,10 +135,15 @@ impl Watching {
         }
     }
 
-    /// Waits a while; false if nobody reads any more what is printed.
-    pub(crate) async fn goes_on(&self, wait: Duration) -> bool {
-        tokio::time::sleep(wait).await;
-        !is_reader_gone(&std::io::stdout())
+    /// Waits a while, after a long look longer; false if nobody reads any more what is printed.
+    pub(crate) async fn goes_on(&self, least: Duration) -> bool {
+        let reader_leaves = async {
+            while !is_reader_gone(&std::io::stdout()) {
+                tokio::time::sleep(LOOK_FOR_READER).await;
+            }
+        };
+        let rested = tokio::time::timeout(self.pace.rest(least), reader_leaves).await.is_err();
+        rested && !is_reader_gone(&std::io::stdout())
     }
 }
 
@@ -104,5 +169,29 @@ pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
         s if s < 100.0 => format!("{s:.1}s ago"),
         s if s < 6000.0 => format!("{:.0}m ago", s / 60.0),
         s => format!("{:.0}h ago", s / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_follow_each_other_are_documents_of_one_stream() {
+        let one = |output: Output| output.text(&[1], || "one\n".to_owned()).unwrap();
+        let next = |output: Output| output.next(&[1], || "one\n".to_owned()).unwrap();
+        assert_eq!(next(Output::Yaml), format!("---\n{}", one(Output::Yaml)));
+        for output in [Output::Json, Output::Table, Output::Wide] {
+            assert_eq!(next(output), one(output));
+        }
+    }
+
+    #[test]
+    fn whoever_takes_long_to_look_rests_longer() {
+        let ms = Duration::from_millis;
+        let rest = |took| Pace { took }.rest(ms(500));
+        assert_eq!(rest(ms(20)), ms(500));
+        assert_eq!(rest(ms(2000)), ms(10_000));
+        assert_eq!(rest(ms(60_000)), MAX_REST);
     }
 }

@@ -1,35 +1,29 @@
-//! `leasehold pause`, `resume`, `pin`, `avoid`, `weigh`, `limit`, `lift` and `policies`: what people want of
-//! the fleet, as FleetPolicies of its home cluster. Members read them at once; the coordinator acts on them.
+//! `leasehold pause`, `resume`, `pin`, `avoid`, `weigh`, `limit` and `lift`: what people want of the fleet, as
+//! FleetPolicies of its home cluster. Members read them at once; the coordinator acts on them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ArgGroup;
-use clock::SystemClock;
-use fleet::Fleet;
-use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
-use model::error::foreign;
-use model::{Clock, ShardId, uid_hash};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use model::{ShardId, uid_hash};
 use serde::Serialize;
 use sharding::api::{
     FleetPolicy, FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MoveLimits,
     ShardSelector,
 };
 
-use crate::columns::columns;
-use crate::home::{self, HomeArgs, HomeCluster};
-use crate::output::{Output, ago, print};
+use crate::home::{HomeArgs, HomeCluster};
+use crate::output::{Pace, print};
+use crate::policies::{FoundPolicy, USER, answered, api, list, says};
 use crate::program::Program;
 use crate::selection;
 
 /// Who wrote a policy, as the home cluster records it.
 const MANAGER: &str = "leasehold-cli";
-/// The annotation of a policy with the user who ran the command that wrote it, for people.
-const USER: &str = "leasehold.dev/user";
 /// How often the fleet is read while something is awaited.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -191,30 +185,30 @@ pub(crate) struct LiftArgs {
     home: HomeArgs,
 }
 
-/// Arguments of `leasehold policies`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct PoliciesArgs {
-    /// The form of the answer.
-    #[arg(long, short, value_enum, default_value_t = Output::Table)]
-    output: Output,
-    /// Which fleet.
-    #[command(flatten)]
-    home: HomeArgs,
-}
-
 pub(crate) async fn pause(args: &PauseArgs, program: &Program) -> anyhow::Result<()> {
     let spec = FleetPolicySpec { pause: Some(true), ..args.select.spec() };
     let (home, name) = write("pause", spec.clone(), &args.write, program).await?;
-    if args.wait { wait(&home, &name, &spec).await } else { Ok(()) }
+    let lift = lift_of(&name, &args.write.home);
+    if args.wait { wait(&home, &name, &lift, &spec).await } else { Ok(()) }
+}
+
+/// The command that takes a policy back.
+fn lift_of(name: &str, home: &HomeArgs) -> String {
+    format!("leasehold lift {name}{}", home.flags())
 }
 
 /// Waits until the coordinator has acted on a pause: nobody owns a shard that it selects, and still nobody does a
 /// moment later.
-async fn wait(home: &HomeCluster, name: &str, spec: &FleetPolicySpec) -> anyhow::Result<()> {
-    let stays = || format!("{name} is written, and stays until `leasehold lift {name}`");
-    let (mut told, mut was_done) = (usize::MAX, false);
+async fn wait(
+    home: &HomeCluster,
+    name: &str,
+    lift: &str,
+    spec: &FleetPolicySpec,
+) -> anyhow::Result<()> {
+    let stays = || format!("{name} is written, and stays until `{lift}`");
+    let (mut told, mut was_done, mut pace) = (usize::MAX, false, Pace::default());
     loop {
-        let fleet = home.fleet().await.with_context(stays)?;
+        let fleet = pace.look(home.fleet()).await.with_context(stays)?;
         let paused = selection::shards_of(spec, &fleet);
         anyhow::ensure!(!paused.is_empty(), "{}: it selects no shard that there is", stays());
         let lifted = paused.iter().any(|shard| shard.paused_by.is_none());
@@ -228,7 +222,7 @@ async fn wait(home: &HomeCluster, name: &str, spec: &FleetPolicySpec) -> anyhow:
             told = left;
         }
         was_done = left == 0;
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        tokio::time::sleep(pace.rest(LOOK_INTERVAL)).await;
     }
 }
 
@@ -236,29 +230,40 @@ pub(crate) async fn resume(args: &ResumeArgs, program: &Program) -> anyhow::Resu
     let home = program.home(&args.home).await?;
     let wanted = args.select.spec().shards;
     let policies = list(&home).await?;
-    let pauses = || policies.iter().filter(|policy| policy.spec.pause == Some(true));
-    let same: Vec<_> = pauses().filter(|policy| same(&policy.spec.shards, &wanted)).collect();
+    let pauses = || policies.iter().filter(|policy| policy.is_pause());
+    let same: Vec<_> = pauses().filter(|policy| selects(policy, &wanted)).collect();
     if same.is_empty() {
-        let others: Vec<String> = pauses().map(ResourceExt::name_any).collect();
-        anyhow::ensure!(!others.is_empty(), "nothing is paused");
+        let others: Vec<&str> = pauses().map(|policy| policy.name.as_str()).collect();
+        let flags = args.home.flags();
+        anyhow::ensure!(
+            !others.is_empty(),
+            "nothing is paused in namespace {} of {}",
+            home.namespace,
+            home.shown
+        );
         anyhow::bail!(
-            "no pause selects exactly these shards; there are {}: see `leasehold policies`, and take one back \
-             with `leasehold lift {}`",
+            "no pause selects exactly these shards; there are {}: see `leasehold policies{flags}`, and take one back \
+             with `{}`",
             others.join(", "),
-            others[0]
+            lift_of(others[0], &args.home)
         );
     }
-    for policy in same {
-        let rest =
-            FleetPolicySpec { pause: None, shards: None, reason: None, ..policy.spec.clone() };
+    for FoundPolicy { name, spec, .. } in same {
+        let said = spec.clone().unwrap_or_default();
+        let rest = FleetPolicySpec { pause: None, shards: None, reason: None, ..said };
         anyhow::ensure!(
             rest == FleetPolicySpec::default(),
-            "{} says more than a pause: edit it with kubectl edit fleetpolicy {0}",
-            policy.name_any()
+            "{name} says more than a pause: edit it with kubectl --namespace {} edit fleetpolicy {name}",
+            home.namespace
         );
-        delete(&home, &policy.name_any()).await?;
+        delete(&home, name).await?;
     }
     Ok(())
+}
+
+/// Whether a policy is about exactly these shards. One that cannot be read is about nobody knows which.
+fn selects(policy: &FoundPolicy, wanted: &Option<ShardSelector>) -> bool {
+    policy.spec.as_ref().is_ok_and(|spec| same(&spec.shards, wanted))
 }
 
 pub(crate) async fn pin(args: &PlaceArgs, program: &Program) -> anyhow::Result<()> {
@@ -302,55 +307,6 @@ pub(crate) async fn lift(args: &LiftArgs, program: &Program) -> anyhow::Result<(
     Ok(())
 }
 
-pub(crate) async fn policies(args: &PoliciesArgs, program: &Program) -> anyhow::Result<()> {
-    let home = program.home(&args.home).await?;
-    let policies = list(&home).await?;
-    let table = table(&policies, &home.fleet().await?, SystemClock.wall())?;
-    args.output.print(&policies, || table)
-}
-
-fn table(policies: &[FleetPolicy], fleet: &Fleet, now: Timestamp) -> anyhow::Result<String> {
-    let mut rows = Vec::new();
-    for policy in policies {
-        let spec = &policy.spec;
-        let about = match selection::is_of_shards(spec) {
-            true => {
-                format!("{} of {}", selection::shards_of(spec, fleet).len(), fleet.shards.len())
-            }
-            false => "-".to_owned(),
-        };
-        let user = policy.annotations().get(USER).map_or("-".into(), |user| foreign(user));
-        let written = written(policy).map_or("-".into(), |at| ago(at, now));
-        let reason = spec.reason.clone().unwrap_or_default();
-        rows.push([policy.name_any(), about, says(spec)?, user, written, reason]);
-    }
-    Ok(columns(["POLICY", "SHARDS", "SAYS", "BY", "WRITTEN", "REASON"], rows.into_iter()))
-}
-
-/// When somebody changed it last.
-fn written(policy: &FleetPolicy) -> Option<Timestamp> {
-    let changes = policy.managed_fields().iter().filter_map(|entry| entry.time.as_ref());
-    changes.chain(&policy.metadata.creation_timestamp).map(|time| time.0).max()
-}
-
-/// What a policy says, as its object has it, in one line.
-fn says(spec: &FleetPolicySpec) -> anyhow::Result<String> {
-    let spec = FleetPolicySpec { reason: None, shards: None, ..spec.clone() };
-    let json = serde_json::to_value(spec)?;
-    let fields = json.as_object().into_iter().flatten();
-    Ok(fields.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "))
-}
-
-fn api(home: &HomeCluster) -> Api<FleetPolicy> {
-    Api::namespaced(home.client.clone(), &home.namespace)
-}
-
-async fn list(home: &HomeCluster) -> anyhow::Result<Vec<FleetPolicy>> {
-    let api = api(home);
-    let params = ListParams::default();
-    Ok(in_time(api.list(&params), "list FleetPolicies").await?.items)
-}
-
 async fn write(
     verb: &str,
     mut spec: FleetPolicySpec,
@@ -361,7 +317,8 @@ async fn write(
     let about = if args.force {
         String::new()
     } else {
-        let fleet = home.fleet().await?;
+        // Else a pause of all would be of nothing, and reported as done.
+        let fleet = home.known_fleet().await?;
         selection::by_identity(&mut spec, &fleet);
         let selected = selection::selected(&spec, &fleet);
         let selected = selected.map_err(|none| {
@@ -379,14 +336,15 @@ async fn write(
     let (api, params) = (api(&home), PatchParams::apply(MANAGER).force());
     let what =
         format!("write FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
-    let before = in_time(api.get_opt(&name), &what).await?;
-    in_time(api.patch(&name, &params, &Patch::Apply(&policy)), &what).await?;
-    if let Some(before) = before.map(|before| says(&before.spec)).transpose()?
+    let before = answered(api.get_opt(&name), &what).await?;
+    answered(api.patch(&name, &params, &Patch::Apply(&policy)), &what).await?;
+    if let Some(before) = before.map(|before| FoundPolicy::of(before).says()).transpose()?
         && before != says_
     {
         print(&format!("{name}: before, it said {before}\n"))?;
     }
-    print(&format!("{name}: {says_}{about}; take it back with `leasehold lift {name}`\n"))?;
+    let lift = lift_of(&name, &args.home);
+    print(&format!("{name}: {says_}{about}; take it back with `{lift}`\n"))?;
     Ok((home, name))
 }
 
@@ -394,7 +352,7 @@ async fn write(
 async fn user(home: &HomeCluster) -> Option<String> {
     let reviews = Api::<SelfSubjectReview>::all(home.client.clone());
     let (params, review) = (PostParams::default(), SelfSubjectReview::default());
-    let reviewed = in_time(reviews.create(&params, &review), "ask who this is").await.ok()?;
+    let reviewed = answered(reviews.create(&params, &review), "ask who this is").await.ok()?;
     reviewed.status?.user_info?.username
 }
 
@@ -402,17 +360,8 @@ async fn delete(home: &HomeCluster, name: &str) -> anyhow::Result<()> {
     let (api, params) = (api(home), DeleteParams::default());
     let what =
         format!("delete FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
-    in_time(api.delete(name, &params), &what).await?;
+    answered(api.delete(name, &params), &what).await?;
     print(&format!("{name}: lifted\n"))
-}
-
-async fn in_time<T>(
-    request: impl Future<Output = kube::Result<T>>,
-    what: &str,
-) -> anyhow::Result<T> {
-    let answer = tokio::time::timeout(home::TIMEOUT, request).await;
-    let answer = answer.map_err(|_| anyhow::anyhow!(home::silent()))?;
-    answer.map_err(|error| anyhow::anyhow!("{what}: {}", model::error::chain(&error)))
 }
 
 /// A name that is the same for the same words, whatever the values: to say something again changes it. The hash
@@ -526,26 +475,6 @@ mod tests {
         assert_ne!(limit(Some(1), None), limit(None, Some(1)), "another thing of the same members");
         let odd = name(&of(&["Ä-".repeat(60).as_str()], &[]));
         assert!(odd.len() < 63 && odd.is_ascii(), "{odd}");
-    }
-
-    #[test]
-    fn who_wrote_a_policy_last_and_when_is_shown() {
-        let read = |policy| serde_json::from_value::<FleetPolicy>(policy).unwrap();
-        let mut policy = serde_json::json!({
-            "apiVersion": "leasehold.dev/v1alpha1", "kind": "FleetPolicy",
-            "metadata": {"name": "p", "creationTimestamp": "1970-01-01T00:00:00Z"},
-            "spec": {"members": {"capacity": 5}, "reason": "small"},
-        });
-        let by_kubectl = read(policy.clone());
-        policy["metadata"]["annotations"] = serde_json::json!({USER: "alice"});
-        policy["metadata"]["managedFields"] =
-            serde_json::json!([{"manager": MANAGER, "time": "1970-01-01T00:01:00Z"}]);
-        let now = Timestamp::from_second(90).unwrap();
-        let text = table(&[by_kubectl, read(policy)], &Fleet::default(), now).unwrap();
-        let expect = "POLICY  SHARDS  SAYS                    BY     WRITTEN    REASON\n\
-                      p       -       members {\"capacity\":5}  -      90.0s ago  small\n\
-                      p       -       members {\"capacity\":5}  alice  30.0s ago  small\n";
-        assert_eq!(text, expect);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use sharding::api::{MemberState, Moved, Phase};
 use crate::columns::columns;
 use crate::home::{HomeArgs, HomeCluster};
 use crate::names::{Known, Unknown};
-use crate::output::{Output, Watching, ago, print};
+use crate::output::{Output, Pace, Watching, ago, print};
 use crate::program::Program;
 use clock::SystemClock;
 use fleet::{Fleet, FleetMember, FleetShard, Problem, Refused, word};
@@ -33,8 +33,8 @@ pub(crate) struct StatusArgs {
     /// Only this member and its shards: its id, or its identity (the pod's name).
     #[arg(long, value_name = "NAME")]
     member: Vec<String>,
-    /// Wait until the fleet has settled: a member is alive, each shard is owned by such a one, and nobody is
-    /// refused, and what is asked for is there. After this long (40s, 2m), show what there is and exit with 1.
+    /// Wait until the fleet has settled: a member renews its Lease, there are shards if there are clusters, each is
+    /// owned by a member that renews, nobody is refused, and what is asked for is there. After this long (40s, 2m), show what there is and exit with 1.
     #[arg(long, value_name = "DURATION", value_parser = model::duration)]
     wait: Option<Duration>,
     /// Show it again at each change, until interrupted.
@@ -62,9 +62,9 @@ pub(crate) async fn run(args: &StatusArgs, program: &Program) -> anyhow::Result<
         Some(wait) => settled(&home, args, wait).await,
         None => home.fleet().await,
     }?;
-    check_names(&fleet, args)?;
-    let in_vain = args.wait.is_some() && !fleet.is_settled();
+    check_names(&home, &fleet, args)?;
     let now = SystemClock.wall();
+    let in_vain = args.wait.is_some() && !fleet.is_settled(now);
     let (fleet, problems) = chosen(fleet, args, now);
     args.output.print(&Shown { fleet: &fleet, problems: &problems }, || {
         table(&fleet, args, &problems, now)
@@ -91,18 +91,20 @@ async fn watch(home: &HomeCluster, args: &StatusArgs) -> anyhow::Result<ExitCode
     let clears = std::io::stdout().is_terminal();
     let (mut last, mut watching) = (None, Watching::default());
     let mut read = home.fleet().await?;
-    check_names(&read, args)?;
+    check_names(home, &read, args)?;
     loop {
         let now = SystemClock.wall();
         let (fleet, problems) = chosen(read, args, now);
         // Renewals alone are no change.
         let mut same = (fleet.clone(), problems.clone());
-        same.0.members.iter_mut().for_each(|member| member.renewed = None);
+        for member in &mut same.0.members {
+            (member.renewed, member.seen_renewing) = (None, false);
+        }
         if last.replace(same.clone()).is_none_or(|last| last != same) {
             if clears {
                 print(CLEAR)?;
             }
-            args.output.print(&Shown { fleet: &fleet, problems: &problems }, || {
+            args.output.print_next(&Shown { fleet: &fleet, problems: &problems }, || {
                 table(&fleet, args, &problems, now) + "\n"
             })?;
         }
@@ -110,15 +112,22 @@ async fn watch(home: &HomeCluster, args: &StatusArgs) -> anyhow::Result<ExitCode
             if !watching.goes_on(POLL).await {
                 return Ok(ExitCode::SUCCESS);
             }
-            if let Some(read) = watching.read(home.fleet().await) {
+            if let Some(read) = watching.look(home.fleet()).await {
                 break read;
             }
         };
     }
 }
 
-/// Whether the fleet has what was asked for.
-fn check_names(fleet: &Fleet, args: &StatusArgs) -> Result<(), Unknown> {
+/// Whether home knows the fleet, and the fleet has what was asked for.
+fn check_names(home: &HomeCluster, fleet: &Fleet, args: &StatusArgs) -> anyhow::Result<()> {
+    if !args.cluster.is_empty() || !args.member.is_empty() {
+        home.knows(fleet)?;
+    }
+    Ok(has_names(fleet, args)?)
+}
+
+fn has_names(fleet: &Fleet, args: &StatusArgs) -> Result<(), Unknown> {
     Known::clusters(fleet).have(&args.cluster)?;
     Known::members(&fleet.members).have(&args.member)
 }
@@ -150,12 +159,14 @@ fn asked(member: &FleetMember, args: &StatusArgs) -> bool {
 
 /// Reads the fleet until it has settled and has what is asked for, or for this long.
 async fn settled(home: &HomeCluster, args: &StatusArgs, wait: Duration) -> anyhow::Result<Fleet> {
-    let mut last = home.fleet().await;
-    let is_settled = |fleet: &Fleet| fleet.is_settled() && check_names(fleet, args).is_ok();
+    let mut pace = Pace::default();
+    let mut last = pace.look(home.fleet()).await;
+    let is_settled =
+        |fleet: &Fleet| fleet.is_settled(SystemClock.wall()) && has_names(fleet, args).is_ok();
     let settle = async {
         while !last.as_ref().is_ok_and(is_settled) {
-            tokio::time::sleep(POLL).await;
-            last = home.fleet().await;
+            tokio::time::sleep(pace.rest(POLL)).await;
+            last = pace.look(home.fleet()).await;
         }
     };
     let _ = tokio::time::timeout(wait, settle).await;
@@ -265,10 +276,14 @@ fn shards(fleet: &Fleet, now: Timestamp) -> String {
 
 /// The state of a member, or of its drain.
 fn state(member: &FleetMember) -> String {
-    match (member.drain && member.state == MemberState::Active, member.shards) {
+    let drains = match (member.drain && member.state == MemberState::Active, member.shards) {
         (true, 0) => "drained".to_owned(),
         (true, _) => "draining".to_owned(),
-        (false, _) => word(&member.state),
+        (false, _) => return word(&member.state),
+    };
+    match &member.cordoned_by {
+        Some(policy) => format!("{drains}, cordoned by {policy}"),
+        None => drains,
     }
 }
 
@@ -305,9 +320,11 @@ mod tests {
             zone: coordinator.then(|| "eu-1a".to_owned()),
             state: MemberState::Active,
             drain: !coordinator,
+            cordoned_by: (!coordinator).then(|| "limit-all".to_owned()),
             lease: LeaseStanding::Held,
             lease_seconds: 10,
             renewed: Some(Timestamp::UNIX_EPOCH),
+            seen_renewing: false,
             coordinator,
             capacity: 100,
             protocol_version: 1 + u32::from(!coordinator),
@@ -322,6 +339,7 @@ mod tests {
         };
         let fleet = Fleet {
             unreadable: Vec::new(),
+            policy_problems: Vec::new(),
             coordinator: Some("replica-0-abcde".parse().unwrap()),
             members: vec![member("replica-0-abcde", true), member("replica-10-xyzzy", false)],
             shards: vec![
@@ -403,16 +421,16 @@ mod tests {
 
         1 members, 1 shards: 1 owned, 0 draining, 0 unowned
         ");
-        let wrong = |line: &[&str]| check_names(&fleet, &args(line)).unwrap_err().to_string();
-        assert_eq!(check_names(&fleet, &one), Ok(()));
+        let wrong = |line: &[&str]| has_names(&fleet, &args(line)).unwrap_err().to_string();
+        assert_eq!(has_names(&fleet, &one), Ok(()));
         let clusters = r#"no cluster "eats" in the fleet: there are east, north, west"#;
         assert_eq!(wrong(&["--cluster", "eats"]), clusters);
         let members = r#"no member "replica-9" in the fleet: there are replica, replica-0-abcde, replica-10-xyzzy"#;
         assert_eq!(wrong(&["--member", "replica-9"]), members);
         insta::assert_snapshot!(table(&fleet, &args(&[]), &problems, now), @r"
-        MEMBER            STATE     LEASE  RENEWED   SHARDS  BUSY  PROTOCOL  ROLE
-        replica-0-abcde   active    held   1.5s ago  1       1.25  1         coordinator
-        replica-10-xyzzy  draining  held   1.5s ago  1       1.25  1-2
+        MEMBER            STATE                            LEASE  RENEWED   SHARDS  BUSY  PROTOCOL  ROLE
+        replica-0-abcde   active                           held   1.5s ago  1       1.25  1         coordinator
+        replica-10-xyzzy  draining, cordoned by limit-all  held   1.5s ago  1       1.25  1-2
 
         SHARD            PHASE              EPOCH  OWNER            TARGET               MOVED
         east/tdset/0/1   draining           3      replica-0-abcde  -> replica-10-xyzzy  1.5s ago: balance

@@ -63,8 +63,9 @@ struct MemberLoad {
 /// When the home cluster cannot be named, reached or read.
 pub(crate) async fn run(args: &TopArgs, program: &Program) -> anyhow::Result<ExitCode> {
     let home = program.home(&args.home).await?;
-    let fleet = home.fleet().await?;
-    let replicas = Replicas::of(&home, &args.ask)?;
+    let fleet = home.known_fleet().await?;
+    let pods = args.ask.pods(&home, program.connect).await?;
+    let replicas = Replicas::of(&pods, &args.ask)?;
     let (mut told, mut silent) = (Vec::new(), Vec::new());
     for (replica, answer) in queues(&replicas, &fleet).await {
         match answer {

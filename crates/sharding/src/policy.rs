@@ -167,7 +167,7 @@ impl Policies {
     }
 
     /// What is wrong with them, given which shards there are: each with object, cause and fix.
-    pub(crate) fn problems<'a>(&self, shards: impl Iterator<Item = &'a ShardId>) -> Vec<String> {
+    pub fn problems<'a>(&self, shards: impl Iterator<Item = &'a ShardId>) -> Vec<String> {
         let selective = |policy: &Policy| policy.spec.shards.is_some();
         let mut idle: Vec<bool> = self.policies.iter().map(selective).collect();
         for shard in shards {
@@ -176,7 +176,7 @@ impl Policies {
         let idle = self.policies.iter().zip(idle).filter(|(_, is_idle)| *is_idle);
         let idle = idle.map(|(policy, _)| {
             format!(
-                "fleetpolicies.leasehold.dev {} selects no shard that there is: compare it with \
+                "fleetpolicies.leasehold.dev {} selects no shard that there is; compare it with \
                  `leasehold status`, or delete it",
                 policy.name
             )
@@ -242,9 +242,16 @@ impl Policies {
         self.policies_about(shard).rev().find_map(|policy| policy.spec.busy)
     }
 
-    /// Whether they cordon a member.
-    pub fn cordon(&self, member: &MemberSpec) -> bool {
-        self.terms_of(member).is_cordoned
+    /// The policy that cordons a member, if one does.
+    pub fn cordon_of(&self, member: &MemberSpec) -> Option<&str> {
+        let rules = self.policies.iter().filter_map(|policy| {
+            let rule = policy.spec.members.as_ref()?;
+            let applies = rule.select.contains(&member.identity, member.zone.as_deref());
+            applies.then_some((&policy.name, rule, rule.cordon?))
+        });
+        // Of several, the last among the most precise, as in `terms_of`.
+        let (name, _, is_cordoned) = rules.max_by_key(|(_, rule, _)| rule.select.precision())?;
+        is_cordoned.then_some(name.as_str())
     }
 
     /// What holds for a member.

@@ -174,6 +174,26 @@ fn of_two_numbers_the_more_precise_counts_or_else_the_last_in_the_alphabet() {
 }
 
 #[test]
+fn the_policy_that_cordons_a_member_is_the_one_whose_word_counts() {
+    let rule = |name: &str, identities: &[&str], cordon| {
+        let select = MemberSelector { names: names(identities), zones: Vec::new() };
+        let members = Some(MemberRule { select, cordon, ..MemberRule::default() });
+        record(name, FleetPolicySpec { members, ..FleetPolicySpec::default() })
+    };
+    let policies = Policies::read(vec![
+        rule("a", &[], Some(true)),
+        rule("b", &[], None),
+        rule("c", &["m-1", "m-2"], Some(true)),
+        rule("d", &["m-2"], Some(false)),
+    ]);
+    for (identity, expect) in [("m-0", Some("a")), ("m-1", Some("c")), ("m-2", None)] {
+        let member = member(identity, None);
+        assert_eq!(policies.cordon_of(&member), expect, "{identity}");
+        assert_eq!(policies.terms_of(&member).is_cordoned, expect.is_some(), "{identity}");
+    }
+}
+
+#[test]
 fn limits_of_moves_are_the_defaults_where_nothing_is_said() {
     let moves = |per_member, in_fleet| FleetPolicySpec {
         moves: Some(MoveLimits { per_member, in_fleet }),

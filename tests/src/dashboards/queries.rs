@@ -5,7 +5,10 @@ use serde_json::Value;
 
 /// Values for the variables that Grafana or the viewer would fill in: everything, over a window of
 /// a few scrapes.
-const VARIABLES: [(&str, &str); 5] = [
+const VARIABLES: [(&str, &str); 7] = [
+    // Of these, Grafana fills in one.
+    ("=\"$cluster\"", "=~\".*\""),
+    ("=\"$controller\"", "=~\".*\""),
     ("$__rate_interval", "15s"),
     ("$__range", "1m"),
     ("$job", ".*"),
@@ -144,14 +147,14 @@ mod tests {
                  "query": {"query": "label_values(up{job=~\"$job\"}, cluster)"}},
             ]},
             "panels": [
-                {"title": "a", "targets": [{"expr": "rate(a[$__rate_interval])"}]},
+                {"title": "a", "targets": [{"expr": "rate(a{cluster=\"$cluster\"}[$__rate_interval])"}]},
                 {"title": "row", "panels": [{"title": "b", "targets": [{"expr": "b"}]}]},
             ],
         });
         let found = of_dashboard(&dashboard.to_string()).unwrap();
         assert_eq!(
             expressions(found),
-            [r#"count by (cluster) (up{job=~".*"})"#, "rate(a[15s])", "b"]
+            [r#"count by (cluster) (up{job=~".*"})"#, r#"rate(a{cluster=~".*"}[15s])"#, "b"]
         );
     }
 

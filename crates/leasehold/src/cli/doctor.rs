@@ -12,15 +12,16 @@ use std::time::Duration;
 
 use ::doctor::{
     Finding, Level, Place, Report, Right, Wanted, ask_server, count_objects, look_for_kinds,
-    of_clusters as of_view, of_memory, of_queues, of_size, of_status, review_rights, spelled_out,
+    of_clusters as of_view, of_memory, of_queues, of_readiness, of_shards, of_size, of_status,
+    review_rights, spelled_out,
 };
 use anyhow::Context as _;
 use clusters::State;
-use fleet::{Fleet, LeaseStanding};
+use fleet::{Fleet, LeaseStanding, Problem};
 use futures::{StreamExt, stream};
 use kube::Client;
 use model::{Clock, Cluster, ClusterName, Kind};
-use ops::{AskArgs, HomeArgs, HomeCluster, Output, Replicas};
+use ops::{AskArgs, HomeArgs, HomeCluster, Output, Replicas, in_time, within};
 use sdk::ControllerSpec;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -38,9 +39,10 @@ const AT_ONCE: usize = 16;
 const CLUSTER_WITHIN: Duration = Duration::from_secs(120);
 /// How long the clusters may take until each has a client or a reason why not.
 const ENGAGED_WITHIN: Duration = Duration::from_secs(30);
-/// How it is run in a replica's Pod, after the namespace.
-const INSIDE: &str =
-    "exec deployment/leasehold -- /leasehold doctor --config /etc/leasehold/config/config.yaml";
+/// How long home may take until all there was looked at.
+const HOME_WITHIN: Duration = Duration::from_secs(60);
+/// How it is run in a replica's Pod, after the Pod's name.
+const INSIDE: &str = "-- /leasehold doctor --config /etc/leasehold/config/config.yaml";
 
 /// Arguments of `leasehold doctor`.
 #[derive(Debug, clap::Args)]
@@ -59,7 +61,7 @@ pub(super) struct DoctorArgs {
     #[arg(long, short, value_name = "NAME")]
     namespace: Option<String>,
     /// Only this cluster, of those that the configuration names.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "config")]
     cluster: Vec<ClusterName>,
     /// The form of the answer.
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
@@ -101,6 +103,7 @@ async fn look(args: &DoctorArgs) -> anyhow::Result<Report> {
             return Ok(Report::of([Finding::of_reason("home", &model::error::chain(&*error))]));
         }
     };
+    let pods = args.ask.pods(&home, |args| Box::pin(connect(args))).await?;
     let mut found = Vec::new();
     let config = args.config.as_ref().map(|path| Config::load(path, &builtin::names()));
     let config = config.transpose()?;
@@ -110,14 +113,14 @@ async fn look(args: &DoctorArgs) -> anyhow::Result<Report> {
             of_clusters(config, &home.client, &args.cluster, &mut found).await?;
             // Whoever runs in a replica's Pod has neither a token nor the right to dial others.
             if let Some(fleet) = fleet.as_ref().filter(|_| args.ask.is_given()) {
-                of_replicas(&home, args, fleet, &mut found).await?;
+                of_replicas(&pods, args, fleet, &mut found).await?;
             }
         }
         (None, Some(fleet)) => {
-            let inside = format!("kubectl --namespace {} {INSIDE}", home.namespace);
+            let inside = inside(&pods.namespace, fleet);
             let what = format!("rights and kinds are seen only from a replica's place: {inside}");
             found.push(Finding::ok("clusters", what));
-            of_replicas(&home, args, fleet, &mut found).await?;
+            of_replicas(&pods, args, fleet, &mut found).await?;
         }
         (None, None) => {}
     }
@@ -131,31 +134,17 @@ async fn of_home(
     found: &mut Vec<Finding>,
 ) -> Option<Fleet> {
     let about = "home";
-    let asked = ask_server(&home.client, about, || SystemClock.wall()).await;
+    let asking = ask_server(&home.client, about, || SystemClock.wall());
+    let asked = in_time(&format!("ask {}", home.shown), asking).await;
+    let asked = asked.unwrap_or_else(|late| vec![Finding::of_reason(about, &late.to_string())]);
     let answers = !asked.iter().any(|finding| finding.level == Level::Failure);
     found.extend(asked);
     if !answers {
         return None;
     }
-    let install = Some(fleet::NO_HOME.to_owned());
-    let kinds = sharding::api::crds();
-    let wanted = kinds.iter().filter_map(Kind::of_crd).map(|kind| Wanted {
-        kind,
-        by: "sharding".to_owned(),
-        optional: false,
-        install: install.clone(),
-    });
-    found.extend(look_for_kinds(&home.client, about, &wanted.collect::<Vec<_>>()).await);
-    if let Some(config) = config {
-        let mut wanted =
-            spelled_out(&sharding::rights(), std::slice::from_ref(&home.namespace), &[]);
-        let secrets = sdk::rbac::rule("", &["secrets"], &["get", "list", "watch"]);
-        for source in &config.clusters.secrets {
-            let namespace = source.namespace.clone().unwrap_or_else(|| home.namespace.clone());
-            wanted.extend(spelled_out(std::slice::from_ref(&secrets), &[namespace], &[]));
-        }
-        found.extend(review_rights(&home.client, about, "home", &wanted).await);
-    }
+    let looking = of_server(home, config);
+    let looked = within(HOME_WITHIN, &format!("look at {}", home.shown), looking).await;
+    found.extend(looked.unwrap_or_else(|late| vec![Finding::of_reason(about, &late.to_string())]));
     match home.fleet().await {
         Ok(fleet) => {
             found.extend(of_fleet(&fleet));
@@ -168,24 +157,55 @@ async fn of_home(
     }
 }
 
+/// Whether home has the kinds of a fleet, and gives the rights that a replica with this configuration needs.
+async fn of_server(home: &HomeCluster, config: Option<&Config>) -> Vec<Finding> {
+    let about = "home";
+    let install = Some(fleet::NO_HOME.to_owned());
+    let kinds = sharding::api::crds();
+    let wanted = kinds.iter().filter_map(Kind::of_crd).map(|kind| Wanted {
+        kind,
+        by: "sharding".to_owned(),
+        optional: false,
+        install: install.clone(),
+    });
+    let mut found = look_for_kinds(&home.client, about, &wanted.collect::<Vec<_>>()).await;
+    if let Some(config) = config {
+        let mut wanted =
+            spelled_out(&sharding::rights(), std::slice::from_ref(&home.namespace), &[]);
+        let secrets = sdk::rbac::rule("", &["secrets"], &["get", "list", "watch"]);
+        for source in &config.clusters.secrets {
+            let namespace = source.namespace.clone().unwrap_or_else(|| home.namespace.clone());
+            wanted.extend(spelled_out(std::slice::from_ref(&secrets), &[namespace], &[]));
+        }
+        found.extend(review_rights(&home.client, about, "home", &wanted).await);
+    }
+    found
+}
+
+/// How somebody looks from the place of a replica: of one that lives, if one does.
+fn inside(namespace: &str, fleet: &Fleet) -> String {
+    let pod = fleet.alive().next().map_or("POD", |member| &member.identity);
+    format!("kubectl --namespace {namespace} exec {pod} {INSIDE}")
+}
+
 fn of_fleet(fleet: &Fleet) -> Vec<Finding> {
     let problems = fleet.problems(SystemClock.wall());
     if problems.is_empty() {
         let (members, shards) = (fleet.members.len(), fleet.shards.len());
         return vec![Finding::ok("fleet", format!("{members} members serve {shards} shards"))];
     }
-    let finding = |problem: fleet::Problem| Finding::failure("fleet", problem.what, problem.fix);
+    let finding = |problem: Problem| Finding::failure("fleet", problem.what, problem.fix);
     problems.into_iter().map(finding).collect()
 }
 
 /// What the replicas say.
 async fn of_replicas(
-    home: &HomeCluster,
+    pods: &HomeCluster,
     args: &DoctorArgs,
     fleet: &Fleet,
     found: &mut Vec<Finding>,
 ) -> anyhow::Result<()> {
-    let replicas = Replicas::of(home, &args.ask)?;
+    let replicas = Replicas::of(pods, &args.ask)?;
     let alive = || fleet.members.iter().filter(|m| m.lease == LeaseStanding::Held);
     let now = SystemClock.wall();
     for (member, answer) in replicas.get_all(alive(), "/debug/clusters").await {
@@ -197,6 +217,17 @@ async fn of_replicas(
                 vec![Finding::warning(format!("member {}", member.identity), what, fix)]
             }
         });
+    }
+    let split = |text: &str| {
+        let Problem { what, fix } = Problem::of_sharding(text);
+        (what, fix)
+    };
+    for (member, answer) in replicas.get_all(alive(), "/debug/shards").await {
+        found.extend(answer.iter().flat_map(|answer| of_shards(&member.identity, answer, split)));
+    }
+    for (member, answer) in replicas.get_all(alive(), "/readyz?verbose").await {
+        let refusal = answer.err().map(|why| why.to_string());
+        found.extend(refusal.and_then(|refusal| of_readiness(&member.identity, &refusal)));
     }
     for (member, answer) in replicas.get_all(alive(), "/debug/queues").await {
         found.extend(answer.iter().flat_map(|answer| of_queues(&member.identity, answer)));
@@ -358,4 +389,25 @@ fn needs(config: &Config) -> anyhow::Result<Vec<Needs>> {
         all.push(Needs { controller: name.to_string(), kinds, rights, places });
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: DoctorArgs,
+    }
+
+    #[test]
+    fn one_cluster_is_looked_at_only_with_the_configuration_that_names_it() {
+        use clap::Parser as _;
+        let parse = |line: &[&str]| Line::try_parse_from(["doctor"].iter().chain(line));
+        let refused = parse(&["--cluster", "east"]).unwrap_err().to_string();
+        assert!(refused.contains("--config <FILE>"), "{refused}");
+        let taken = parse(&["--cluster", "east", "--config", "leasehold.yaml"]).unwrap();
+        assert_eq!(taken.args.cluster.len(), 1);
+    }
 }

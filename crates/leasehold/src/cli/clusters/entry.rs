@@ -11,7 +11,7 @@ use model::ClusterName;
 use serde_json::json;
 
 use super::rights::MADE;
-use ops::HomeCluster;
+use ops::{HomeCluster, in_time};
 
 /// The label of what is written, as in the workload clusters. Its value is the field manager too.
 const MANAGED_BY: &str = MADE[0];
@@ -25,20 +25,24 @@ pub(super) fn secret_name(cluster: &ClusterName) -> String {
 }
 
 /// The Secrets of one fleet.
-pub(super) struct Entries(Api<Secret>);
+pub(super) struct Entries {
+    api: Api<Secret>,
+    /// Which home cluster has them, as messages name it.
+    home: String,
+}
 
 impl Entries {
     /// Those of the fleet at `home`.
     pub(super) fn of(home: &HomeCluster) -> Self {
         let client: Client = home.client.clone();
-        Self(Api::namespaced(client, &home.namespace))
+        Self { api: Api::namespaced(client, &home.namespace), home: home.shown.clone() }
     }
 
     /// Whether the name may be written: nobody else has a Secret there.
     pub(super) async fn free(&self, cluster: &ClusterName) -> anyhow::Result<()> {
         let name = secret_name(cluster);
-        let found = self.0.get_opt(&name).await;
-        let found = found.with_context(|| format!("read Secret {name} of the home cluster"))?;
+        let what = format!("read Secret {name} of {}", self.home);
+        let found = in_time(&what, self.api.get_opt(&name)).await?.context(what)?;
         let foreign =
             |secret: &Secret| secret.labels().get(MANAGED_BY).map(String::as_str) != Some(MANAGER);
         ensure!(
@@ -58,8 +62,10 @@ impl Entries {
             "data": {KEY: ByteString(kubeconfig.into())},
         });
         let params = PatchParams::apply(MANAGER).force();
-        let written = self.0.patch(&name, &params, &Patch::Apply(secret)).await;
-        written.map(drop).with_context(|| format!("write Secret {name} of the home cluster"))
+        let what = format!("write Secret {name} of {}", self.home);
+        let patch = Patch::Apply(secret);
+        let written = self.api.patch(&name, &params, &patch);
+        in_time(&what, written).await?.map(drop).context(what)
     }
 
     /// Whether the cluster was added.
@@ -71,8 +77,10 @@ impl Entries {
     pub(super) async fn delete(&self, cluster: &ClusterName) -> anyhow::Result<()> {
         self.server(cluster).await?;
         let name = secret_name(cluster);
-        let deleted = self.0.delete(&name, &DeleteParams::default()).await;
-        deleted.map(drop).with_context(|| format!("delete Secret {name} of the home cluster"))
+        let what = format!("delete Secret {name} of {}", self.home);
+        let params = DeleteParams::default();
+        let deleted = self.api.delete(&name, &params);
+        in_time(&what, deleted).await?.map(drop).context(what)
     }
 
     /// The server of a cluster that was added.
@@ -89,7 +97,8 @@ impl Entries {
     /// The clusters that were added, each with its server.
     pub(super) async fn all(&self) -> anyhow::Result<Vec<(String, String)>> {
         let params = ListParams::default().labels(&format!("{LABEL},{MANAGED_BY}={MANAGER}"));
-        let found = self.0.list(&params).await.context("list Secrets of the home cluster")?;
+        let what = format!("list Secrets of {}", self.home);
+        let found = in_time(&what, self.api.list(&params)).await?.context(what)?;
         let entry = |secret: Secret| {
             let name = secret.labels().get(LABEL).cloned().unwrap_or_default();
             let data = secret.data.unwrap_or_default();

@@ -14,6 +14,7 @@ use kube::config::Cluster;
 use kube::core::{ApiResource, Resource};
 use kube::{Client, ResourceExt};
 use model::ClusterName;
+use ops::{in_time, within};
 use serde_json::{Value, json};
 
 use super::super::home::own_kubeconfig;
@@ -24,6 +25,10 @@ use crate::clock::SystemClock;
 /// How long a cluster may take to fill a Secret with its token, and how often it is looked at.
 const FILLED_WITHIN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(100);
+/// How long a client may take, whose credential may come from a program that asks people, and definitions until
+/// they are served.
+const CLIENT_WITHIN: Duration = Duration::from_secs(120);
+const DEFINED_WITHIN: Duration = Duration::from_secs(60);
 /// What Kubernetes fills with a token of the ServiceAccount in the annotation.
 const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
 const TOKEN_OF: &str = "kubernetes.io/service-account.name";
@@ -32,6 +37,8 @@ const TOKEN_OF: &str = "kubernetes.io/service-account.name";
 pub(super) struct Target {
     client: Client,
     cluster: Cluster,
+    /// As messages name it.
+    context: String,
 }
 
 /// A token of the fleet's user.
@@ -50,7 +57,9 @@ impl Target {
     ) -> anyhow::Result<Self> {
         let own = own_kubeconfig(kubeconfig)?;
         let reason = |unusable: &Unusable| anyhow::anyhow!("{}", unusable.reason());
-        let client = own.client(Some(context), Arc::new(SystemClock)).await;
+        let making = own.client(Some(context), Arc::new(SystemClock));
+        let client =
+            within(CLIENT_WITHIN, &format!("make a client for context {context}"), making).await?;
         let client = client.map_err(|unusable| reason(&unusable))?;
         let cluster = own.cluster(Some(context)).map_err(|unusable| reason(&unusable))?;
         let (_, mut cluster) =
@@ -63,7 +72,17 @@ impl Target {
         if let Some(server) = server {
             cluster.server = Some(server.to_owned());
         }
-        Ok(Self { client, cluster })
+        Ok(Self { client, cluster, context: context.to_owned() })
+    }
+
+    /// What the cluster answers, if that is in time.
+    async fn answer<T>(
+        &self,
+        what: &str,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> anyhow::Result<T> {
+        let what = format!("{what}, in context {}", self.context);
+        in_time(&what, request).await?.context(what)
     }
 
     /// The server, as the replicas reach it.
@@ -85,7 +104,7 @@ impl Target {
     /// If it is another's, whose tokens would end and whose rights would go.
     pub(super) async fn is_of(&self, fleet: &str) -> anyhow::Result<()> {
         let users: Api<ServiceAccount> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let found = users.get_opt(USER).await.context("read the fleet's user")?;
+        let found = self.answer("read the fleet's user", users.get_opt(USER)).await?;
         let owner = found.as_ref().and_then(|user| user.annotations().get(FLEET));
         ensure!(
             owner.is_none_or(|owner| owner == fleet),
@@ -117,9 +136,12 @@ impl Target {
             manifests.extend(rights::rights(name, rules, namespaces));
             definitions.extend(definition);
         }
-        install::definitions(&self.client, &definitions).await?;
+        let what = format!("install what controllers need, in context {}", self.context);
+        let defined = install::definitions(&self.client, &definitions);
+        within(DEFINED_WITHIN, &what, defined).await??;
         for manifest in &manifests {
-            install::manifest(&self.client, &manifest.to_string()).await?;
+            let text = manifest.to_string();
+            in_time(&what, install::manifest(&self.client, &text)).await??;
         }
         self.sweep_rights(&manifests).await
     }
@@ -147,8 +169,9 @@ impl Target {
         let spec =
             TokenRequestSpec { expiration_seconds: Some(seconds), ..TokenRequestSpec::default() };
         let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-        let answer = users.create_token_request(USER, &PostParams::default(), &request).await;
-        let answer = answer.context("request a token of the fleet's user")?;
+        let params = PostParams::default();
+        let asked = users.create_token_request(USER, &params, &request);
+        let answer = self.answer("request a token of the fleet's user", asked).await?;
         let status = answer.status.unwrap_or_default();
         if let Some(end) = status.expiration_timestamp {
             say(&format!("the token ends at {}", end.0));
@@ -167,8 +190,9 @@ impl Target {
             },
             "type": TOKEN_TYPE,
         }))?;
-        let made = secrets.create(&PostParams::default(), &secret).await;
-        let name = made.context("make a Secret for a token of the fleet's user")?.name_any();
+        let params = PostParams::default();
+        let what = "make a Secret for a token of the fleet's user";
+        let name = self.answer(what, secrets.create(&params, &secret)).await?.name_any();
         let filled = async {
             loop {
                 let data = secrets.get(&name).await?.data.unwrap_or_default();
@@ -181,7 +205,8 @@ impl Target {
         match tokio::time::timeout(FILLED_WITHIN, filled).await {
             Ok(token) => Ok(Token { text: token?, secret: Some(name) }),
             Err(_) => {
-                let _ = secrets.delete(&name, &DeleteParams::default()).await;
+                let params = DeleteParams::default();
+                let _ = self.answer("delete it", secrets.delete(&name, &params)).await;
                 bail!(
                     "the cluster put no token into Secret {NAMESPACE}/{name} within {}s; fix: ask for one \
                      that ends, with --expires",
@@ -194,7 +219,8 @@ impl Target {
     /// Ends all tokens that Secrets hold, but this one, after `grace`. How many there were.
     pub(super) async fn end_others(&self, token: &Token, grace: Duration) -> anyhow::Result<usize> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let found = secrets.list(&made()).await.context("list the fleet's tokens")?;
+        let made = made();
+        let found = self.answer("list the fleet's tokens", secrets.list(&made)).await?;
         let others = found.into_iter().filter(|secret| {
             secret.type_.as_deref() == Some(TOKEN_TYPE) && token.secret != secret.metadata.name
         });
@@ -203,8 +229,9 @@ impl Target {
             tokio::time::sleep(grace).await;
         }
         for name in &others {
-            let ended = secrets.delete(name, &DeleteParams::default()).await;
-            ended.with_context(|| format!("delete Secret {NAMESPACE}/{name}"))?;
+            let params = DeleteParams::default();
+            let ended = secrets.delete(name, &params);
+            self.answer(&format!("delete Secret {NAMESPACE}/{name}"), ended).await?;
         }
         Ok(others.len())
     }
@@ -220,8 +247,9 @@ impl Target {
     async fn sweep<K: Resource<DynamicType = ()>>(&self, wanted: &[Value]) -> anyhow::Result<()> {
         let resource = ApiResource::erase::<K>(&());
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let found = all.list(&made()).await;
-        for object in found.with_context(|| format!("list {}", resource.plural))? {
+        let made = made();
+        let found = self.answer(&format!("list {}", resource.plural), all.list(&made)).await?;
+        for object in found {
             let (name, namespace) = (object.name_any(), object.namespace());
             let same = |manifest: &Value| {
                 let metadata = &manifest["metadata"];
@@ -236,8 +264,9 @@ impl Target {
                 Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
                 None => all.clone(),
             };
-            let deleted = api.delete(&name, &DeleteParams::default()).await;
-            deleted.with_context(|| format!("delete {} {name}", resource.kind))?;
+            let params = DeleteParams::default();
+            let deleted = api.delete(&name, &params);
+            self.answer(&format!("delete {} {name}", resource.kind), deleted).await?;
         }
         Ok(())
     }

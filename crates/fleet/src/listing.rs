@@ -1,0 +1,191 @@
+//! Reads lists from the home cluster, in pages: a fleet may be larger than what one answer may be.
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{DynamicObject, ListParams};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use sharding::api::{Member, ShardMap};
+use sharding::lease;
+use sharding::policy::PolicyRecord;
+use sharding::read::Unreadable;
+use sharding::record::Kind;
+
+use crate::Fleet;
+use crate::error::{PAGE_WITHIN, ReadError};
+
+/// Objects of one page, as members read them too.
+const PAGE: u32 = 500;
+/// What FleetPolicies are called.
+const POLICIES: &str = "fleetpolicies.leasehold.dev";
+
+/// The objects of one fleet, as the home cluster has them.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// The Leases of members, and the coordinator's.
+    pub leases: Vec<Lease>,
+    /// The Members.
+    pub members: Vec<Member>,
+    /// The ShardMaps.
+    pub maps: Vec<ShardMap>,
+    /// The FleetPolicies.
+    pub policies: Vec<PolicyRecord>,
+    /// Which objects cannot be read, and why.
+    pub unreadable: Vec<String>,
+}
+
+/// Reads the objects of a fleet from the home cluster.
+///
+/// # Errors
+/// A list that the home cluster refused or did not answer.
+pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError> {
+    let ((leases, bad_leases), (members, bad_members), (maps, bad_maps), policies) = tokio::try_join!(
+        list_leases(&client, namespace),
+        list_kind(&client, namespace, Kind::Member, sharding::read::member),
+        list_kind(&client, namespace, Kind::Map, sharding::read::shard_map),
+        list_policies(&client, namespace),
+    )?;
+    let unreadable = [bad_leases, bad_members, bad_maps].concat();
+    Ok(Objects { leases, members, maps, policies, unreadable })
+}
+
+/// Listens for a renewal of those members that the clocks call silent: clocks may be wrong. Takes no time if there
+/// are none, and one interval of renewals else.
+///
+/// # Errors
+/// A list that the home cluster refused or did not answer.
+pub async fn listen(
+    client: &Client,
+    namespace: &str,
+    fleet: &mut Fleet,
+    now: Timestamp,
+) -> Result<(), ReadError> {
+    if let Some(wait) = fleet.doubt(now) {
+        tokio::time::sleep(wait).await;
+        fleet.hear(&list_leases(client, namespace).await?.0);
+    }
+    Ok(())
+}
+
+async fn list_leases(
+    client: &Client,
+    namespace: &str,
+) -> Result<(Vec<Lease>, Vec<String>), ReadError> {
+    list_kind(client, namespace, Kind::Lease, |lease| Ok(sharding::read::lease(lease))).await
+}
+
+/// The FleetPolicies; none where there is no such kind, or no right to read it, as members have it too.
+async fn list_policies(client: &Client, namespace: &str) -> Result<Vec<PolicyRecord>, ReadError> {
+    let mut policies = Vec::new();
+    let keep = |object: DynamicObject| policies.push(PolicyRecord::of(&object));
+    let api = sharding::read::policies(client, namespace);
+    match pages(&api, ListParams::default(), (POLICIES, namespace), usize::MAX, keep).await {
+        Err(ReadError::List { source, .. }) if matches!(&*source, kube::Error::Api(status) if matches!(status.code, 403 | 404)) => {
+            Ok(Vec::new())
+        }
+        read => read.map(|()| policies),
+    }
+}
+
+async fn list_kind<T>(
+    client: &Client,
+    namespace: &str,
+    kind: Kind,
+    read: fn(DynamicObject) -> Result<T, Unreadable>,
+) -> Result<(Vec<T>, Vec<String>), ReadError> {
+    let params = match kind {
+        Kind::Lease => ListParams::default().labels(&lease::selector()),
+        Kind::Member | Kind::Map => ListParams::default(),
+    };
+    let (mut all, mut unreadable) = (Vec::new(), Vec::new());
+    let keep = |object: DynamicObject| match read(object) {
+        Ok(object) => all.push(object),
+        Err(error) => unreadable.push(model::error::chain(&error)),
+    };
+    let api = sharding::read::api(client, namespace, kind);
+    pages(&api, params, (kind.resource(), namespace), usize::MAX, keep).await?;
+    Ok((all, unreadable))
+}
+
+/// Reads a list to its end, or so many pages of it.
+pub(crate) async fn pages<K: Clone + std::fmt::Debug + DeserializeOwned>(
+    api: &Api<K>,
+    params: ListParams,
+    (what, namespace): (&'static str, &str),
+    most: usize,
+    mut keep: impl FnMut(K),
+) -> Result<(), ReadError> {
+    let mut params = params.limit(PAGE);
+    for _ in 0..most {
+        let page = tokio::time::timeout(PAGE_WITHIN, api.list(&params)).await;
+        let page = page.map_err(|_| ReadError::Late { what, namespace: namespace.to_owned() })?;
+        let page = page.map_err(|source| ReadError::List {
+            what,
+            namespace: namespace.to_owned(),
+            source: Box::new(source),
+        })?;
+        page.items.into_iter().for_each(&mut keep);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use sharding::api::MemberSpec;
+    use tower::service_fn;
+
+    use super::*;
+
+    /// A home whose lists have a limit and come in three pages of one object each.
+    fn answer(uri: &http::Uri) -> (StatusCode, Value) {
+        let query = uri.query().unwrap_or_default();
+        let is = |pair: &str| query.split('&').any(|other| other == pair);
+        if !is("limit=500") {
+            let status = json!({"status": "Failure", "message": "too large", "code": 413});
+            return (StatusCode::PAYLOAD_TOO_LARGE, status);
+        }
+        let (number, next) = match (is("continue=b"), is("continue=c")) {
+            (true, _) => (1, json!("c")),
+            (_, true) => (2, json!("")),
+            _ => (0, json!("b")),
+        };
+        let (kind, spec) = match uri.path().rsplit('/').next() {
+            Some("shardmaps") => ("ShardMap", json!({"shards": []})),
+            Some("members") => ("Member", json!(MemberSpec::new("m", Vec::new()))),
+            Some("fleetpolicies") => ("FleetPolicy", json!({"pause": true})),
+            _ => ("Lease", json!({})),
+        };
+        let object = json!({"metadata": {"name": format!("x-{number}")}, "spec": spec});
+        let list = json!({"apiVersion": "v1", "kind": format!("{kind}List"),
+            "metadata": {"continue": next}, "items": [object]});
+        (StatusCode::OK, list)
+    }
+
+    #[tokio::test]
+    async fn a_fleet_that_is_too_large_for_one_answer_is_read_in_pages() {
+        let home = service_fn(|request: Request<Body>| async move {
+            let (status, body) = answer(request.uri());
+            let answer = Response::builder().status(status);
+            answer.body(Body::from(body.to_string().into_bytes()))
+        });
+        let read = list(Client::new(home, "default"), "ns").await.unwrap();
+        let counts = [read.leases.len(), read.members.len(), read.maps.len(), read.policies.len()];
+        assert_eq!((counts, read.unreadable), ([3; 4], Vec::new()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_home_that_accepts_and_says_nothing_is_given_up_page_by_page() {
+        let home = service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, http::Error>>()
+        });
+        let error = list(Client::new(home, "default"), "ns").await.unwrap_err();
+        assert!(error.to_string().ends_with("no answer within 10s"), "{error}");
+    }
+}

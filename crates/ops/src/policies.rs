@@ -1,0 +1,184 @@
+//! `leasehold policies`: what people want of a fleet, as its FleetPolicies say it. One that cannot be read is shown
+//! with its cause, and hides no other.
+
+use clock::SystemClock;
+use fleet::Fleet;
+use jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, ResourceExt};
+use model::Clock;
+use model::error::foreign;
+use serde::Deserialize;
+use serde_json::Value;
+use sharding::api::{FleetPolicy, FleetPolicySpec};
+
+use crate::columns::columns;
+use crate::home::{HomeArgs, HomeCluster, in_time};
+use crate::output::{Output, ago};
+use crate::program::Program;
+use crate::selection;
+
+/// The annotation of a policy with the user who ran the command that wrote it, for people.
+pub(crate) const USER: &str = "leasehold.dev/user";
+/// Policies of one page.
+const PAGE: u32 = 500;
+
+/// Arguments of `leasehold policies`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PoliciesArgs {
+    /// The form of the answer.
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    /// Which fleet.
+    #[command(flatten)]
+    home: HomeArgs,
+}
+
+/// A FleetPolicy of the home cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundPolicy {
+    pub(crate) name: String,
+    /// What it says, or why that cannot be read.
+    pub(crate) spec: Result<FleetPolicySpec, String>,
+    object: DynamicObject,
+}
+
+pub(crate) async fn run(args: &PoliciesArgs, program: &Program) -> anyhow::Result<()> {
+    let home = program.home(&args.home).await?;
+    let policies = list(&home).await?;
+    let fleet = home.fleet().await?;
+    if policies.is_empty() {
+        home.knows(&fleet)?;
+    }
+    let table = table(&policies, &fleet, SystemClock.wall())?;
+    let objects: Vec<&DynamicObject> = policies.iter().map(|policy| &policy.object).collect();
+    args.output.print(&objects, || table)
+}
+
+fn table(policies: &[FoundPolicy], fleet: &Fleet, now: Timestamp) -> anyhow::Result<String> {
+    let mut rows = Vec::new();
+    for policy in policies {
+        let about = match &policy.spec {
+            Ok(spec) if selection::is_of_shards(spec) => {
+                format!("{} of {}", selection::shards_of(spec, fleet).len(), fleet.shards.len())
+            }
+            Ok(_) => "-".to_owned(),
+            Err(_) => "?".to_owned(),
+        };
+        let object = &policy.object;
+        let user = object.annotations().get(USER).map_or("-".into(), |user| foreign(user));
+        let written = written(object).map_or("-".into(), |at| ago(at, now));
+        let reason = policy.spec.as_ref().ok().and_then(|spec| spec.reason.clone());
+        let name = foreign(&policy.name);
+        rows.push([name, about, policy.says()?, user, written, reason.unwrap_or_default()]);
+    }
+    let heading = ["POLICY", "SHARDS", "SAYS", "BY", "WRITTEN", "REASON"];
+    let problems = fleet.policy_problems.iter().map(|problem| format!("problem: {problem}\n"));
+    Ok(columns(heading, rows.into_iter()) + &problems.collect::<String>())
+}
+
+impl FoundPolicy {
+    /// Reads a policy as far as it can be read.
+    pub(crate) fn of(object: DynamicObject) -> Self {
+        let said = object.data.get("spec").unwrap_or(&Value::Null);
+        let spec = FleetPolicySpec::deserialize(said);
+        let spec = spec.map_err(|error| foreign(&model::error::chain(&error)));
+        Self { name: object.name_any(), spec, object }
+    }
+
+    /// What it says, in one line.
+    pub(crate) fn says(&self) -> anyhow::Result<String> {
+        match &self.spec {
+            Ok(spec) => says(spec),
+            Err(why) => Ok(format!("cannot be read: {why}")),
+        }
+    }
+
+    /// Whether it pauses something, as far as it can be read.
+    pub(crate) fn is_pause(&self) -> bool {
+        match &self.spec {
+            Ok(spec) => spec.pause == Some(true),
+            Err(_) => {
+                !matches!(self.object.data["spec"]["pause"], Value::Null | Value::Bool(false))
+            }
+        }
+    }
+}
+
+/// When somebody changed it last.
+fn written(policy: &DynamicObject) -> Option<Timestamp> {
+    let changes = policy.managed_fields().iter().filter_map(|entry| entry.time.as_ref());
+    changes.chain(&policy.metadata.creation_timestamp).map(|time| time.0).max()
+}
+
+/// What a policy says, as its object has it, in one line.
+pub(crate) fn says(spec: &FleetPolicySpec) -> anyhow::Result<String> {
+    let spec = FleetPolicySpec { reason: None, shards: None, ..spec.clone() };
+    let json = serde_json::to_value(spec)?;
+    let fields = json.as_object().into_iter().flatten();
+    Ok(fields.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "))
+}
+
+pub(crate) fn api(home: &HomeCluster) -> Api<DynamicObject> {
+    let resource = ApiResource::erase::<FleetPolicy>(&());
+    Api::namespaced_with(home.client.clone(), &home.namespace, &resource)
+}
+
+/// All policies of a fleet.
+pub(crate) async fn list(home: &HomeCluster) -> anyhow::Result<Vec<FoundPolicy>> {
+    let (api, mut params) = (api(home), ListParams::default().limit(PAGE));
+    let what = format!("list FleetPolicies in namespace {} of {}", home.namespace, home.shown);
+    let mut all = Vec::new();
+    loop {
+        let page = answered(api.list(&params), &what).await?;
+        all.extend(page.items.into_iter().map(FoundPolicy::of));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// What the home cluster answers, if that is in time.
+pub(crate) async fn answered<T>(
+    request: impl Future<Output = kube::Result<T>>,
+    what: &str,
+) -> anyhow::Result<T> {
+    let answer = in_time(what, request).await?;
+    answer.map_err(|error| anyhow::anyhow!("{what}: {}", model::error::chain(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_wrote_a_policy_last_and_when_is_shown_and_one_that_cannot_be_read_hides_no_other() {
+        let read = |policy| FoundPolicy::of(serde_json::from_value(policy).unwrap());
+        let mut policy = serde_json::json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "FleetPolicy",
+            "metadata": {"name": "p", "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "spec": {"members": {"capacity": 5}, "reason": "small"},
+        });
+        let by_kubectl = read(policy.clone());
+        policy["metadata"]["annotations"] = serde_json::json!({USER: "alice"});
+        policy["metadata"]["managedFields"] =
+            serde_json::json!([{"manager": "x", "time": "1970-01-01T00:01:00Z"}]);
+        let now = Timestamp::from_second(90).unwrap();
+        let by_alice = read(policy.clone());
+        policy["spec"] = serde_json::json!({"pause": "yes"});
+        let odd = read(policy);
+        assert!(odd.is_pause() && !by_alice.is_pause());
+        let fleet = Fleet { policy_problems: vec!["p holds no more".into()], ..Fleet::default() };
+        let text = table(&[by_kubectl, by_alice, odd], &fleet, now).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].ends_with("-      90.0s ago  small"), "{text}");
+        assert!(lines[2].contains("members {\"capacity\":5}  "), "{text}");
+        assert!(lines[2].ends_with("alice  30.0s ago  small"), "{text}");
+        assert!(
+            lines[3].contains("p       ?       cannot be read: invalid type: string"),
+            "{text}"
+        );
+        assert_eq!(lines[4], "problem: p holds no more");
+    }
+}
