@@ -343,7 +343,8 @@ mod tests {
         while let Some(drains) = Some(tracker.acknowledged()).filter(|drains| !drains.is_empty()) {
             parts.push(drains.len());
             for map in &mut maps {
-                let settled = drains.iter().filter(|drain| drain.shard.cluster == map.cluster);
+                let cluster = map.cluster.clone();
+                let settled = drains.iter().filter(|drain| drain.shard.cluster == cluster);
                 let next = settled.map(|drain| (ShardPath::from(&drain.shard), owned("b", 5)));
                 map.entries_mut().extend(next);
                 tracker.observe(&map.cluster, Some(map), at(2));
