@@ -146,7 +146,9 @@ fn a_group_of_the_fleet_is_freed_part_by_part_and_then_goes_to_one_member() {
     scene.map("east", "@4");
     scene.check(&[]);
     fleet_wide(&mut scene, "m-1", MemberState::Leaving, &["west/g/0/1"]);
-    scene.check(&["update east v8: g/0/1 m-0@5", "update west v6: g/0/1 m-0@5"]);
+    scene.check(&["update west v6: g/0/1 m-0@5"]);
+    scene.map("west", "m-0@5");
+    scene.check(&["update east v8: g/0/1 m-0@5"]);
 }
 
 #[test]
