@@ -145,13 +145,13 @@ fn where_nobody_can_name_all_that_it_fails_to_reach_every_shard_has_an_owner() {
     }
     scene.map("east", "m-1@4");
     scene.map("west", "@4");
-    scene.check(&["update west v8: g/0/1 m-0@5"]);
+    scene.check(&["update west v9: g/0/1 m-0@5"]);
     scene.map("west", "m-0@5");
     // Nothing moves because of the doubt, and no map goes.
     scene.later(&["m-0", "m-1"], LONG_GRACE);
     scene.check(&[]);
     scene.member("m-1", |spec| spec.state = MemberState::Leaving);
-    scene.check(&["update east v7: g/0/1 m-1>m-0@4"]);
+    scene.check(&["update east v8: g/0/1 m-1>m-0@4"]);
 }
 
 /// Six clusters, all of which `m-1` has configured, and three `m-0`. When `m-1` dies, its three stay.
