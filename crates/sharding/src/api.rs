@@ -63,9 +63,10 @@ pub(crate) const MAX_DOWN_BYTES: usize = 6 * 1024;
 /// The most earlier instances of its container of which a Member says that they have ended.
 pub(crate) const MAX_SUCCEEDED: usize = 16;
 /// What names are: `model::name`.
-const NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
+const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// What a shard is called in its map.
-const SHARD: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[0-9]+/[0-9]+$";
+const SHARD: &str =
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[0-9]+/[0-9]+$";
 /// The longest reason that a Member reports, in characters.
 pub(crate) const MAX_REASON_CHARS: usize = 1024;
 
@@ -212,8 +213,9 @@ pub struct MemberSpec {
     #[serde(default)]
     #[schemars(with = "i32", range(min = 0))]
     pub shards: u32,
-    /// The drains it has finished and that the coordinator has not acted on yet.
+    /// The drains it has finished and that the coordinator has not acted on yet, at most 4096: the others follow.
     #[serde(default)]
+    // A member of an earlier release names more.
     #[schemars(length(max = 65536))]
     pub acknowledged_drains: Vec<AcknowledgedDrain>,
     /// Set by `leasehold drain`: the member gets no shards and hands over those it has. This is the

@@ -32,6 +32,7 @@
 //! | `ownership` | what this member holds |
 //! | `load` | what this member reports about the load of its shards |
 //! | `failing` | which failing clusters this member reports |
+//! | `unusable` | which clusters count as configured, and which of them this member reports as unusable |
 //! | `reach`, `tally` | which clusters a member has configured and reaches: how it says so, how that is read |
 //! | `installation` | to which installation the namespace belongs |
 //! | `election` | who coordinates |
@@ -160,8 +161,9 @@
 //! plans nothing. Attacked by `what_people_want_is_done_under_faults`, and by the bug `ForgetsPauses`.
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
-//! network and arrive late. It also assumes that nobody edits ShardMaps by hand; a coordinator that saw the
-//! deletion of a map by hand restores it. Only a single coordinator can promise that a group of scope
+//! network and arrive late. It also assumes that nobody edits ShardMaps by hand. Of a map that somebody deletes the
+//! coordinator makes another, with the owners that it knew last, because these may not have noticed it; a coordinator
+//! that never saw the map knows none. Only a single coordinator can promise that a group of scope
 //! `Fleet` is on one member: its shards are in several maps, and two coordinators that overlap could
 //! separate them for a while, each shard still with one owner.
 //!
@@ -211,6 +213,7 @@ mod shell;
 mod status;
 mod tally;
 mod uid_annotation;
+mod unusable;
 mod versions;
 pub mod weight;
 pub mod world;

@@ -60,6 +60,8 @@ pub(super) struct Unit<'a> {
     pub(super) divisible: u64,
     /// Whether its member has more shards than it may have, and this is one of those to go.
     pub(super) is_surplus: bool,
+    /// Whether it counts as arriving at its member.
+    is_arriving: bool,
     group: usize,
     /// The index of its class, or those of the classes of its shards if they are many.
     class: usize,
@@ -161,6 +163,7 @@ impl<'a> Board<'a> {
                 at: None,
                 divisible: divisible(shard, scope),
                 is_surplus: false,
+                is_arriving: false,
                 group,
                 kinds,
                 hash: OnceCell::new(),
@@ -192,6 +195,7 @@ impl<'a> Board<'a> {
             at: None,
             divisible: 0,
             is_surplus: false,
+            is_arriving: false,
             group,
             class: 0,
             classes,
@@ -253,7 +257,8 @@ impl<'a> Board<'a> {
     /// How badly the owner of a unit stands with it, if another member would be better.
     fn is_better_elsewhere(&self, unit: usize, owner: usize) -> Option<Fit> {
         let fits = self.units[unit].classes().iter().map(|&class| self.members[owner].fit(class));
-        let fit = fits.min().filter(|fit| !matches!(fit, Fit::Serves | Fit::Unknown))?;
+        let fit =
+            fits.min().filter(|fit| !matches!(fit, Fit::Serves | Fit::Doubtful | Fit::Unknown))?;
         let stays = self.units[unit].rests();
         let open = || (0..self.members.len()).filter(|&member| self.is_open_to(member, unit));
         let is_better = |member| served(self.merit(member, unit)) > served(self.merit(owner, unit));
@@ -283,6 +288,7 @@ impl<'a> Board<'a> {
             && from != to
         {
             self.members[to].arriving += weight;
+            self.units[unit].is_arriving = true;
         }
     }
 
@@ -315,10 +321,11 @@ impl<'a> Board<'a> {
     }
 
     fn take_away(&mut self, unit: usize) {
-        let Unit { weight, at, shards, .. } = &mut self.units[unit];
+        let Unit { weight, at, shards, is_arriving, .. } = &mut self.units[unit];
         let Some(before) = at.take() else { return };
         let member = &mut self.members[before];
         member.load -= *weight;
+        member.arriving -= if std::mem::take(is_arriving) { *weight } else { 0 };
         member.units -= 1;
         member.shards -= shards.count();
     }

@@ -3,9 +3,10 @@
 
 use leasehold_sharding::api::ShardPath;
 use leasehold_sharding::handover::Entry;
+use leasehold_sharding::record::MapRecord;
 use model::Epoch;
 
-use crate::fleet::{Fault, Fleet, Network};
+use crate::fleet::{Bug, Fault, Fleet, Network};
 use crate::for_each_seed;
 
 /// Within how many milliseconds everything is owned: the Lease's duration and 5 s.
@@ -32,19 +33,45 @@ fn goes_on(mut fleet: Fleet) {
     }
 }
 
+/// The same, and the maps before shards changed hands.
+fn changed(seed: u64) -> (Fleet, [MapRecord; 6]) {
+    let mut fleet = settled(seed);
+    let saved = CLUSTERS.map(|cluster| fleet.map(cluster).clone());
+    fleet.inject(Fault::Crash(0));
+    fleet.run_for(15_000);
+    fleet.start();
+    fleet.run_for(25_000);
+    (fleet, saved)
+}
+
 #[test]
 fn shards_that_are_back_at_lower_epochs_are_noticed() {
     for_each_seed("maps restored", |seed| {
-        let mut fleet = settled(seed);
-        let saved = CLUSTERS.map(|cluster| fleet.map(cluster).clone());
-        // Shards change hands.
-        fleet.inject(Fault::Crash(0));
-        fleet.run_for(15_000);
-        fleet.start();
-        fleet.run_for(25_000);
+        let (mut fleet, saved) = changed(seed);
         let some = fleet.draw(1..7) as usize;
         for map in &saved[..some] {
             fleet.edit_map(map.cluster.as_str(), |now| now.entries.clone_from(&map.entries));
+        }
+        goes_on(fleet);
+    });
+}
+
+/// Somebody breaks maps by editing them, and repairs them with earlier copies.
+#[test]
+fn maps_that_are_repaired_with_earlier_copies_are_noticed() {
+    for_each_seed("maps repaired", |seed| {
+        let (mut fleet, saved) = changed(seed);
+        let some = fleet.draw(1..7) as usize;
+        for map in &saved[..some] {
+            fleet.rewrite_map(map.cluster.as_str(), 0);
+        }
+        let pause = fleet.draw(0..3_000);
+        fleet.run_for(pause);
+        for map in &saved[..some] {
+            fleet.edit_map(map.cluster.as_str(), |now| {
+                now.protocol = map.protocol;
+                now.entries.clone_from(&map.entries);
+            });
         }
         goes_on(fleet);
     });
@@ -104,4 +131,40 @@ fn a_map_that_nobody_can_read_stops_nobody_else() {
             assert_eq!(fleet.map("c0").protocol, version, "nobody replaces it");
         });
     }
+}
+
+/// Somebody deletes maps. Some owners do not notice it, and the coordinator learns of it by a watch, by a list or by the
+/// answer to a write.
+fn deleted(seed: u64, bug: Bug) -> Fleet {
+    let mut fleet = settled(seed);
+    fleet.bug = bug;
+    for cluster in 0..6 {
+        for replica in 0..3 {
+            match fleet.draw(0..3) {
+                0 => fleet.inject(Fault::Freeze(replica, 3_000)),
+                1 => fleet.inject(Fault::Partition(replica, 1_000)),
+                _ => {}
+            }
+        }
+        fleet.inject(Fault::DeleteMap(cluster));
+        let pause = fleet.draw(0..4_000);
+        fleet.run_for(pause);
+    }
+    fleet.heal();
+    fleet.run_for(5_000);
+    fleet
+}
+
+#[test]
+fn maps_that_somebody_deletes_are_made_anew_with_their_owners() {
+    for_each_seed("maps deleted", |seed| goes_on(deleted(seed, Bug::None)));
+}
+
+#[test]
+fn a_map_that_is_made_anew_with_other_owners_is_caught() {
+    let found = std::panic::catch_unwind(|| {
+        (0..20).for_each(|seed| drop(deleted(seed, Bug::ForgetsOwners)))
+    });
+    let text = *found.expect_err("a rule must find it").downcast::<String>().expect("a text");
+    assert!(text.starts_with("S1"), "found by another rule: {text}");
 }

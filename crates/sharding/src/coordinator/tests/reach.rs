@@ -1,5 +1,6 @@
 //! Members with different clusters, and clusters that some do not reach.
 
+use super::policy::pause;
 use super::*;
 use crate::api::ConfiguredClusters;
 use crate::coordinator::rest::{FIRST_REST, GRACE};
@@ -133,6 +134,26 @@ fn a_member_that_fails_to_reach_more_than_it_can_name_gets_nothing() {
     scene.check(&["create west v: g/0/1 m-0@1"]);
 }
 
+/// More clusters are down than any Member can name: the shards of the others must have owners all the same.
+#[test]
+fn where_nobody_can_name_all_that_it_fails_to_reach_every_shard_has_an_owner() {
+    let both: &[&str] = &["east", "west"];
+    let mut scene = Scene::reaching(both, &[("m-1", both)]);
+    for member in ["m-0", "m-1"] {
+        let said = ConfiguredClusters { failing: 9, ..scene.report(both, &[]) };
+        scene.member(member, |spec| spec.clusters = Some(said.clone()));
+    }
+    scene.map("east", "m-1@4");
+    scene.map("west", "@4");
+    scene.check(&["update west v9: g/0/1 m-0@5"]);
+    scene.map("west", "m-0@5");
+    // Nothing moves because of the doubt, and no map goes.
+    scene.later(&["m-0", "m-1"], LONG_GRACE);
+    scene.check(&[]);
+    scene.member("m-1", |spec| spec.state = MemberState::Leaving);
+    scene.check(&["update east v8: g/0/1 m-1>m-0@4"]);
+}
+
 /// Six clusters, all of which `m-1` has configured, and three `m-0`. When `m-1` dies, its three stay.
 #[test]
 fn the_maps_of_a_member_that_died_stay_and_people_are_told() {
@@ -195,6 +216,32 @@ fn the_map_of_members_that_left_goes_a_little_later() {
     assert_eq!((scene.plan().floor, scene.problems().len()), (Epoch(0), 0));
     scene.later(&["m-0"], Duration::from_secs(1));
     assert_eq!(scene.plan().floor, Epoch(1), "its epochs are to outlive it");
+}
+
+/// Nobody owns its shards, and yet somebody removed it from all members.
+#[test]
+fn the_map_of_a_paused_cluster_goes_as_soon_as_any_unless_its_member_died() {
+    let (before, after): (&[&str], &[&str]) = (&["east", "west"], &["east"]);
+    for dies in [false, true] {
+        let mut scene = Scene::reaching(after, &[("m-1", before)]);
+        scene.policies = pause(&["west"]);
+        scene.map("east", "m-0@1");
+        scene.map("west", "@4");
+        scene.check(&[]);
+        if dies {
+            scene.lease("m-1", Some("m-0"));
+        } else {
+            scene.says("m-1", after, &[]);
+        }
+        scene.check(&[]);
+        scene.later(&["m-0"], REMOVAL_GRACE);
+        assert_eq!(scene.problems().len(), usize::from(dies));
+        assert_eq!(
+            scene.plan().floor,
+            Epoch(if dies { 0 } else { 4 }),
+            "its epochs are to outlive it"
+        );
+    }
 }
 
 #[test]
