@@ -14,7 +14,7 @@ use leasehold::testing::{ApiError, Reason, TestEnv};
 use serde_json::{Value, json};
 
 use super::crash::at_every_write;
-use super::{quiet, reasons};
+use super::{confine, quiet, reasons, rights_of};
 
 const NAME: &str = "cache";
 const NAMESPACE: &str = "default";

@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(owner("apps/v1", "Deployment").as_deref(), Some("Deployment n"));
         assert_eq!(owner("argoproj.io/v1alpha1", "Rollout").as_deref(), Some("Rollout n"));
         assert_eq!(owner("apps/v1", "Rollout"), None);
-        let workload = Workload::new::<&str>;
+        let workload = |kind, name: &str| Workload::new(kind, name);
         let rolled_out = [
             ("web-abc".to_owned(), workload(WorkloadKind::Deployment, "web")),
             ("api-abc".to_owned(), workload(WorkloadKind::Rollout, "api")),
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!((asked.pods.len(), asked.kept), (3, 1), "a Job's Pod is kept all the same");
     }
 
-    /// What has begun is not begun again, and when all have nothing more is to be known of each.
+    /// What has begun is not begun again, and when all have nothing more is recorded of each.
     #[test]
     fn rollouts_begin_once_each() {
         let all = ["a", "b", "c"].map(|name| Workload::new(WorkloadKind::Deployment, name));

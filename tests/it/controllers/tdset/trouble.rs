@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use apiserver::faults::{Fault, Request};
 use controllers::TDSet;
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Resource, ResourceExt};
 use leasehold::testing::{ApiError, Reason, TestEnv};
 use serde_json::{Value, json};
 
