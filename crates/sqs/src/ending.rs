@@ -146,12 +146,12 @@ async fn delete_with<'a>(
             );
             Err(Stop::blocked("NotEmpty", message, Recheck::At(now + WAIT)))
         }
-        (Ending::Emptying { since }, _) => {
+        (Ending::SeemsEmpty { since }, _) => {
             let message = format!(
                 "queue {name} shows no messages, which SQS shows wrongly for a minute after the last one was sent: \
                  it is deleted if it still shows none then"
             );
-            Err(Stop::Outcome(Box::new(Outcome::Emptying { message, since })))
+            Err(Stop::Outcome(Box::new(Outcome::SeemsEmpty { message, since })))
         }
         (Ending::Gone | Ending::NeverOurs | Ending::Delete, _) => Ok(None),
         (Ending::Orphan { owner }, _) => {
@@ -214,9 +214,9 @@ async fn unreferenced(
 async fn wait(ctx: &Context, queue: &Queue, outcome: Outcome) -> Result<Action, ReconcileError> {
     let escape = format!("set annotation {ABANDON}=true to delete this Queue without its queue");
     let (why, recheck) = match outcome {
-        Outcome::Emptying { message, since } => {
+        Outcome::SeemsEmpty { message, since } => {
             let message = format!("{message}; or {escape}");
-            return record(ctx, queue, None, None, Outcome::Emptying { message, since }).await;
+            return record(ctx, queue, None, None, Outcome::SeemsEmpty { message, since }).await;
         }
         Outcome::Blocked { message, recheck, .. } => (message, recheck),
         Outcome::Invalid(invalid) => (invalid.to_string(), Recheck::OnChange),

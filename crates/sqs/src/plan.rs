@@ -251,7 +251,7 @@ pub(super) enum Ending {
         messages: i64,
     },
     /// It shows no messages, and has to go on doing so.
-    Emptying {
+    SeemsEmpty {
         /// Since when it does.
         since: Timestamp,
     },
@@ -287,7 +287,7 @@ pub(super) fn ending(
             let since = empty_since(status, now);
             match now.duration_since(since).unsigned_abs() >= EMPTY_AFTER {
                 true => Ending::Delete,
-                false => Ending::Emptying { since },
+                false => Ending::SeemsEmpty { since },
             }
         }
         Whose::Ours | Whose::OursByOldMark => Ending::Delete,

@@ -24,7 +24,7 @@ pub(super) async fn record(
         let warning = match &outcome {
             Outcome::Invalid(invalid) => Some(("Invalid", invalid.to_string())),
             Outcome::Blocked { reason, message, .. } => Some((*reason, message.clone())),
-            Outcome::Emptying { .. } => None,
+            Outcome::SeemsEmpty { .. } => None,
             Outcome::Synced { lack, .. } => {
                 lack.as_ref().map(|lack| (lack.reason, lack.message.clone()))
             }

@@ -54,7 +54,7 @@ pub(super) enum Outcome {
         recheck: Recheck,
     },
     /// The object is being deleted, and its queue shows no messages.
-    Emptying {
+    SeemsEmpty {
         /// What it waits for.
         message: String,
         /// Since when.
@@ -94,7 +94,7 @@ pub(super) fn next_look(queue: &Queue, outcome: &Outcome, now: Timestamp) -> Opt
     match outcome {
         Outcome::Invalid(_) | Outcome::Blocked { recheck: Recheck::OnChange, .. } => None,
         Outcome::Blocked { recheck: Recheck::At(then), .. } => Some(*then),
-        Outcome::Emptying { since, .. } => Some(*since + EMPTY_AFTER),
+        Outcome::SeemsEmpty { since, .. } => Some(*since + EMPTY_AFTER),
         Outcome::Blocked { recheck: Recheck::Soon, .. } => within(interval(queue).min(IN_TROUBLE)),
         Outcome::Synced { lack: Some(_), .. } if !observes => {
             within(interval(queue).min(IN_TROUBLE))
@@ -162,7 +162,7 @@ pub(super) fn status(
         Outcome::Blocked { reason, message, ready, .. } => {
             (*ready, false, *reason, message.clone(), false)
         }
-        Outcome::Emptying { message, .. } => (false, false, BLOCKED, message.clone(), false),
+        Outcome::SeemsEmpty { message, .. } => (false, false, BLOCKED, message.clone(), false),
         Outcome::Synced { lack: Some(Lack { reason, message }), .. } => {
             (true, false, *reason, message.clone(), false)
         }
@@ -179,7 +179,7 @@ pub(super) fn status(
         redrive_target: redrive.map(str::to_owned),
         // Any other look ends it.
         empty_since: match outcome {
-            Outcome::Emptying { since, .. } => Some(whole_seconds_up(*since)),
+            Outcome::SeemsEmpty { since, .. } => Some(whole_seconds_up(*since)),
             _ => None,
         },
         conditions: conditions(findings, &before.conditions, generation, now),

@@ -143,7 +143,7 @@ pub(super) fn next(
     }
 }
 
-/// Whether a host is to be connected to: it runs, or it did, and its provider does not say that it is gone.
+/// Whether the client should connect to a host: it runs, or it did, and its provider does not say that it is gone.
 fn may_serve(host: &Host, status: &TunnelStatus) -> bool {
     let has_served = status.host_id.as_ref() == Some(&host.id) && status.host_ip.is_some();
     match host.state {

@@ -137,7 +137,8 @@ async fn a_pod_without_an_owner_is_left_alone() {
     edit(&env, "Hello").await;
     restarts(&env, 1).await;
     let left = "left 1 Pods alone: nothing creates one without a controller again";
-    assert_eq!(warnings(&env).await, [left]);
+    let told = warnings(&env).await;
+    assert!(told.len() == 1 && told[0].starts_with(left), "{told:?}");
     env.pass(Duration::from_secs(600)).await;
     assert_eq!(pods.get("bare").await.unwrap().metadata.uid, uid);
 }

@@ -331,7 +331,7 @@ mod tests {
         assert_eq!((asked.pods.len(), asked.kept), (3, 1), "a Job's Pod is kept all the same");
     }
 
-    /// What has begun is not begun again, and when all have nothing more is to be known of each.
+    /// What has begun is not begun again, and when all have nothing more is recorded of each.
     #[test]
     fn rollouts_begin_once_each() {
         let all = ["a", "b", "c"].map(|name| Workload::new(WorkloadKind::Deployment, name));

@@ -32,7 +32,6 @@ const STORIES: &[(&str, Story)] = &[
     ("many workloads are in a distant cluster", || Box::pin(distant())),
     ("one is refused and another taken back", || Box::pin(refused_beside_reverted())),
     ("a change is taken back at once", || Box::pin(taken_back())),
-    ("a Job runs", || Box::pin(job())),
     ("a namesake is in another namespace", || Box::pin(elsewhere())),
 ];
 
@@ -426,27 +425,6 @@ async fn taken_back() {
     env.until_object(&monitors(&env), MONITOR, untold).await;
     reason(&env, "Ready", "True", "Watching").await;
     quiet(&env, Duration::from_secs(600)).await;
-}
-
-/// Its Pod would begin anew, and count as failed.
-async fn job() {
-    let env = bare_world(json!({"debounceSeconds": 0, "evictBarePods": true})).await;
-    let pods: Api<Pod> = env.api(NAMESPACE);
-    let owner = json!({
-        "apiVersion": "batch/v1", "kind": "Job", "name": "import", "uid": "u", "controller": true,
-    });
-    let pod = json!({
-        "metadata": {"name": "import-1", "labels": {"app": "frontend"}, "ownerReferences": [owner]},
-        "spec": {"containers": [{"name": "c", "image": "i"}]},
-    });
-    let pod = serde_json::from_value(pod).unwrap();
-    pods.create(&PostParams::default(), &pod).await.unwrap();
-    selected(&env, 1).await;
-    let before = uids(&env).await;
-    edit(&env, "b").await;
-    let (_, words) = told(&env, "PodsLeft").await;
-    assert!(words.contains("one of a Job would begin anew"), "{words}");
-    assert_eq!(uids(&env).await, before);
 }
 
 /// An author's reach ends with the namespace.
