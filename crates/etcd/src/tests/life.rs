@@ -298,10 +298,7 @@ fn a_mistake_in_the_spec_stops_no_care() {
         world.settle();
         assert_eq!(world.names(), ["db-0", "db-1", "db-3"], "{field}");
         assert!(world.etcd.processes.values().all(|process| process.version == "3.6.5"));
-        world.set(
-            field,
-            serde_json::to_value(&World::new(spec(3)).cluster.spec).unwrap()[field].clone(),
-        );
+        world.cluster.spec = World::new(spec(3)).cluster.spec;
         world.settle();
         assert_eq!(world.condition("SpecValid").1, "Accepted");
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use etcd::{EtcdCluster, Settings};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::CustomResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -47,6 +48,16 @@ async fn create(env: &TestEnv, name: &str, spec: serde_json::Value) {
 async fn resize(env: &TestEnv, size: i32) {
     let patch = Patch::Merge(json!({"spec": {"size": size}}));
     clusters(env).patch("db", &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn delete<K>(env: &TestEnv, name: &str)
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + serde::de::DeserializeOwned
+        + Clone
+        + std::fmt::Debug,
+{
+    env.api::<K>(NAMESPACE).delete(name, &DeleteParams::default()).await.unwrap();
 }
 
 /// Waits until all members run as the spec says.
@@ -154,9 +165,11 @@ async fn what_the_server_does_not_take_stops_no_care_of_members() {
             "patch" if request.resource == resource => Fault::Error(ApiError::new(why, "not now")),
             _ => Fault::None,
         });
-        // What a manager remembers of what it applied is gone with it.
-        env.stop().await;
-        env.run(controllers(&etcds));
+        // They should come again, and cannot.
+        match resource {
+            "services" => delete::<Service>(&env, "db").await,
+            _ => delete::<PodDisruptionBudget>(&env, "db").await,
+        }
         let pods: Api<Pod> = env.api(NAMESPACE);
         pods.delete("db-1", &DeleteParams::default()).await.unwrap();
         env.pass(Duration::from_secs(90)).await;
