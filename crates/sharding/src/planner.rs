@@ -27,7 +27,8 @@
 //! - **S7** A shard goes only to a member that has its cluster configured, and to one that does not reach
 //!   the cluster only if no member does. It leaves an owner that lacks or does not reach its cluster for a
 //!   member that serves it, unless it rests. Nothing else moves for that ([`Fit`]). While nobody serves
-//!   it, it stays with those that could, and is balanced among them.
+//!   it, it stays with those that could, and is balanced among them. So it is while its owner is one of which
+//!   nobody knows whether it reaches the cluster.
 //! - What people want ([`Preferences`]) is like reach: a shard never goes to a member that they rule out, nor
 //!   stays there, even if no other can take it. It goes to one that they do not want only while no better one
 //!   can take it, and leaves it as soon as one can. No member gets more shards than it may have, and of more

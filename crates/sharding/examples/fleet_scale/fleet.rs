@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold_sharding::Config;
+use leasehold_sharding::api::DownCluster;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::identity::Identities;
 use leasehold_sharding::node::{Input, MadePlan, Node};
@@ -54,6 +55,8 @@ pub struct Fleet {
     plans: HashMap<u64, (MadePlan, Duration)>,
     members: Vec<Member>,
     clusters: BTreeSet<ClusterName>,
+    /// Those for which nobody has a client.
+    dead: Vec<DownCluster>,
     identities: Identities,
     groups: BTreeSet<GroupName>,
 }
@@ -83,9 +86,13 @@ struct Member {
     draining: HashSet<(ShardId, Epoch)>,
 }
 
+fn down(cluster: ClusterName) -> DownCluster {
+    DownCluster { cluster, reason: "its certificate has run out".to_owned() }
+}
+
 impl Fleet {
-    /// A fleet without members.
-    pub fn new(clusters: usize, groups: usize) -> Self {
+    /// A fleet without members. So many of the clusters are down.
+    pub fn new(clusters: usize, groups: usize, dead: usize) -> Self {
         let named = (0..clusters).map(|n| {
             let name: ClusterName = format!("cluster-{n:05}").parse().expect("a name");
             let uid = format!("11111111-1111-4111-8111-{n:012}").parse().expect("a uid");
@@ -105,6 +112,7 @@ impl Fleet {
             plans: HashMap::new(),
             members: Vec::new(),
             clusters: identities.keys().cloned().collect(),
+            dead: identities.keys().take(dead).cloned().map(down).collect(),
             identities,
             groups: (0..groups).map(|n| format!("group-{n:02}").parse().expect("a name")).collect(),
         }
@@ -117,7 +125,7 @@ impl Fleet {
         let config = Config::new(&identity, self.groups.clone(), number as u64);
         let now = self.now();
         let mut node = Node::new(config, now);
-        node.handle(Input::Clusters(self.clusters.clone(), Vec::new()), now);
+        node.handle(Input::Clusters(self.clusters.clone(), self.dead.clone()), now);
         node.handle(Input::Identified(self.identities.clone()), now);
         let owned = node.published().owned;
         self.members.push(Member {

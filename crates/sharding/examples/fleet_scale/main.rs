@@ -30,11 +30,15 @@ struct Phase {
 
 fn main() {
     let sizes: Vec<usize> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
-    let [clusters, groups, members] = sizes[..] else {
-        eprintln!("usage: fleet_scale CLUSTERS GROUPS MEMBERS, each a number");
-        std::process::exit(2);
+    let ([clusters, groups, members], dead) = match sizes[..] {
+        [clusters, groups, members] => ([clusters, groups, members], 0),
+        [clusters, groups, members, dead] => ([clusters, groups, members], dead),
+        _ => {
+            eprintln!("usage: fleet_scale CLUSTERS GROUPS MEMBERS [DOWN], each a number");
+            std::process::exit(2);
+        }
     };
-    println!("{clusters} clusters x {groups} groups, {members} members");
+    println!("{clusters} clusters x {groups} groups, {members} members, {dead} clusters are down");
     println!(
         "{:<36}{:>8}{:>8}{:>9}{:>9}{:>10}{:>10}{:>9}{:>9}{:>9}{:>9}",
         "",
@@ -49,7 +53,7 @@ fn main() {
         "plans s",
         "plan ms"
     );
-    let mut fleet = Fleet::new(clusters, groups);
+    let mut fleet = Fleet::new(clusters, groups, dead);
     for _ in 0..members {
         fleet.start();
     }

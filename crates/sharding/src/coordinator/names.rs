@@ -221,7 +221,7 @@ fn patience(
     }
     Some(match best {
         Fit::Unwanted | Fit::Serves => None,
-        Fit::Unknown | Fit::Fails => Some(LONG_GRACE),
+        Fit::Unknown | Fit::Fails | Fit::Doubtful => Some(LONG_GRACE),
         Fit::Lacks => Some(REMOVAL_GRACE),
     })
 }

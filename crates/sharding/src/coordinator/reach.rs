@@ -5,6 +5,9 @@
 //! the member keeps what it has, gets nothing else, and may have configured anything, so that no map goes
 //! because of it.
 //!
+//! A member that fails to reach more clusters than a Member can name may fail to reach any of those that it does
+//! not name: it gets their shards only where nobody is known to reach them.
+//!
 //! A member of an earlier release reports nothing. It counts as it did in that release: as if it had
 //! configured what the coordinator has. One that is still joining has not read its configuration, so
 //! nothing is known about it.
@@ -72,7 +75,7 @@ impl<'a> Reports<'a> {
         };
         if said.failing as usize > said.fails.len() {
             // It fails to reach further clusters, nobody knows which.
-            forget_served(&mut reach);
+            doubt_served(&mut reach);
         }
         for name in &said.fails {
             if reach.of(name) > Fit::Fails || reach.of(name) == Fit::Unknown {
@@ -115,9 +118,9 @@ fn reach_of(otherwise: Fit, mut named: Fits) -> Reach {
     Reach { otherwise, named: Arc::new(named) }
 }
 
-/// Forgets which clusters a member serves, but not which it lacks.
-fn forget_served(reach: &mut Reach) {
-    let unless_lacked = |fit: Fit| if fit == Fit::Lacks { fit } else { Fit::Unknown };
-    let named = reach.named.iter().map(|(name, fit)| (name.clone(), unless_lacked(*fit))).collect();
-    *reach = reach_of(unless_lacked(reach.otherwise), named);
+/// Doubts whether a member reaches the clusters that it has configured.
+fn doubt_served(reach: &mut Reach) {
+    let doubted = |fit: Fit| if fit == Fit::Serves { Fit::Doubtful } else { fit };
+    let named = reach.named.iter().map(|(name, fit)| (name.clone(), doubted(*fit))).collect();
+    *reach = reach_of(doubted(reach.otherwise), named);
 }

@@ -165,10 +165,11 @@ fn wanted(cluster: &ClusterName, view: &View<'_>, peers: &Peers<'_>) -> Wanted {
     let mut wanted = Wanted::No;
     for member in peers.roles.values() {
         match member.reach.of(cluster) {
-            Fit::Fails | Fit::Unwanted | Fit::Serves if member.role == Role::Leaving => {
+            Fit::Fails | Fit::Doubtful | Fit::Unwanted | Fit::Serves
+                if member.role == Role::Leaving => {
                 wanted = if wanted == Wanted::No { Wanted::Leaving } else { wanted };
             }
-            Fit::Fails | Fit::Unwanted | Fit::Serves => return Wanted::Yes,
+            Fit::Fails | Fit::Doubtful | Fit::Unwanted | Fit::Serves => return Wanted::Yes,
             Fit::Unknown => wanted = Wanted::Unknown,
             Fit::Lacks => {}
         }

@@ -2,7 +2,8 @@
 //!
 //! A member that lacks a cluster has no way to its objects, so it gets none of its shards. One that fails
 //! to reach a cluster gets them only if nobody else is better: the shard of a cluster that is down
-//! everywhere has an owner, and is served as soon as the cluster is back.
+//! everywhere has an owner, and is served as soon as the cluster is back. So it is with one of which nobody
+//! knows whether it reaches the cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,9 @@ pub enum Fit {
     Unknown,
     /// It has the cluster configured and does not reach it.
     Fails,
+    /// It has the cluster configured, and nobody knows whether it reaches it. It keeps what it has, and gets what no
+    /// better member can take: if many clusters are down, the others have owners all the same.
+    Doubtful,
     /// It serves the cluster, and people want its shards elsewhere.
     Unwanted,
     /// It has the cluster configured, and nothing says that it does not reach it.
@@ -70,6 +74,7 @@ impl Fit {
         match self {
             Self::Lacks | Self::Unknown => 0,
             Self::Fails => 1,
+            Self::Doubtful => 2,
             Self::Unwanted => UNWANTED,
             Self::Serves => SERVED,
         }

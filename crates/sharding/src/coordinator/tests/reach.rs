@@ -133,6 +133,26 @@ fn a_member_that_fails_to_reach_more_than_it_can_name_gets_nothing() {
     scene.check(&["create west v: g/0/1 m-0@1"]);
 }
 
+/// More clusters are down than any Member can name: the shards of the others must have owners all the same.
+#[test]
+fn where_nobody_can_name_all_that_it_fails_to_reach_every_shard_has_an_owner() {
+    let both: &[&str] = &["east", "west"];
+    let mut scene = Scene::reaching(both, &[("m-1", both)]);
+    for member in ["m-0", "m-1"] {
+        let said = ConfiguredClusters { failing: 9, ..scene.report(both, &[]) };
+        scene.member(member, |spec| spec.clusters = Some(said.clone()));
+    }
+    scene.map("east", "m-1@4");
+    scene.map("west", "@4");
+    scene.check(&["update west v9: g/0/1 m-0@5"]);
+    scene.map("west", "m-0@5");
+    // Nothing moves because of the doubt, and no map goes.
+    scene.later(&["m-0", "m-1"], LONG_GRACE);
+    scene.check(&[]);
+    scene.member("m-1", |spec| spec.state = MemberState::Leaving);
+    scene.check(&["update east v8: g/0/1 m-1>m-0@4"]);
+}
+
 /// Six clusters, all of which `m-1` has configured, and three `m-0`. When `m-1` dies, its three stay.
 #[test]
 fn the_maps_of_a_member_that_died_stay_and_people_are_told() {
