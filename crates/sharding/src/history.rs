@@ -17,7 +17,8 @@
 //! - a list that is newer than all that was seen shows none of the Leases that home had, not even the
 //!   coordinator's, which no member ever deletes: home is another one, whatever its versions;
 //! - a ShardMap has shards at lower epochs than they had, at a later version: somebody put back an earlier state
-//!   of it, as backups of objects do, or edited it ([`World::goes_back`](crate::world::World::goes_back));
+//!   of it, as backups of objects do, or edited it ([`World::goes_back`](crate::world::World::goes_back)). So it is if
+//!   nobody could read it in between;
 //! - a Member knows of more changes than this member does. So one proof reaches all members whose watches
 //!   work.
 //!

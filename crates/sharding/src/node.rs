@@ -230,7 +230,7 @@ impl Node {
             disputed: Arc::default(),
             reach: Report::default(),
             sent: None,
-            world: World::of_process_in(config.container.clone()),
+            world: World::of_process_in(config.container.clone()).speaking(config.speaks),
             history: History::default(),
             reread: false,
             is_behind: false,

@@ -46,6 +46,12 @@ impl ProtocolVersions {
     }
 }
 
+impl Default for ProtocolVersions {
+    fn default() -> Self {
+        Self::SPOKEN
+    }
+}
+
 impl fmt::Display for ProtocolVersions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.oldest == self.newest {

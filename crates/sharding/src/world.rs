@@ -6,6 +6,7 @@
 //! nothing.
 
 mod agreement;
+mod former;
 mod index;
 mod sight;
 
@@ -20,25 +21,25 @@ use crate::death::{Deaths, Ended};
 use crate::lease::{self, LeaseState, ObservedLease};
 use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Target};
 use crate::tally::Tally;
+use crate::versions::ProtocolVersions;
 
 pub(crate) use agreement::Agreement;
+pub(crate) use former::FormerMap;
 use index::Index;
 pub use sight::LeasesSeen;
-
-/// How many deleted ShardMaps are remembered, so that they can return as they were: all of a large fleet.
-const MAX_REMEMBERED: usize = 20_000;
 
 /// The observed home cluster.
 #[derive(Clone, Debug, Default)]
 pub struct World {
+    /// The versions of the protocol in which maps can be read.
+    speaks: ProtocolVersions,
     leases: BTreeMap<String, ObservedLease>,
     members: BTreeMap<MemberId, MemberRecord>,
     maps: BTreeMap<ClusterName, MapRecord>,
     /// What follows from the maps.
     index: Index,
-    /// Deleted maps, as they last were: a coordinator that creates such a map again must not give away
-    /// what its owners may still hold, and must not repeat an epoch.
-    deleted_maps: BTreeMap<ClusterName, DeletedMap>,
+    /// Maps that are gone or cannot be read any more, as they last were.
+    former_maps: BTreeMap<ClusterName, FormerMap>,
     changed_maps: BTreeSet<ClusterName>,
     /// The highest epoch in any map that is gone: a new map begins above it, whatever became of the floor.
     highest_gone: Epoch,
@@ -54,19 +55,15 @@ pub struct World {
     loads_revision: u64,
 }
 
-/// A ShardMap that was deleted.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct DeletedMap {
-    pub(crate) map: MapRecord,
-    /// Whether the map was exactly so when it was deleted, and was not seen to return since. A map that
-    /// a list no longer shows may have changed unseen before its deletion.
-    pub(crate) is_exact: bool,
-}
-
 impl World {
     /// A home cluster of which nothing is observed yet, by a process in that container.
     pub(crate) fn of_process_in(container: Option<MemberContainer>) -> Self {
         Self { deaths: Deaths::known_to(container), ..Self::default() }
+    }
+
+    /// The same, by one that speaks these versions of the protocol.
+    pub(crate) fn speaking(self, speaks: ProtocolVersions) -> Self {
+        Self { speaks, ..self }
     }
 
     /// Takes in which containers have ended.
@@ -90,6 +87,7 @@ impl World {
     /// Takes in an object that was read or just written.
     pub fn apply(&mut self, object: Object, now: Moment) {
         if self.holds_as_new(&object) {
+            self.learn_late(object);
             return;
         }
         match object {
@@ -104,7 +102,7 @@ impl World {
                     u64::from(known.is_none_or(|known| known.spec != record.spec));
             }
             Object::Map(record) => {
-                self.deleted_maps.remove(&record.cluster);
+                self.remember_before(&record);
                 self.changed_maps.insert(record.cluster.clone());
                 let held = self.maps.get(&record.cluster);
                 // What a map says no more, as one that somebody edited until nobody can read it, was named all the same.
@@ -236,10 +234,6 @@ impl World {
         &self.maps
     }
 
-    pub(crate) fn deleted_map(&self, cluster: &ClusterName) -> Option<&DeletedMap> {
-        self.deleted_maps.get(cluster)
-    }
-
     /// The epoch floor in the coordinator's Lease; `None` if it cannot be read or there is no Lease.
     pub(crate) fn durable_floor(&self) -> Option<Epoch> {
         self.leases.get(lease::COORDINATOR)?.record.floor.known()
@@ -276,6 +270,7 @@ impl World {
     /// never runs again.
     pub(crate) fn forget(&mut self) {
         let Self {
+            speaks,
             maps,
             deaths,
             mut changed_maps,
@@ -288,6 +283,7 @@ impl World {
         changed_maps.extend(maps.into_keys());
         let revision = revision + 1;
         *self = Self {
+            speaks,
             changed_maps,
             highest_floor,
             deaths,
@@ -341,7 +337,7 @@ impl World {
     fn replace(&mut self, kind: Kind, resource: &str, objects: Vec<Object>, now: Moment) {
         if kind == Kind::Map {
             // They may have returned and gone again meanwhile.
-            self.deleted_maps.values_mut().for_each(|deleted| deleted.is_exact = false);
+            self.former_maps.values_mut().for_each(|former| former.is_exact = false);
         }
         let listed: BTreeSet<String> = objects.iter().map(|object| object.target().name).collect();
         for target in self.targets(kind) {
@@ -357,27 +353,6 @@ impl World {
             self.apply(object, now);
         }
         self.listed(kind);
-    }
-
-    fn forget_map(&mut self, name: &str, last: Option<&Object>) {
-        let removed = name.parse().ok().and_then(|cluster| self.maps.remove_entry(&cluster));
-        let Some((cluster, held)) = removed else { return };
-        self.index.replace(Some(&held), None);
-        let (mut map, is_exact) = match last {
-            Some(Object::Map(last)) if !last.version.older_than(&held.version.resource) => {
-                (last.clone(), true)
-            }
-            _ => (held, false),
-        };
-        map.version = ObjectVersion::default();
-        let highest = map.highest_epoch();
-        self.highest_gone = self.highest_gone.max(highest);
-        // A map that a coordinator deleted had no owners, and its epochs were durable.
-        let was_done = map.is_unowned() && self.durable_floor() >= Some(highest);
-        if !was_done && self.deleted_maps.len() < MAX_REMEMBERED {
-            self.deleted_maps.insert(cluster.clone(), DeletedMap { map, is_exact });
-        }
-        self.changed_maps.insert(cluster);
     }
 
     /// The uid of an object; empty if there is none.
@@ -415,11 +390,13 @@ impl World {
 impl Hash for World {
     /// What decisions depend on: all but the revision, which only says that something changed.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { leases, members, maps, deleted_maps, .. } = self;
+        // Constant for a process.
+        let Self { speaks: _, .. } = self;
+        let Self { leases, members, maps, former_maps, .. } = self;
         let Self { changed_maps, highest_floor, listed, deaths, revision: _, highest_gone, .. } =
             self;
         let Self { index: _, loads_revision: _, leases_seen, lists_all, .. } = self;
-        (leases, members, maps, deleted_maps, changed_maps, highest_floor, listed).hash(state);
+        (leases, members, maps, former_maps, changed_maps, highest_floor, listed).hash(state);
         (deaths, leases_seen, lists_all, highest_gone).hash(state);
     }
 }
@@ -531,30 +508,6 @@ mod tests {
         assert!(world.lease_of(&me).is_some());
         world.observe(Observation::Listed(Kind::Lease, "13".into(), Vec::new()), at(3));
         assert!(world.lease_of(&me).is_none());
-    }
-
-    #[test]
-    fn a_deleted_map_is_remembered_as_it_was() {
-        let mut world = World::default();
-        let east: ClusterName = "east".parse().unwrap();
-        world.apply(Object::Map(map(4, 20)), at(1));
-        world.observe(Observation::Deleted(Object::Map(map(5, 21))), at(2));
-        assert!(world.maps().is_empty());
-        let DeletedMap { map, is_exact } = world.deleted_map(&east).unwrap();
-        assert_eq!((map.highest_epoch(), *is_exact), (Epoch(5), true));
-    }
-
-    #[test]
-    fn the_last_state_of_a_map_that_a_list_does_not_show_is_unknown() {
-        let mut world = World::default();
-        world.apply(Object::Map(map(4, 20)), at(1));
-        world.observe(Observation::Listed(Kind::Map, "30".into(), Vec::new()), at(2));
-        assert!(!world.deleted_map(&"east".parse().unwrap()).unwrap().is_exact);
-        // After a list, what happened since is unknown also for a map whose deletion was seen.
-        world.apply(Object::Map(map(4, 40)), at(3));
-        world.observe(Observation::Deleted(Object::Map(map(5, 41))), at(3));
-        world.observe(Observation::Listed(Kind::Map, "50".into(), Vec::new()), at(4));
-        assert!(!world.deleted_map(&"east".parse().unwrap()).unwrap().is_exact);
     }
 
     #[test]

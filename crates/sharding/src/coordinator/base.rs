@@ -60,7 +60,7 @@ fn restored<'a>(
     world: &'a World,
     spoken: &Spoken,
 ) -> Option<Cow<'a, MapRecord>> {
-    let (deleted, floor) = (world.deleted_map(cluster), world.floor());
+    let (deleted, floor) = (world.former_map(cluster), world.floor());
     let known = deleted.filter(|deleted| {
         let is_certain =
             deleted.is_exact || floor.is_some_and(|floor| deleted.map.highest_epoch() > floor);

@@ -299,8 +299,8 @@ impl Draft<'_> {
             return;
         }
         let floor = world.highest_floor();
-        let deleted = world.deleted_map(&self.desired.cluster).map(|deleted| &deleted.map);
-        let before = self.base.map().or(deleted);
+        let former = world.former_map(&self.desired.cluster).map(|former| &former.map);
+        let before = self.base.map().or(former);
         let is_new = |path: &ShardPath, epoch: Epoch| {
             let known = before.and_then(|map| map.entries.get(path));
             known.is_none_or(|known| known.epoch() < epoch)

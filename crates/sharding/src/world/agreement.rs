@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::World;
 use crate::api::ObjectVersion;
-use crate::record::{Kind, Object, Target};
+use crate::record::{Kind, MapRecord, Object, Target};
 
 /// How a list agrees with what is held; see [`World::compare`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +42,12 @@ impl World {
     /// put an earlier state of it back.
     pub(crate) fn goes_back(&self, object: &Object) -> bool {
         let Object::Map(map) = object else { return false };
-        let deleted = || Some(&self.deleted_maps.get(&map.cluster)?.map);
-        self.maps.get(&map.cluster).or_else(deleted).is_some_and(|before| {
-            before.protocol == map.protocol
-                && !self.holds_as_new(object)
-                && !map.goes_on_from(before)
-        })
+        let former = || Some(&self.former_map(&map.cluster)?.map);
+        let is_alike = |before: &&MapRecord| before.protocol == map.protocol;
+        // While it cannot be read, what follows must go on from what could.
+        let held = self.maps.get(&map.cluster).filter(is_alike);
+        held.or_else(|| former().filter(is_alike))
+            .is_some_and(|before| !self.holds_as_new(object) && !map.goes_on_from(before))
     }
 
     /// Whether a list lacks so much of what is held that it should be read once more: more than a fifth.

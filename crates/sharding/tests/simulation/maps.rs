@@ -3,6 +3,7 @@
 
 use leasehold_sharding::api::ShardPath;
 use leasehold_sharding::handover::Entry;
+use leasehold_sharding::record::MapRecord;
 use model::Epoch;
 
 use crate::fleet::{Fault, Fleet, Network};
@@ -32,19 +33,45 @@ fn goes_on(mut fleet: Fleet) {
     }
 }
 
+/// The same, and the maps before shards changed hands.
+fn changed(seed: u64) -> (Fleet, [MapRecord; 6]) {
+    let mut fleet = settled(seed);
+    let saved = CLUSTERS.map(|cluster| fleet.map(cluster).clone());
+    fleet.inject(Fault::Crash(0));
+    fleet.run_for(15_000);
+    fleet.start();
+    fleet.run_for(25_000);
+    (fleet, saved)
+}
+
 #[test]
 fn shards_that_are_back_at_lower_epochs_are_noticed() {
     for_each_seed("maps restored", |seed| {
-        let mut fleet = settled(seed);
-        let saved = CLUSTERS.map(|cluster| fleet.map(cluster).clone());
-        // Shards change hands.
-        fleet.inject(Fault::Crash(0));
-        fleet.run_for(15_000);
-        fleet.start();
-        fleet.run_for(25_000);
+        let (mut fleet, saved) = changed(seed);
         let some = fleet.draw(1..7) as usize;
         for map in &saved[..some] {
             fleet.edit_map(map.cluster.as_str(), |now| now.entries.clone_from(&map.entries));
+        }
+        goes_on(fleet);
+    });
+}
+
+/// Somebody breaks maps by editing them, and repairs them with earlier copies.
+#[test]
+fn maps_that_are_repaired_with_earlier_copies_are_noticed() {
+    for_each_seed("maps repaired", |seed| {
+        let (mut fleet, saved) = changed(seed);
+        let some = fleet.draw(1..7) as usize;
+        for map in &saved[..some] {
+            fleet.rewrite_map(map.cluster.as_str(), 0);
+        }
+        let pause = fleet.draw(0..3_000);
+        fleet.run_for(pause);
+        for map in &saved[..some] {
+            fleet.edit_map(map.cluster.as_str(), |now| {
+                now.protocol = map.protocol;
+                now.entries.clone_from(&map.entries);
+            });
         }
         goes_on(fleet);
     });

@@ -10,6 +10,9 @@ use model::MemberId;
 
 use super::Fleet;
 
+/// The version of a map that cannot be read.
+const UNREADABLE: u32 = 0;
+
 /// What somebody writes into the Lease of a member, or into the coordinator's.
 #[derive(Clone, Copy, Debug)]
 pub enum Edit {
@@ -79,9 +82,14 @@ impl Fleet {
         entries.all(|entry| entry.owner().is_some_and(lives))
     }
 
-    /// Somebody changes the protocol version of a map, and nothing else.
+    /// Somebody changes the protocol version of a map, and nothing else. If nobody speaks it, members read no more.
     pub fn rewrite_map(&mut self, cluster: &str, protocol: u32) {
-        self.edit_map(cluster, |map| map.protocol = protocol);
+        self.edit_map(cluster, |map| {
+            map.protocol = protocol;
+            if protocol == UNREADABLE {
+                map.entries_mut().clear();
+            }
+        });
     }
 
     /// The ShardMap of a cluster.
