@@ -23,7 +23,9 @@
 //! - The facts that free a shard (acknowledged drain, taken or released Lease) never become false again,
 //!   so acting on an old view of *other* objects does no harm.
 //! - Shards of a group of scope `Fleet` get a next owner only when no other member may act for any of
-//!   them, over all maps. Two coordinators that overlap could still give shards of such a group, in
+//!   them, over all maps. In a map that cannot be read any more, those may act who owned them last, until their Leases
+//!   are taken; in one that was never read, or that others
+//!   write, anybody. Two coordinators that overlap could still give shards of such a group, in
 //!   *different* maps, to different members: S1 is a promise for each shard.
 //! - There is one map for each cluster, whatever its names (`names`).
 //! - Work in no cluster ([`model::single`]) has its shards in a map of its own, which exists as long as
@@ -152,8 +154,11 @@ impl Coordinator {
     fn take_leases(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
         for (member, state) in &peers.states {
             let Some(observed) = view.world.lease_of(member) else { continue };
-            let is_due = *state == LeaseState::Expired
-                || (*state == LeaseState::Over && view.world.owners().contains_key(member));
+            let owns = || {
+                let mut former = view.world.former_owners();
+                view.world.owners().contains_key(member) || former.any(|owner| owner == member)
+            };
+            let is_due = *state == LeaseState::Expired || (*state == LeaseState::Over && owns());
             if is_due {
                 let taken = observed.record.taken_by(view.me, view.timings.duration);
                 plan.writes.push(Write::Replace(Object::Lease(taken)));

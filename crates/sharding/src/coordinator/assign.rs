@@ -153,16 +153,24 @@ fn unserved(drafts: &Drafts<'_>, peers: &Peers<'_>) -> BTreeSet<(ClusterName, Me
 }
 
 /// Whether a shard without an owner is of a group of scope `Fleet` for which another member may still act. The
-/// planner does not see shards that are paused and still drain.
+/// planner does not see shards that are paused and still drain, nor those in maps that nobody can read: one that such
+/// a map binds to its owner stays there as long as it may.
 fn waits_for_another(
     drafts: &Drafts<'_>,
     peers: &Peers<'_>,
     holders: &FleetHolders,
-    Move { shard, to, .. }: &Move,
+    Move { shard, to, reason }: &Move,
 ) -> bool {
     let draft = drafts.get(&shard.cluster);
     let owner = draft.and_then(|draft| draft.owner(&ShardPath::from(shard)));
-    owner.is_none() && holders.has_another(&shard.group, to.as_ref(), peers)
+    match owner {
+        None => holders.has_another(&shard.group, to.as_ref(), peers),
+        Some(_) if to.is_none() => false,
+        Some(_) => {
+            !matches!(reason, Reason::OwnerLeaves | Reason::TargetLost)
+                && holders.is_bound_to_another(&shard.group, to.as_ref())
+        }
+    }
 }
 
 /// Whether a shard leaves an owner that has its cluster configured.

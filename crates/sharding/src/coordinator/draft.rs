@@ -26,6 +26,7 @@ use crate::planner::Placement;
 use crate::policy::Policies;
 use crate::ranges::RangeChange;
 use crate::record::{Kind, MapRecord, Object, Target, Write};
+use crate::versions::UNREADABLE;
 use crate::world::World;
 
 pub(super) use moved::Causes;
@@ -35,10 +36,13 @@ pub(super) type Drafts<'a> = BTreeMap<&'a ClusterName, Draft<'a>>;
 /// The members that may still act for shards of each group of scope `Fleet`.
 #[derive(Default)]
 pub(super) struct FleetHolders {
-    known: BTreeMap<GroupName, BTreeSet<MemberId>>,
-    /// The clusters whose maps the coordinator cannot read: anybody may act for shards in them.
+    known: Holders,
+    /// The same in maps that the coordinator cannot read any more, as they last were: until their Leases are taken.
+    unread: Holders,
+    /// The clusters whose maps it has never read, or that others write: anybody may act for shards in them.
     hidden: Vec<ClusterName>,
 }
+type Holders = BTreeMap<GroupName, BTreeSet<MemberId>>;
 
 /// A map that the coordinator is about to write.
 pub(super) struct Draft<'a> {
@@ -119,7 +123,20 @@ pub(super) fn fleet_holders(drafts: &Drafts<'_>, peers: &Peers<'_>, world: &Worl
         return holders;
     }
     let unread = world.maps().iter().filter(|(_, map)| !peers.spoken.mine.speaks(map.protocol));
-    holders.hidden = unread.map(|(cluster, _)| cluster.clone()).collect();
+    for (cluster, map) in unread {
+        // One in a version that others speak may have changed hands since.
+        let former = world.former_map(cluster).filter(|_| map.protocol == UNREADABLE);
+        let Some(former) = former else {
+            holders.hidden.push(cluster.clone());
+            continue;
+        };
+        for (path, entry) in former.map.entries.iter() {
+            let owner = entry.owner().filter(|owner| !peers.is_over(owner));
+            if let Some(owner) = owner.filter(|_| peers.is_fleet_wide(&path.group)) {
+                holders.unread.entry(path.group.clone()).or_default().insert(owner.clone());
+            }
+        }
+    }
     for (cluster, draft) in drafts {
         for (path, entry) in draft.desired.entries.iter() {
             let Some(owner) = entry.owner().filter(|_| peers.is_fleet_wide(&path.group)) else {
@@ -144,7 +161,15 @@ impl FleetHolders {
         let mut known = self.known.get(group).into_iter().flatten();
         let mut hidden = self.hidden.iter();
         known.any(|holder| Some(holder) != target)
+            || self.is_bound_to_another(group, target)
             || (peers.is_fleet_wide(group) && hidden.any(|cluster| single::lies_in(group, cluster)))
+    }
+
+    /// Whether another member than `target` may act for shards of a group in a map that nobody can read any more. It
+    /// cannot hand them over.
+    pub(super) fn is_bound_to_another(&self, group: &GroupName, target: Option<&MemberId>) -> bool {
+        let mut unread = self.unread.get(group).into_iter().flatten();
+        unread.any(|holder| Some(holder) != target)
     }
 }
 
@@ -207,15 +232,16 @@ impl Draft<'_> {
             if !facts.owner_is_done() {
                 return None;
             }
-            let waits = match entry.target().filter(|_| facts.target_eligible) {
-                // Its other half is not free yet, or another shard of its group is not.
-                Some(target) => {
-                    waiting.contains(&path.in_cluster(&cluster))
-                        || holders.has_another(&path.group, Some(target), peers)
-                }
-                None => false,
-            };
-            (!waits).then(|| entry.settle(facts))
+            let target = entry.target().filter(|_| facts.target_eligible);
+            if target.is_some() && waiting.contains(&path.in_cluster(&cluster)) {
+                // Its other half is not free yet.
+                return None;
+            }
+            // Another shard of its group is not free yet: meanwhile it has no owner. The one before waits for nothing,
+            // and its Member gets room for further acknowledgements.
+            let waits = target.is_some() && holders.has_another(&path.group, target, peers);
+            let target_eligible = facts.target_eligible && !waits;
+            Some(entry.settle(Facts { target_eligible, ..facts }))
         });
     }
 

@@ -59,6 +59,7 @@ impl<'a> Peers<'a> {
             .members()
             .keys()
             .chain(world.owners().keys())
+            .chain(world.former_owners())
             .filter(|member| !states.contains_key(*member))
             .cloned()
             .collect();
@@ -165,7 +166,7 @@ impl<'a> Peers<'a> {
     }
 
     /// Whether a member never acts again, whatever is written into its Lease.
-    fn is_over(&self, member: &MemberId) -> bool {
+    pub(super) fn is_over(&self, member: &MemberId) -> bool {
         self.states.get(member) == Some(&LeaseState::Taken)
     }
 

@@ -1,6 +1,9 @@
 //! Work in no cluster: one shard in a map that stands for the fleet.
 
+use model::GroupScope;
+
 use super::*;
+use crate::api::GroupDetail;
 
 const FLEET: &str = model::single::FLEET;
 
@@ -70,6 +73,68 @@ fn a_map_of_a_cluster_that_nobody_can_read_does_not_stop_it() {
         spec.acknowledged_drains = vec![AcknowledgedDrain { shard, epoch: Epoch(4) }];
     });
     scene.check(&[&format!("update {FLEET} v7: single.report/0/1 m-0@5")]);
+}
+
+/// A scene in which `g` is of scope `Fleet` and `m-1` has it, until somebody edits `west` so that nobody can read it.
+fn unreadable_west() -> Scene {
+    let mut scene = Scene::new(&[], &["east", "west"]);
+    for member in ["m-0", "m-1"] {
+        scene.renew(member);
+        fleet_wide(&mut scene, member, MemberState::Active, &[]);
+    }
+    scene.map("east", "m-1@4");
+    scene.map("west", "m-1@4");
+    let record = MapRecord::new("west".parse().unwrap());
+    scene.apply(Object::Map(MapRecord { protocol: 0, ..record }));
+    scene.check(&[]);
+    scene
+}
+
+fn fleet_wide(scene: &mut Scene, member: &str, state: MemberState, acknowledged: &[&str]) {
+    scene.member(member, |spec| {
+        let (group, scope) = ("g".parse().unwrap(), GroupScope::Fleet);
+        let (controllers, shared_kinds) = (Vec::new(), Vec::new());
+        spec.group_details.push(GroupDetail { group, controllers, scope, shared_kinds });
+        spec.state = state;
+        let drain = |shard: &&str| AcknowledgedDrain { shard: shard.parse().unwrap(), epoch: Epoch(4) };
+        spec.acknowledged_drains = acknowledged.iter().map(drain).collect();
+    });
+}
+
+#[test]
+fn a_map_that_nobody_can_read_any_more_stops_no_group_of_the_fleet() {
+    // Its owner dies.
+    let mut scene = unreadable_west();
+    scene.pass(LeaseTimings::default().silence());
+    scene.renew("m-0");
+    scene.check(&["update leasehold-member-m-1 v3: held by m-0"]);
+    scene.lease("m-1", Some("m-0"));
+    scene.check(&["update east v5: g/0/1 m-0@5"]);
+    scene.map("east", "m-0@5");
+    // The proof stays as long as the map may name the dead.
+    scene.pass(DEAD_KEPT);
+    scene.renew("m-0");
+    scene.check(&[]);
+
+    // Its owner leaves. Until it is gone, it might act in west.
+    let mut scene = unreadable_west();
+    fleet_wide(&mut scene, "m-1", MemberState::Leaving, &[]);
+    scene.check(&["update east v5: g/0/1 m-1>m-0@4"]);
+    scene.map("east", "m-1>m-0@4");
+    fleet_wide(&mut scene, "m-1", MemberState::Leaving, &["east/g/0/1"]);
+    scene.check(&["update east v9: g/0/1 @4"]);
+    scene.map("east", "@4");
+    scene.check(&[]);
+    scene.lease("m-1", None);
+    scene.check(&["update east v11: g/0/1 m-0@5"]);
+}
+
+#[test]
+fn a_group_of_the_fleet_stays_where_a_map_binds_it_that_nobody_can_read() {
+    let mut scene = unreadable_west();
+    scene.member("m-1", |spec| spec.drain = true);
+    fleet_wide(&mut scene, "m-0", MemberState::Active, &[]);
+    scene.check(&[]);
 }
 
 #[test]
