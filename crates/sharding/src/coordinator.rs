@@ -184,7 +184,7 @@ impl Coordinator {
         unwanted.extend(names.unwanted());
         let kept = names.kept(view.clusters);
         let view = &View { clusters: &kept, ..view.clone() };
-        let mut drafts = draft::all(view, &peers.spoken, &unwanted);
+        let mut drafts = draft::all(view, peers, &unwanted);
         self.range_changes.retain(|change| draft::is_under_way(&drafts, change));
         let holders = draft::fleet_holders(&drafts, peers, view.world);
         for draft in drafts.values_mut() {

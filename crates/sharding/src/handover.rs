@@ -169,6 +169,11 @@ impl Entry {
         }
     }
 
+    /// The same owner at the epoch after `floor`, in a map that is made anew. `None` if it names nobody.
+    pub(crate) fn kept_above(&self, floor: Epoch) -> Option<Entry> {
+        self.owner().map(|owner| Self::owned_next(owner, floor.max(self.epoch())))
+    }
+
     /// Owned by `owner`, after an owner at `epoch`. No other code makes an owner.
     fn owned_next(owner: &MemberId, epoch: Epoch) -> Self {
         Self::Owned { owner: owner.clone(), epoch: epoch.next() }

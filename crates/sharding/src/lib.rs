@@ -160,8 +160,9 @@
 //! plans nothing. Attacked by `what_people_want_is_done_under_faults`, and by the bug `ForgetsPauses`.
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
-//! network and arrive late. It also assumes that nobody edits ShardMaps by hand; a coordinator that saw the
-//! deletion of a map by hand restores it. Only a single coordinator can promise that a group of scope
+//! network and arrive late. It also assumes that nobody edits ShardMaps by hand. Of a map that somebody deletes the
+//! coordinator makes another, with the owners that it knew last, because these may not have noticed it; a coordinator
+//! that never saw the map knows none. Only a single coordinator can promise that a group of scope
 //! `Fleet` is on one member: its shards are in several maps, and two coordinators that overlap could
 //! separate them for a while, each shard still with one owner.
 //!

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use model::ClusterName;
 
 use super::View;
-use super::peers::Spoken;
+use super::peers::Peers;
 use crate::record::MapRecord;
-use crate::world::World;
+use crate::world::{FormerMap, World};
 
 /// The version of a map that a draft replaces.
 pub(super) enum Base<'a> {
@@ -44,31 +44,36 @@ impl<'a> Base<'a> {
         &self,
         cluster: &ClusterName,
         world: &'a World,
-        spoken: &Spoken,
+        peers: &Peers<'_>,
     ) -> Option<Cow<'a, MapRecord>> {
-        self.map().map(Cow::Borrowed).or_else(|| restored(cluster, world, spoken))
+        self.map().map(Cow::Borrowed).or_else(|| restored(cluster, world, peers))
     }
 }
 
 /// The first state of a map that is absent.
 ///
-/// It is the deleted map, if the coordinator knows its last state for certain: it saw the deletion, or
-/// no coordinator deleted the map, because its epochs would be durable then. Else it is a new map from
-/// the epoch floor. `None` while the floor cannot be read.
+/// It is the deleted map as it was, if the coordinator saw its deletion. Else it is a new map from the epoch floor.
+/// Perhaps a coordinator had drained the map before, perhaps somebody deleted it while its owners were at work, and
+/// these may not know it yet. So whoever had a shard last, as far as this coordinator knows, has it again, at the next
+/// epoch, until its Lease is taken: a member does not overlap with itself. `None` while the floor cannot be read.
 fn restored<'a>(
     cluster: &ClusterName,
     world: &'a World,
-    spoken: &Spoken,
+    peers: &Peers<'_>,
 ) -> Option<Cow<'a, MapRecord>> {
-    let (deleted, floor) = (world.former_map(cluster), world.floor());
-    let known = deleted.filter(|deleted| {
-        let is_certain =
-            deleted.is_exact || floor.is_some_and(|floor| deleted.map.highest_epoch() > floor);
-        is_certain && spoken.mine.speaks(deleted.map.protocol)
-    });
-    if let Some(known) = known {
+    let former = world.former_map(cluster);
+    let is_known =
+        |former: &&FormerMap| former.is_exact && peers.spoken.mine.speaks(former.map.protocol);
+    if let Some(known) = former.filter(is_known) {
         return Some(Cow::Borrowed(&known.map));
     }
-    let epoch_floor = floor?.max(world.highest_gone());
-    Some(Cow::Owned(MapRecord { epoch_floor, ..MapRecord::new(cluster.clone()) }))
+    let epoch_floor = world.floor()?.max(world.highest_gone());
+    let mut map = MapRecord { epoch_floor, ..MapRecord::new(cluster.clone()) };
+    let entries = former.into_iter().flat_map(|former| former.map.entries.iter());
+    let kept = entries.filter_map(|(path, entry)| {
+        let kept = entry.kept_above(epoch_floor)?;
+        (!kept.owner().is_some_and(|owner| peers.is_over(owner))).then(|| (path.clone(), kept))
+    });
+    *map.entries_mut() = kept.collect();
+    Some(Cow::Owned(map))
 }

@@ -19,7 +19,7 @@ use model::{ClusterName, Epoch, GroupName, GroupScope, MemberId, ShardId, single
 
 use super::View;
 use super::base::Base;
-use super::peers::{Peers, Spoken};
+use super::peers::Peers;
 use crate::api::ShardPath;
 use crate::handover::{Entry, Facts};
 use crate::planner::Placement;
@@ -75,10 +75,10 @@ enum Goal {
 /// not speak.
 pub(super) fn all<'a>(
     view: &View<'a>,
-    spoken: &Spoken,
+    peers: &Peers<'_>,
     unwanted: &BTreeSet<ClusterName>,
 ) -> Drafts<'a> {
-    let world = view.world;
+    let (world, spoken) = (view.world, &peers.spoken);
     let clusters: BTreeSet<&ClusterName> =
         view.clusters.iter().chain(world.maps().keys()).collect();
     let is_spoken = |cluster: &&ClusterName| {
@@ -89,7 +89,7 @@ pub(super) fn all<'a>(
         .filter(is_spoken)
         .filter_map(|cluster| {
             let base = Base::of(cluster, view);
-            let desired = base.start(cluster, world, spoken)?;
+            let desired = base.start(cluster, world, peers)?;
             let goal = match unwanted.contains(cluster) {
                 true => Goal::Remove {
                     is_durable: world.durable_floor() >= Some(desired.highest_epoch()),

@@ -6,7 +6,7 @@ use leasehold_sharding::handover::Entry;
 use leasehold_sharding::record::MapRecord;
 use model::Epoch;
 
-use crate::fleet::{Fault, Fleet, Network};
+use crate::fleet::{Bug, Fault, Fleet, Network};
 use crate::for_each_seed;
 
 /// Within how many milliseconds everything is owned: the Lease's duration and 5 s.
@@ -131,4 +131,38 @@ fn a_map_that_nobody_can_read_stops_nobody_else() {
             assert_eq!(fleet.map("c0").protocol, version, "nobody replaces it");
         });
     }
+}
+
+/// Somebody deletes maps. Some owners do not notice it, and the coordinator learns of it by a watch, by a list or by the
+/// answer to a write.
+fn deleted(seed: u64, bug: Bug) -> Fleet {
+    let mut fleet = settled(seed);
+    fleet.bug = bug;
+    for cluster in 0..6 {
+        for replica in 0..3 {
+            match fleet.draw(0..3) {
+                0 => fleet.inject(Fault::Freeze(replica, 3_000)),
+                1 => fleet.inject(Fault::Partition(replica, 1_000)),
+                _ => {}
+            }
+        }
+        fleet.inject(Fault::DeleteMap(cluster));
+        let pause = fleet.draw(0..4_000);
+        fleet.run_for(pause);
+    }
+    fleet.heal();
+    fleet.run_for(5_000);
+    fleet
+}
+
+#[test]
+fn maps_that_somebody_deletes_are_made_anew_with_their_owners() {
+    for_each_seed("maps deleted", |seed| goes_on(deleted(seed, Bug::None)));
+}
+
+#[test]
+fn a_map_that_is_made_anew_with_other_owners_is_caught() {
+    let found = std::panic::catch_unwind(|| (0..20).for_each(|seed| drop(deleted(seed, Bug::ForgetsOwners))));
+    let text = *found.expect_err("a rule must find it").downcast::<String>().expect("a text");
+    assert!(text.starts_with("S1"), "found by another rule: {text}");
 }

@@ -62,9 +62,22 @@ fn a_cluster_that_returns_goes_on_from_its_epoch() {
 fn a_map_deleted_by_hand_is_put_back_with_its_owners() {
     let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
     scene.map("east", "m-1@4");
-    scene.world.remove(&Target { kind: Kind::Map, name: "east".into() }, None);
-    scene.check(&["create east v: g/0/1 m-1@4"]);
-    // The same if its deletion was seen, whatever else was deleted before.
+    let target = Target { kind: Kind::Map, name: "east".into() };
+    scene.world.remove(&target, None);
+    scene.check(&["create east v: g/0/1 m-1@5"]);
+    // The same, whatever else was deleted before. It may have changed unseen, so the owner begins anew.
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
+    scene.floor(known(9));
+    for (before, after) in [("m-1@4", "m-1@10"), ("m-1>m-0@12", "m-1@13")] {
+        scene.map("east", before);
+        scene.world.remove(&target, None);
+        scene.check(&[&format!("create east v: g/0/1 {after}")]);
+    }
+    // An owner of which nobody knows whether it lives may live.
+    scene.map("east", "m-9@14");
+    scene.world.remove(&target, None);
+    scene.check(&["create east v: g/0/1 m-9@15"]);
+    // Its deletion was seen.
     let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
     scene.floor(known(9));
     scene.map("east", "m-1@4");
@@ -75,19 +88,20 @@ fn a_map_deleted_by_hand_is_put_back_with_its_owners() {
 
 #[test]
 fn epochs_do_not_return_when_a_map_that_nobody_can_read_is_deleted() {
-    let mut scene = Scene::new(&["m-0"], &["east"]);
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
     scene.floor(known(3));
-    scene.map("east", "m-0@9");
+    scene.map("east", "m-1@9");
     let record = MapRecord::new("east".parse().unwrap());
     scene.apply(Object::Map(MapRecord { protocol: 0, ..record }));
     scene.world.remove(&Target { kind: Kind::Map, name: "east".into() }, None);
-    assert_eq!(scene.made(), ["east from 9: m-0@10"]);
+    assert_eq!(scene.made(), ["east from 9: m-1@10"], "and its owner may not know of it");
 }
 
 #[test]
 fn a_map_that_went_unseen_begins_from_the_floor() {
-    let mut scene = Scene::new(&["m-0"], &["east"]);
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
     scene.map("east", "m-1@4");
+    scene.lease("m-1", Some("m-0"));
     scene.world.remove(&Target { kind: Kind::Map, name: "east".into() }, None);
     // A coordinator made epoch 4 or more durable: it has drained and deleted the map.
     scene.floor(known(4));

@@ -143,8 +143,19 @@ impl Fleet {
 
     /// Somebody deletes a Lease.
     pub fn delete_lease(&mut self, name: &str) {
-        let target = Target { kind: Kind::Lease, name: name.to_owned() };
-        let version = self.server.get(Kind::Lease, name).expect("it is there").version().clone();
+        self.delete(Kind::Lease, name);
+    }
+
+    /// Somebody deletes a ShardMap, if it is there.
+    pub fn delete_map(&mut self, cluster: &str) {
+        if self.server.get(Kind::Map, cluster).is_some() {
+            self.delete(Kind::Map, cluster);
+        }
+    }
+
+    fn delete(&mut self, kind: Kind, name: &str) {
+        let target = Target { kind, name: name.to_owned() };
+        let version = self.server.get(kind, name).expect("it is there").version().clone();
         self.server.write(Write::Delete(target, version));
         self.tell_watches();
     }

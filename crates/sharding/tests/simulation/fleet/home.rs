@@ -44,8 +44,10 @@ impl Fleet {
 
     /// What the store makes of a write.
     pub(super) fn commit(&mut self, mut write: Write) -> (WriteOutcome, Option<Commit>) {
-        if self.bug == Bug::ForgetEpochs {
-            self.forget_epochs(&mut write);
+        match self.bug {
+            Bug::ForgetEpochs => self.forget_epochs(&mut write),
+            Bug::ForgetsOwners => self.forget_owners(&mut write),
+            _ => {}
         }
         self.server.write(write)
     }
@@ -62,6 +64,18 @@ impl Fleet {
         let held = believing.held.clone().unwrap_or(published);
         let now = believing.clock.read(self.now_us);
         Published { valid_until: now + Duration::from_secs(10), ..held }
+    }
+
+    /// Gives the shards of a new map to others.
+    fn forget_owners(&self, write: &mut Write) {
+        let Write::Create(Object::Map(map)) = write else { return };
+        let ids = self.ids();
+        for entry in map.entries_mut().values_mut() {
+            if let Entry::Owned { owner, epoch } = entry {
+                owner.clone_from(ids.iter().find(|id| *id != owner).expect("there are others"));
+                *epoch = epoch.next();
+            }
+        }
     }
 
     /// Names each owner at the epoch that follows the last one in home, whatever the floor.

@@ -36,6 +36,8 @@ pub enum Bug {
     HoldOn,
     /// The coordinator names owners at the epochs that follow those in home's maps.
     ForgetEpochs,
+    /// A map that somebody deleted is made anew with other owners than it had.
+    ForgetsOwners,
     /// Nobody looks at the time of day.
     ForgetTime,
     /// A coordinator plans before it has read the policies.
