@@ -212,8 +212,9 @@ pub struct MemberSpec {
     #[serde(default)]
     #[schemars(with = "i32", range(min = 0))]
     pub shards: u32,
-    /// The drains it has finished and that the coordinator has not acted on yet.
+    /// The drains it has finished and that the coordinator has not acted on yet, at most 4096 of them.
     #[serde(default)]
+    // A member of an earlier release names more.
     #[schemars(length(max = 65536))]
     pub acknowledged_drains: Vec<AcknowledgedDrain>,
     /// Set by `leasehold drain`: the member gets no shards and hands over those it has. This is the

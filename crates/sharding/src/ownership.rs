@@ -27,6 +27,10 @@ use crate::cover;
 use crate::handover::Entry;
 use crate::record::MapRecord;
 
+/// The most acknowledged drains that a Member reports: their names are as long as names can be, and it keeps below the
+/// 1.5 MiB that etcd takes. What is reported is settled, and makes room for the next.
+const MAX_ACKNOWLEDGED: usize = 4_096;
+
 /// Follows the ShardMaps on behalf of one member.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Tracker {
@@ -171,7 +175,7 @@ impl Tracker {
         true
     }
 
-    /// The acknowledged drains that the maps do not reflect yet.
+    /// The acknowledged drains that the maps do not reflect yet, as many as a Member has room for.
     pub(crate) fn acknowledged(&self) -> Vec<AcknowledgedDrain> {
         let acknowledged = |(path, seen): (&ShardPath, &Seen), cluster: &ClusterName| {
             seen.drain
@@ -183,6 +187,7 @@ impl Tracker {
             .flat_map(|(cluster, memory)| {
                 memory.shards.iter().filter_map(move |seen| acknowledged(seen, cluster))
             })
+            .take(MAX_ACKNOWLEDGED)
             .collect()
     }
 
@@ -316,6 +321,36 @@ mod tests {
             }
         };
         tracker.owned().holdings.iter().map(text).collect()
+    }
+
+    #[test]
+    fn more_drains_than_a_member_has_room_for_are_reported_one_part_after_the_other() {
+        let mut tracker = tracker();
+        let map = |n: usize, entry: &Entry| {
+            let mut map = MapRecord::new(format!("c{n:02}").parse().unwrap());
+            let paths = (0..384).map(|g| (format!("g{g}/0/1").parse().unwrap(), entry.clone()));
+            map.entries_mut().extend(paths);
+            map
+        };
+        let mut maps: Vec<_> = (0..22).map(|n| map(n, &draining("a", "b", 4))).collect();
+        for map in &maps {
+            tracker.observe(&map.cluster, Some(map), at(1));
+        }
+        for shard in tracker.owned().holdings.clone().into_keys() {
+            assert!(tracker.acknowledge(&shard, Epoch(4)));
+        }
+        let mut parts = Vec::new();
+        while let Some(drains) = Some(tracker.acknowledged()).filter(|drains| !drains.is_empty()) {
+            parts.push(drains.len());
+            for map in &mut maps {
+                let cluster = map.cluster.clone();
+                let settled = drains.iter().filter(|drain| drain.shard.cluster == cluster);
+                let next = settled.map(|drain| (ShardPath::from(&drain.shard), owned("b", 5)));
+                map.entries_mut().extend(next);
+                tracker.observe(&map.cluster, Some(map), at(2));
+            }
+        }
+        assert_eq!(parts, [4_096, 4_096, 256]);
     }
 
     #[test]

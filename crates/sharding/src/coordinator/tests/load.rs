@@ -178,7 +178,7 @@ fn a_group_of_the_fleet_changes_hands_in_all_clusters_or_in_none() {
     scene.map("west", "m-1>m-0@7");
     scene.member("m-1", leaving(&[("east/g/0/1", 4)]));
     // Neither the free shard nor the one that never had an owner gets one.
-    scene.check(&["create north v: g/0/1 @0"]);
+    scene.check(&["update east v5: g/0/1 @4", "create north v: g/0/1 @0"]);
     scene.member("m-1", leaving(&[("east/g/0/1", 4), ("west/g/0/1", 7)]));
     scene.check(&[
         "update east v5: g/0/1 m-0@5",

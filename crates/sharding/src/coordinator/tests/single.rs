@@ -129,6 +129,27 @@ fn a_map_that_nobody_can_read_any_more_stops_no_group_of_the_fleet() {
     scene.check(&["update east v11: g/0/1 m-0@5"]);
 }
 
+/// Not all drains of a large group may have room in a Member at once. What is settled makes room, and nobody gets a part
+/// of the group before all of it is free.
+#[test]
+fn a_group_of_the_fleet_is_freed_part_by_part_and_then_goes_to_one_member() {
+    let mut scene = Scene::new(&[], &["east", "west"]);
+    for member in ["m-0", "m-1"] {
+        scene.renew(member);
+        fleet_wide(&mut scene, member, MemberState::Active, &[]);
+    }
+    scene.map("east", "m-1>m-0@4");
+    scene.map("west", "m-1>m-0@4");
+    fleet_wide(&mut scene, "m-1", MemberState::Leaving, &["east/g/0/1"]);
+    scene.check(&["update east v5: g/0/1 @4"]);
+    scene.map("east", "@4");
+    scene.check(&[]);
+    fleet_wide(&mut scene, "m-1", MemberState::Leaving, &["west/g/0/1"]);
+    scene.check(&["update west v6: g/0/1 m-0@5"]);
+    scene.map("west", "m-0@5");
+    scene.check(&["update east v8: g/0/1 m-0@5"]);
+}
+
 #[test]
 fn a_group_of_the_fleet_stays_where_a_map_binds_it_that_nobody_can_read() {
     let mut scene = unreadable_west();
