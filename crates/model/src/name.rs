@@ -13,11 +13,13 @@ use crate::range::uid_hash;
 
 /// The longest name, in bytes.
 const MAX_NAME_BYTES: usize = 63;
+/// The name that stands for the fleet and for no cluster: see `single`.
+pub(crate) const OF_FLEET: &str = "fleet.leasehold.dev";
 
 /// A text that is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{found:?} is not a {what}: use 1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit"
+    "{found:?} is not a {what}: use 1 to 63 of a-z, 0-9, '-' and '.', each part between dots beginning and ending with a letter or digit"
 )]
 pub struct InvalidName {
     what: &'static str,
@@ -25,12 +27,15 @@ pub struct InvalidName {
 }
 
 fn is_name(text: &str) -> bool {
+    text.len() <= MAX_NAME_BYTES && text.split('.').all(|part| is_label(part.as_bytes()))
+}
+
+/// Whether it is a part of a name between dots.
+fn is_label(part: &[u8]) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    bytes.len() <= MAX_NAME_BYTES
-        && edge(bytes.first())
-        && edge(bytes.last())
-        && bytes.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'))
+    edge(part.first())
+        && edge(part.last())
+        && part.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
 macro_rules! name {
@@ -126,11 +131,13 @@ impl From<&ControllerName> for GroupName {
 impl ClusterName {
     /// The name for a kubeconfig context, which may be any text (`arn:aws:eks:...`, `admin@prod`).
     ///
-    /// A context that is a valid name stays as it is. Any other becomes lower case with `-` in place of
-    /// other characters, followed by a hash of the original, so that two contexts never get the same
-    /// name.
+    /// A context that is a valid name stays as it is, unless it stands for the fleet. Any other becomes
+    /// lower case with `-` in place of other characters, followed by a hash of the original, so that two contexts
+    /// never get the same name.
     pub fn from_context(context: &str) -> Self {
-        if let Ok(name) = context.parse() {
+        if let Ok(name) = context.parse()
+            && context != OF_FLEET
+        {
             return name;
         }
         let cleaned: String = context
@@ -161,9 +168,11 @@ mod tests {
         let error = "East".parse::<ClusterName>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "\"East\" is not a cluster name: use 1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit"
+            "\"East\" is not a cluster name: use 1 to 63 of a-z, 0-9, '-' and '.', each part between dots beginning and ending with a letter or digit"
         );
-        for bad in ["", "-a", "a-", "a_b", &"a".repeat(64)] {
+        // Kubernetes takes none of these as the name of an object.
+        for bad in ["", "-a", "a-", "a_b", &"a".repeat(64), "prod..eu", "a.-b", "a-.b", ".a", "a."]
+        {
             assert!(bad.parse::<MemberId>().is_err(), "{bad:?}");
         }
     }
@@ -174,6 +183,10 @@ mod tests {
         let name = ClusterName::from_context("admin@Prod");
         assert!(name.as_str().starts_with("admin-prod-"), "{name}");
         assert_ne!(name, ClusterName::from_context("admin@prod"));
+        for context in ["prod..eu", "a.-b", OF_FLEET] {
+            let name = ClusterName::from_context(context);
+            assert!(name.as_str() != context && is_name(name.as_str()), "{context}: {name}");
+        }
     }
 
     proptest! {

@@ -8,10 +8,11 @@
 //! What lies where is told by the names alone ([`lies_in`]). So every coordinator decides alike, also
 //! one whose configuration does not have the work.
 
+use crate::name::OF_FLEET;
 use crate::{ClusterName, GroupName, InvalidName, Range, ShardId};
 
 /// The name that stands for the fleet where a shard names its cluster.
-pub const FLEET: &str = "fleet.leasehold.dev";
+pub const FLEET: &str = OF_FLEET;
 /// What the names of such groups begin with.
 const PREFIX: &str = "single.";
 

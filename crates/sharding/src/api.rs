@@ -63,9 +63,10 @@ pub(crate) const MAX_DOWN_BYTES: usize = 6 * 1024;
 /// The most earlier instances of its container of which a Member says that they have ended.
 pub(crate) const MAX_SUCCEEDED: usize = 16;
 /// What names are: `model::name`.
-const NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
+const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// What a shard is called in its map.
-const SHARD: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[0-9]+/[0-9]+$";
+const SHARD: &str =
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[0-9]+/[0-9]+$";
 /// The longest reason that a Member reports, in characters.
 pub(crate) const MAX_REASON_CHARS: usize = 1024;
 

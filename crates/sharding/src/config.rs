@@ -71,17 +71,17 @@ pub const MAX_LEASE: Duration = Duration::from_secs(600);
 pub enum ConfigError {
     /// The identity cannot become part of object names.
     #[error(
-        "identity {0:?} cannot name a member: use 1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit"
+        "identity {0:?} cannot name a member: use 1 to 63 of a-z, 0-9, '-' and '.', each part between dots beginning and ending with a letter or digit"
     )]
     Identity(String),
     /// The installation is no name.
     #[error(
-        "installation {0:?} is no name: use 1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit"
+        "installation {0:?} is no name: use 1 to 63 of a-z, 0-9, '-' and '.', each part between dots beginning and ending with a letter or digit"
     )]
     Installation(String),
     /// The zone is no name.
     #[error(
-        "zone {0:?} is no name: use 1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit"
+        "zone {0:?} is no name: use 1 to 63 of a-z, 0-9, '-' and '.', each part between dots beginning and ending with a letter or digit"
     )]
     Zone(String),
     /// The timings leave no room for a renewal that fails once.

@@ -150,7 +150,7 @@ fn home(root: &Section<'_>, env: &Environment) -> Option<Home> {
 
 fn identity(root: &Section<'_>, env: &Environment) -> Option<String> {
     let allowed = format!(
-        "1 to {MAX_IDENTITY_CHARS} of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit"
+        "1 to {MAX_IDENTITY_CHARS} of a-z, 0-9, '-' and '.', each part between dots beginning and ending with a letter or digit"
     );
     let good =
         |text: &str| text.len() <= MAX_IDENTITY_CHARS && text.parse::<model::MemberId>().is_ok();

@@ -73,7 +73,7 @@ pub(super) fn share(value: &Value) -> Result<f64, String> {
 /// A name of the model's kinds.
 pub(super) fn name<T: FromStr>(value: &Value) -> Result<T, String> {
     value.as_str().and_then(|text| text.parse().ok()).ok_or_else(|| {
-        "1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit".to_owned()
+        "1 to 63 of a-z, 0-9, '-' and '.', each part between dots beginning and ending with a letter or digit".to_owned()
     })
 }
 

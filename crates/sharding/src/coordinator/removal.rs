@@ -166,7 +166,8 @@ fn wanted(cluster: &ClusterName, view: &View<'_>, peers: &Peers<'_>) -> Wanted {
     for member in peers.roles.values() {
         match member.reach.of(cluster) {
             Fit::Fails | Fit::Doubtful | Fit::Unwanted | Fit::Serves
-                if member.role == Role::Leaving => {
+                if member.role == Role::Leaving =>
+            {
                 wanted = if wanted == Wanted::No { Wanted::Leaving } else { wanted };
             }
             Fit::Fails | Fit::Doubtful | Fit::Unwanted | Fit::Serves => return Wanted::Yes,

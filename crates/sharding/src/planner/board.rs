@@ -253,7 +253,8 @@ impl<'a> Board<'a> {
     /// How badly the owner of a unit stands with it, if another member would be better.
     fn is_better_elsewhere(&self, unit: usize, owner: usize) -> Option<Fit> {
         let fits = self.units[unit].classes().iter().map(|&class| self.members[owner].fit(class));
-        let fit = fits.min().filter(|fit| !matches!(fit, Fit::Serves | Fit::Doubtful | Fit::Unknown))?;
+        let fit =
+            fits.min().filter(|fit| !matches!(fit, Fit::Serves | Fit::Doubtful | Fit::Unknown))?;
         let stays = self.units[unit].rests();
         let open = || (0..self.members.len()).filter(|&member| self.is_open_to(member, unit));
         let is_better = |member| served(self.merit(member, unit)) > served(self.merit(owner, unit));

@@ -55,9 +55,7 @@ impl World {
         let Object::Map(map) = object else { return };
         let is_later = |former: &FormerMap| former.map.version.older_than(&map.version.resource);
         let is_there = self.maps.contains_key(&map.cluster);
-        if is_there
-            && self.reads(&map)
-            && self.former_maps.get(&map.cluster).is_some_and(is_later)
+        if is_there && self.reads(&map) && self.former_maps.get(&map.cluster).is_some_and(is_later)
         {
             self.former_maps.insert(map.cluster.clone(), FormerMap { map, is_exact: false });
         }

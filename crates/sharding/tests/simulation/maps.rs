@@ -162,7 +162,9 @@ fn maps_that_somebody_deletes_are_made_anew_with_their_owners() {
 
 #[test]
 fn a_map_that_is_made_anew_with_other_owners_is_caught() {
-    let found = std::panic::catch_unwind(|| (0..20).for_each(|seed| drop(deleted(seed, Bug::ForgetsOwners))));
+    let found = std::panic::catch_unwind(|| {
+        (0..20).for_each(|seed| drop(deleted(seed, Bug::ForgetsOwners)))
+    });
     let text = *found.expect_err("a rule must find it").downcast::<String>().expect("a text");
     assert!(text.starts_with("S1"), "found by another rule: {text}");
 }

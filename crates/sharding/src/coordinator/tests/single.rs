@@ -96,7 +96,8 @@ fn fleet_wide(scene: &mut Scene, member: &str, state: MemberState, acknowledged:
         let (controllers, shared_kinds) = (Vec::new(), Vec::new());
         spec.group_details.push(GroupDetail { group, controllers, scope, shared_kinds });
         spec.state = state;
-        let drain = |shard: &&str| AcknowledgedDrain { shard: shard.parse().unwrap(), epoch: Epoch(4) };
+        let drain =
+            |shard: &&str| AcknowledgedDrain { shard: shard.parse().unwrap(), epoch: Epoch(4) };
         spec.acknowledged_drains = acknowledged.iter().map(drain).collect();
     });
 }
