@@ -11,8 +11,9 @@
 //! was observed before the request was sent. So these are proofs:
 //! - a replacement meets the object at a *lower* version than the one it replaces;
 //! - a list of a version shows an object as it was before that version, and not as it was known to be
-//!   ([`World::compare`](crate::world::World::compare)). A list that is only older than what is known is read
-//!   again after the next renewal;
+//!   ([`World::is_contradicted_by`](crate::world::World::is_contradicted_by)). A list that is only older than what
+//!   the watch had shown before is read again after the next renewal. What only the answers to own writes have shown
+//!   does not count: they may be newer than the list because they were made after it was asked for;
 //! - a write gets a lower version than an object of its kind that was seen before it was sent;
 //! - a list that is newer than all that was seen shows none of the Leases that home had, not even the
 //!   coordinator's, which no member ever deletes: home is another one, whatever its versions;
@@ -68,7 +69,9 @@ const MAX_CHANGES: u64 = 1 << 32;
 pub(crate) struct History {
     /// The highest version of any object of a kind. Versions of different kinds may not be compared.
     newest: BTreeMap<Kind, u64>,
-    /// The same when the last write of an object was sent, until it is answered.
+    /// The same of what the watches have shown. Whatever they list after that shows it too.
+    shown: BTreeMap<Kind, u64>,
+    /// The newest of its kind when the last write of an object was sent, until it is answered.
     sent_after: BTreeMap<Target, u64>,
     /// The names and uids of the Leases that the watches show. Not those of answers: a member may write
     /// to another home before it has read that.
@@ -105,13 +108,13 @@ impl History {
                 if let Object::Lease(lease) = object {
                     self.leases.insert(lease.name.clone(), lease.version.uid.clone());
                 }
-                self.saw(object);
+                self.shows(object);
             }
             Observation::Deleted(object) => {
                 if let Object::Lease(lease) = object {
                     self.leases.remove(&lease.name);
                 }
-                self.saw(object);
+                self.shows(object);
             }
             Observation::Listed(Kind::Lease, resource, objects) => {
                 if self.is_elsewhere(resource, objects) {
@@ -119,13 +122,24 @@ impl History {
                 }
                 let shown = objects.iter().map(|lease| (lease.target().name, lease.version()));
                 self.leases = shown.map(|(name, version)| (name, version.uid.clone())).collect();
-                objects.iter().for_each(|object| self.saw(object));
+                objects.iter().for_each(|object| self.shows(object));
             }
             Observation::Listed(_, _, objects) => {
-                objects.iter().for_each(|object| self.saw(object))
+                objects.iter().for_each(|object| self.shows(object))
             }
         }
         None
+    }
+
+    /// Whether a list is older than what the watches had shown when it was asked for.
+    pub(crate) fn is_behind(&self, kind: Kind, resource: &str) -> bool {
+        is_before(resource, self.shown.get(&kind).copied().unwrap_or_default())
+    }
+
+    fn shows(&mut self, object: &Object) {
+        let shown = self.shown.entry(object.target().kind).or_default();
+        *shown = (*shown).max(object.version().resource.parse().unwrap_or_default());
+        self.saw(object);
     }
 
     /// Takes in an object.

@@ -7,7 +7,6 @@ use super::{Node, Note};
 use crate::lease;
 use crate::member::Standing;
 use crate::record::{Observation, Write, WriteOutcome};
-use crate::world::Agreement;
 
 /// The proof that a list can give.
 const CONTRADICTION: &str = "a list shows an object at a lower version than it had by then";
@@ -24,14 +23,13 @@ impl Node {
         }
         let proof = match &event {
             Observation::Listed(kind, resource, objects) => {
-                let agreement = self.world.compare(*kind, resource, objects);
                 // A first list may have been read before this member's first writes.
                 let is_first = !self.world.has_listed(*kind);
-                let is_odd = agreement == Agreement::Behind
+                let is_odd = self.history.is_behind(*kind, resource)
                     || self.world.loses_much(*kind, resource, objects);
                 self.is_behind |= is_odd && !is_first;
                 let falls = objects.iter().any(|object| self.world.goes_back(object));
-                (agreement == Agreement::Contradiction)
+                (self.world.is_contradicted_by(resource, objects))
                     .then_some(CONTRADICTION)
                     .or_else(|| falls.then_some(EPOCHS_FALL))
             }

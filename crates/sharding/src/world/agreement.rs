@@ -1,4 +1,4 @@
-//! How what home shows agrees with what a member holds: whether it is older, or contradicts it.
+//! How what home shows agrees with what a member holds: whether it contradicts it, or goes back.
 
 use std::collections::BTreeSet;
 
@@ -6,36 +6,16 @@ use super::World;
 use crate::api::ObjectVersion;
 use crate::record::{Kind, MapRecord, Object, Target};
 
-/// How a list agrees with what is held; see [`World::compare`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Agreement {
-    /// It is as new.
-    Agrees,
-    /// It is older: from a cache that lags, or from a history that went back.
-    Behind,
-    /// It is as new, and shows an object as it was before.
-    Contradiction,
-}
-
 impl World {
-    /// How a list agrees with what is held: whether it is older than some of that, and whether it
-    /// contradicts it. A list says of which version it is, so it shows every object at least as it was
-    /// then.
-    pub(crate) fn compare(&self, kind: Kind, resource: &str, objects: &[Object]) -> Agreement {
-        let held = self.targets(kind);
+    /// Whether a list contradicts what is held: it shows an object as it was before the version that the list has. A
+    /// list says of which version it is, so it shows every object at least as it was then.
+    pub(crate) fn is_contradicted_by(&self, resource: &str, objects: &[Object]) -> bool {
         let list = ObjectVersion { uid: String::new(), resource: resource.to_owned() };
         let newer = |version: &ObjectVersion| list.older_than(&version.resource);
-        let contradicts = |object: &Object| {
+        objects.iter().any(|object| {
             self.version_of(&object.target())
                 .is_some_and(|held| !newer(held) && object.version().older_than(&held.resource))
-        };
-        if objects.iter().any(contradicts) {
-            Agreement::Contradiction
-        } else if held.iter().filter_map(|target| self.version_of(target)).any(newer) {
-            Agreement::Behind
-        } else {
-            Agreement::Agrees
-        }
+        })
     }
 
     /// Whether an object is a map with shards at lower epochs than they had. No coordinator writes such a map: somebody
