@@ -35,8 +35,7 @@ pub struct Epoch(pub u64);
 pub struct InvalidShard(String);
 
 impl Epoch {
-    /// The highest epoch that is believed. Owners do not follow each other so often: a higher one was written by
-    /// hand.
+    /// The highest epoch that home takes in a ShardMap. Owners do not follow each other so often by far.
     pub const MAX: Epoch = Epoch(1 << 62);
 
     /// The epoch of the next owner.

@@ -17,8 +17,10 @@
 //!   highest floor it has seen (`World::highest_floor`).
 //! - A floor that cannot be read counts as higher than any epoch. Until somebody repairs it, no map is
 //!   deleted, and none is created for a cluster whose epochs nobody knows.
-//! - No floor is above [`MAX_FLOOR`]: as many owners can follow as lie between that and [`Epoch::MAX`], more than
-//!   there will ever be. One that is was written by hand, and cannot be read.
+//! - No floor is above [`MAX_FLOOR`]: as many owners can follow as lie between that and [`MAX_READ`], more than
+//!   there will ever be. One that is was written by hand, and cannot be read. The same holds of a ShardMap with an
+//!   epoch above [`MAX_READ`]. That is below [`Epoch::MAX`], so that who writes the highest epoch that home takes
+//!   leaves no map to which no owner can follow.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +32,8 @@ pub const ANNOTATION: &str = "leasehold.dev/epoch-floor";
 pub(crate) const MAX_WALL: u64 = 1 << 38;
 /// The highest floor that is believed.
 pub(crate) const MAX_FLOOR: Epoch = Epoch(Epoch::MAX.0 / 2);
+/// The highest epoch in a ShardMap that is believed.
+pub(crate) const MAX_READ: Epoch = Epoch(MAX_FLOOR.0 + (1 << 40));
 
 /// The floor as a Lease carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

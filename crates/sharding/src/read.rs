@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::api::{
     FleetPolicy, FleetPolicySpec, Member, MemberSpec, MemberState, ShardMap, ShardMapSpec, Summary,
 };
+use crate::floor::MAX_READ;
 use crate::lease::LeaseRecord;
 use crate::record::{Kind, MapRecord, MemberRecord, Object};
 use crate::versions::{self, ProtocolVersions};
@@ -139,8 +140,11 @@ pub fn shard_map(object: DynamicObject) -> Result<ShardMap, Unreadable> {
 /// The same, unless somebody wrote an epoch into it that nothing counts to.
 fn credible(spec: ShardMapSpec) -> Result<ShardMapSpec, serde_json::Error> {
     let mut epochs = spec.shards.iter().map(|entry| entry.epoch).chain([spec.epoch_floor]);
-    match epochs.find(|epoch| *epoch > Epoch::MAX) {
-        Some(epoch) => Err(Error::custom(format!("the epoch {epoch} is above {}", Epoch::MAX))),
+    match epochs.find(|epoch| *epoch > MAX_READ) {
+        Some(epoch) => {
+            let text = format!("somebody wrote the epoch {epoch}: no shard had so many owners");
+            Err(Error::custom(text))
+        }
         None => Ok(spec),
     }
 }
@@ -185,6 +189,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::floor::MAX_FLOOR;
 
     fn object(spec: &Value) -> DynamicObject {
         serde_json::from_value(json!({ "metadata": { "name": "x" }, "spec": spec })).unwrap()
@@ -226,6 +231,12 @@ mod tests {
                 json!({ "shards": [{ "shard": "g/0/1", "epoch": u64::MAX, "phase": "Unowned" }] }),
             ),
             (Kind::Map, json!({ "shards": [], "epochFloor": i64::MAX })),
+            // The highest that home takes: the next owner's would be refused.
+            (
+                Kind::Map,
+                json!({ "shards": [{ "shard": "g/0/1", "epoch": Epoch::MAX.0, "phase": "Unowned" }] }),
+            ),
+            (Kind::Map, json!({ "shards": [], "epochFloor": MAX_READ.0 + 1 })),
             (Kind::Map, json!("nothing")),
             (Kind::Member, json!({ "protocolVersion": 1, "groups": ["Not A Group"] })),
             (Kind::Member, json!({})),
@@ -240,6 +251,19 @@ mod tests {
                 Object::Lease(lease) => panic!("{lease:?}"),
             }
         }
+    }
+
+    #[test]
+    fn what_owners_count_up_to_from_the_highest_floor_is_believed() {
+        let highest =
+            json!([{ "shard": "g/0/1", "epoch": MAX_FLOOR.0 + 1000, "phase": "Unowned" }]);
+        let Some(Object::Map(map)) = super::object(
+            Kind::Map,
+            object(&json!({ "shards": highest, "epochFloor": MAX_FLOOR.0 })),
+        ) else {
+            panic!("it is a map");
+        };
+        assert_eq!(map.entries.len(), 1);
     }
 
     #[test]
