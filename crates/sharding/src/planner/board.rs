@@ -60,6 +60,8 @@ pub(super) struct Unit<'a> {
     pub(super) divisible: u64,
     /// Whether its member has more shards than it may have, and this is one of those to go.
     pub(super) is_surplus: bool,
+    /// Whether it counts as arriving at its member.
+    is_arriving: bool,
     group: usize,
     /// The index of its class, or those of the classes of its shards if they are many.
     class: usize,
@@ -161,6 +163,7 @@ impl<'a> Board<'a> {
                 at: None,
                 divisible: divisible(shard, scope),
                 is_surplus: false,
+                is_arriving: false,
                 group,
                 kinds,
                 hash: OnceCell::new(),
@@ -192,6 +195,7 @@ impl<'a> Board<'a> {
             at: None,
             divisible: 0,
             is_surplus: false,
+            is_arriving: false,
             group,
             class: 0,
             classes,
@@ -284,6 +288,7 @@ impl<'a> Board<'a> {
             && from != to
         {
             self.members[to].arriving += weight;
+            self.units[unit].is_arriving = true;
         }
     }
 
@@ -316,10 +321,11 @@ impl<'a> Board<'a> {
     }
 
     fn take_away(&mut self, unit: usize) {
-        let Unit { weight, at, shards, .. } = &mut self.units[unit];
+        let Unit { weight, at, shards, is_arriving, .. } = &mut self.units[unit];
         let Some(before) = at.take() else { return };
         let member = &mut self.members[before];
         member.load -= *weight;
+        member.arriving -= if std::mem::take(is_arriving) { *weight } else { 0 };
         member.units -= 1;
         member.shards -= shards.count();
     }

@@ -140,6 +140,19 @@ fn a_group_of_scope_fleet_goes_to_the_member_that_serves_most_of_it() {
     assert_eq!(loads(&members, &shards), [0, 0, 3]);
 }
 
+/// A part of the group was on its way to a member that now loses all of it: then nothing arrives there.
+#[test]
+fn a_group_of_scope_fleet_that_arrives_may_go_elsewhere() {
+    use Fit::{Lacks, Serves};
+    let lacks = [Serves, Lacks];
+    let members = fleet(&[&[], &lacks[..], &[]].map(|fits| reaching(Serves, fits)));
+    let moving = Placement::Moving { from: id(0), to: Some(id(1)) };
+    let shards = [shard(0, 5, Placement::Settled(id(1))), shard(1, 5, moving)];
+    let moves = plan(&members, &scoped(GroupScope::Fleet), &shards, &Limits::default()).moves;
+    assert_eq!(moves.len(), 2, "{moves:?}");
+    assert!(moves.iter().all(|step| step.to != Some(id(1))), "{moves:?}");
+}
+
 #[test]
 fn what_only_one_member_serves_is_not_split_for_the_others() {
     let members = fleet(&[member(Role::Open), reaching(Fit::Lacks, &[])]);
