@@ -3,7 +3,8 @@
 //! A map that goes too early takes the shards of a cluster out of the fleet's sight while users wait for
 //! them; one that stays too long does no harm. So
 //! - a map goes soon only if a live member that holds a shard of it says that it has the cluster no
-//!   longer: somebody removed it. If all members that had it left in order, as when replicas are replaced by
+//!   longer: somebody removed it. Where people have paused all shards of a map and nobody holds any, that is a live
+//!   member that had the cluster last. If all members that had it left in order, as when replicas are replaced by
 //!   ones without the cluster, it goes a little later, because one may come back. Whoever died may come back
 //!   much later;
 //! - while it is not known what some live member has configured, no map goes;
@@ -15,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::{ClusterName, Moment, single};
+use model::{ClusterName, MemberId, Moment, single};
 
 use super::peers::Peers;
 use super::{Plan, View};
@@ -23,6 +24,7 @@ use crate::handover::Entry;
 use crate::planner::{Fit, Role};
 use crate::problem;
 use crate::reach;
+use crate::record::MapRecord;
 
 /// How long a cluster must be missing from the configuration before its shards are drained: loading or
 /// swapping a configuration must not stop a fleet.
@@ -43,6 +45,8 @@ pub(super) struct Removals {
     missing: BTreeMap<ClusterName, Missing>,
     /// The clusters that only leaving members have configured.
     leaving: BTreeSet<ClusterName>,
+    /// A member that has the cluster, or had it last, of each whose shards are paused and of nobody.
+    had: BTreeMap<ClusterName, MemberId>,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -114,6 +118,7 @@ impl Removals {
             |name: &ClusterName| maps.contains_key(name) && !view.clusters.contains(name);
         self.missing.retain(|cluster, _| is_foreign(cluster));
         self.leaving.retain(is_foreign);
+        self.follow_paused(view, peers);
         for (cluster, map) in maps.iter().filter(|(name, _)| !view.clusters.contains(*name)) {
             let wanted = wanted(cluster, view, peers);
             match wanted {
@@ -129,12 +134,42 @@ impl Removals {
                 }
                 Wanted::No => {}
             }
-            let mut owners = map.entries.values().filter_map(Entry::owner);
+            let owners = map.entries.values().filter_map(Entry::owner);
+            let mut holders = owners.chain(self.had.get(cluster));
             let was_removed =
-                cluster.as_str() == single::FLEET || owners.any(|owner| peers.is_alive(owner));
+                cluster.as_str() == single::FLEET || holders.any(|holder| peers.is_alive(holder));
             let was_left = self.leaving.contains(cluster);
             let fresh = Missing { since: now, was_removed: false, was_left };
             self.missing.entry(cluster.clone()).or_insert(fresh).was_removed |= was_removed;
+        }
+    }
+}
+
+impl Removals {
+    /// Takes in who has the clusters of which all shards are paused and of nobody.
+    fn follow_paused(&mut self, view: &View<'_>, peers: &Peers<'_>) {
+        if !view.policies.pause_any() {
+            self.had.clear();
+            return;
+        }
+        let is_paused = |map: &&MapRecord| {
+            let mut shards = map.entries.keys().map(|path| path.in_cluster(&map.cluster));
+            map.is_unowned() && shards.all(|shard| view.policies.pause_of(&shard).is_some())
+        };
+        let paused = view.world.maps().values().filter(is_paused).map(|map| &map.cluster);
+        let paused: BTreeSet<&ClusterName> = paused.collect();
+        self.had.retain(|cluster, _| paused.contains(cluster));
+        for cluster in paused {
+            let has_it = |member: &&MemberId| {
+                let its = peers.roles.get(*member);
+                let stays = its.filter(|its| its.role != Role::Leaving);
+                stays.is_some_and(|its| its.reach.of(cluster) >= Fit::Fails)
+            };
+            if !self.had.get(cluster).is_some_and(|known| has_it(&known))
+                && let Some(other) = peers.roles.keys().find(has_it)
+            {
+                self.had.insert(cluster.clone(), other.clone());
+            }
         }
     }
 }

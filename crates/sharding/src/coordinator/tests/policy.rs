@@ -6,7 +6,7 @@ use model::GroupScope;
 use crate::api::{FleetPolicySpec, GroupDetail, ShardSelector};
 use crate::policy::PolicyRecord;
 
-fn pause(clusters: &[&str]) -> Policies {
+pub(super) fn pause(clusters: &[&str]) -> Policies {
     let clusters = clusters.iter().map(|&name| name.to_owned()).collect();
     let shards = Some(ShardSelector { clusters, ..ShardSelector::default() });
     let spec = FleetPolicySpec { shards, pause: Some(true), ..FleetPolicySpec::default() };

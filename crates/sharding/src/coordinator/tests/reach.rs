@@ -1,5 +1,6 @@
 //! Members with different clusters, and clusters that some do not reach.
 
+use super::policy::pause;
 use super::*;
 use crate::api::ConfiguredClusters;
 use crate::coordinator::rest::{FIRST_REST, GRACE};
@@ -215,6 +216,32 @@ fn the_map_of_members_that_left_goes_a_little_later() {
     assert_eq!((scene.plan().floor, scene.problems().len()), (Epoch(0), 0));
     scene.later(&["m-0"], Duration::from_secs(1));
     assert_eq!(scene.plan().floor, Epoch(1), "its epochs are to outlive it");
+}
+
+/// Nobody owns its shards, and yet somebody removed it from all members.
+#[test]
+fn the_map_of_a_paused_cluster_goes_as_soon_as_any_unless_its_member_died() {
+    let (before, after): (&[&str], &[&str]) = (&["east", "west"], &["east"]);
+    for dies in [false, true] {
+        let mut scene = Scene::reaching(after, &[("m-1", before)]);
+        scene.policies = pause(&["west"]);
+        scene.map("east", "m-0@1");
+        scene.map("west", "@4");
+        scene.check(&[]);
+        if dies {
+            scene.lease("m-1", Some("m-0"));
+        } else {
+            scene.says("m-1", after, &[]);
+        }
+        scene.check(&[]);
+        scene.later(&["m-0"], REMOVAL_GRACE);
+        assert_eq!(scene.problems().len(), usize::from(dies));
+        assert_eq!(
+            scene.plan().floor,
+            Epoch(if dies { 0 } else { 4 }),
+            "its epochs are to outlive it"
+        );
+    }
 }
 
 #[test]
