@@ -12,15 +12,18 @@ use model::{ClusterName, Moment};
 
 use crate::api::DownCluster;
 
-/// How long a cluster must fail before it is reported, and answer before it no longer is.
+/// How long a cluster must fail before it is reported, and answer before it is no longer.
 pub(crate) const REPORT_AFTER: Duration = Duration::from_secs(10);
 
 /// How long a reported reason stays at least.
 const REASON_KEPT: Duration = Duration::from_secs(60);
 
 /// The clusters that fail, or failed a moment ago.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FailingClusters(BTreeMap<ClusterName, Failing>);
+#[derive(Clone, Debug)]
+pub(crate) struct FailingClusters {
+    report_after: Duration,
+    all: BTreeMap<ClusterName, Failing>,
+}
 
 #[derive(Clone, Debug)]
 struct Failing {
@@ -32,18 +35,23 @@ struct Failing {
 }
 
 impl FailingClusters {
+    /// None fails. One that does is reported when it has failed for so long.
+    pub(crate) fn reported_after(report_after: Duration) -> Self {
+        Self { report_after, all: BTreeMap::new() }
+    }
+
     /// Takes in what fails now.
     pub(crate) fn observe(&mut self, failing: BTreeMap<ClusterName, Arc<str>>, now: Moment) {
         for (cluster, reason) in failing {
             let fresh = || Failing { reason: Arc::clone(&reason), seen: [now; 2], reported: None };
-            let failing = self.0.entry(cluster).or_insert_with(fresh);
+            let failing = self.all.entry(cluster).or_insert_with(fresh);
             failing.seen[1] = now;
             let is_due = failing.reported.is_none_or(|at| now.since(at) >= REASON_KEPT);
-            if is_due && now.since(failing.seen[0]) >= REPORT_AFTER {
+            if is_due && now.since(failing.seen[0]) >= self.report_after {
                 (failing.reason, failing.reported) = (reason, Some(now));
             }
         }
-        self.0.retain(|_, failing| {
+        self.all.retain(|_, failing| {
             let quiet = now.since(failing.seen[1]);
             quiet.is_zero() || (failing.reported.is_some() && quiet < REPORT_AFTER)
         });
@@ -51,7 +59,7 @@ impl FailingClusters {
 
     /// The clusters to report, ordered by name.
     pub(crate) fn reported(&self) -> impl Iterator<Item = DownCluster> {
-        let reported = self.0.iter().filter(|(_, failing)| failing.reported.is_some());
+        let reported = self.all.iter().filter(|(_, failing)| failing.reported.is_some());
         reported.map(|(cluster, failing)| DownCluster::new(cluster, &failing.reason))
     }
 }
@@ -62,7 +70,7 @@ mod tests {
 
     /// What is reported after looks at these seconds; a look with a reason saw the cluster fail.
     fn reported(looks: &[(u64, Option<&str>)]) -> Option<String> {
-        let mut clusters = FailingClusters::default();
+        let mut clusters = FailingClusters::reported_after(REPORT_AFTER);
         for (second, reason) in looks {
             let failing = reason.map(|reason| ("east".parse().unwrap(), Arc::from(reason)));
             let now = Moment::default() + Duration::from_secs(*second);

@@ -32,6 +32,7 @@
 //! | `ownership` | what this member holds |
 //! | `load` | what this member reports about the load of its shards |
 //! | `failing` | which failing clusters this member reports |
+//! | `unusable` | which clusters count as configured, and which of them this member reports as unusable |
 //! | `reach`, `tally` | which clusters a member has configured and reaches: how it says so, how that is read |
 //! | `installation` | to which installation the namespace belongs |
 //! | `election` | who coordinates |
@@ -212,6 +213,7 @@ mod shell;
 mod status;
 mod tally;
 mod uid_annotation;
+mod unusable;
 mod versions;
 pub mod weight;
 pub mod world;

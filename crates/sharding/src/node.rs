@@ -39,7 +39,7 @@ use crate::coordinator::Coordinator;
 use crate::cordon::Cordon;
 use crate::death::Ended;
 use crate::election::Election;
-use crate::failing::FailingClusters;
+use crate::failing::{FailingClusters, REPORT_AFTER};
 use crate::floor;
 use crate::history::History;
 use crate::identity::{Identities, Names};
@@ -53,6 +53,7 @@ use crate::problem;
 use crate::protocol;
 use crate::reach::Report;
 use crate::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
+use crate::unusable::UnusableClusters;
 use crate::world::{LeasesSeen, World};
 
 use handovers::HandoverLog;
@@ -164,7 +165,7 @@ pub struct Node {
     config: Config,
     groups: Vec<GroupName>,
     clusters: Option<BTreeSet<ClusterName>>,
-    down_clusters: Vec<DownCluster>,
+    unusable: UnusableClusters,
     failing: FailingClusters,
     names: Names,
     /// What is wrong with names of clusters, as it was logged.
@@ -223,8 +224,8 @@ impl Node {
         Self {
             groups: config.groups.iter().cloned().collect(),
             clusters: None,
-            down_clusters: Vec::new(),
-            failing: FailingClusters::default(),
+            unusable: UnusableClusters::default(),
+            failing: FailingClusters::reported_after(REPORT_AFTER),
             names: Names::default(),
             refused: Vec::new(),
             disputed: Arc::default(),
@@ -270,17 +271,19 @@ impl Node {
             Input::Observed(event) => self.observe(event, now),
             Input::Completed(target, outcome) => self.complete(&target, outcome, now),
             Input::Clusters(clusters, down) => {
-                self.reach.configured(&clusters, &self.world);
-                self.clusters = Some(clusters);
-                self.down_clusters = down;
-                self.planning.afresh();
+                self.unusable.configure(clusters, down);
+                let counted = self.unusable.follow(self.clusters.as_ref(), now);
+                self.configured(counted);
             }
             Input::Identified(identities) => self.identified(identities),
             Input::Acknowledged(shard, epoch) => {
                 self.tracker.acknowledge(&shard, epoch);
             }
             Input::Measured(work) => self.measured(&work, now),
-            Input::Failing(failing) => self.failing.observe(failing, now),
+            Input::Failing(failing) => {
+                self.failing.observe(failing, now);
+                self.follow_unusable(now);
+            }
             Input::Ended(ended) => self.learn_of_ended(ended),
             Input::Policies(policies) => {
                 self.policies = policies;

@@ -15,7 +15,6 @@ impl Hash for Node {
             config,
             groups: _,
             clusters,
-            down_clusters,
             world,
             unread,
             // The home of the model never goes back, but it may have been away.
@@ -42,6 +41,7 @@ impl Hash for Node {
             load: _,
             // Its result is in the Member too.
             failing: _,
+            unusable: _,
             // No cluster of the model tells its identity.
             names: _,
             refused: _,
@@ -65,7 +65,7 @@ impl Hash for Node {
             // Jitter. No decision may depend on it.
             rng: _,
         } = self;
-        (clusters, down_clusters, world, unread, tracker, election, coordinator).hash(state);
+        (clusters, world, unread, tracker, election, coordinator).hash(state);
         (reach.said(), reread, is_behind).hash(state);
         (history.is_away(), history.open_until(config.lease)).hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);

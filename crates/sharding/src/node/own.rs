@@ -177,13 +177,13 @@ impl Node {
     }
 
     fn reported_down(&self) -> Vec<DownCluster> {
-        let unusable = self.down_clusters.iter();
+        let unusable: Vec<DownCluster> = self.unusable.reported().collect();
         let known = |failing: &DownCluster| {
-            unusable.clone().any(|unusable| unusable.cluster == failing.cluster)
+            unusable.iter().any(|unusable| unusable.cluster == failing.cluster)
         };
         let failing = self.names.down().chain(self.failing.reported());
-        let failing = failing.filter(|failing| !known(failing));
-        DownCluster::that_fit(unusable.clone().cloned().chain(failing))
+        let failing: Vec<DownCluster> = failing.filter(|failing| !known(failing)).collect();
+        DownCluster::that_fit(unusable.into_iter().chain(failing))
     }
 }
 

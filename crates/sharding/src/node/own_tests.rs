@@ -248,6 +248,9 @@ fn a_cluster_that_is_down_is_noted_once_and_when_it_works_again() {
     let refused = DownCluster::new(&east(), "another fleet works there");
     assert_eq!(noted(vec![refused.clone()]), [Note::ClusterDown(refused)]);
     assert_eq!(noted(vec![DownCluster::new(&east(), "its client is not ready")]), []);
+    assert_eq!(noted(Vec::new()), [], "it may be a moment");
+    noted(Vec::new());
+    noted(Vec::new());
     assert_eq!(noted(Vec::new()), [Note::ClusterUp(east())]);
 }
 
@@ -282,6 +285,7 @@ fn what_it_has_configured_and_does_not_reach_is_in_its_member() {
     let mut home = Home::with_member();
     let names: BTreeSet<model::ClusterName> =
         ["east", "west"].map(|name| name.parse().unwrap()).into();
+    home.node.handle(Input::Clusters(names.clone(), Vec::new()), home.now);
     let west = DownCluster::new(&"west".parse().unwrap(), "no kubeconfig");
     home.node.handle(Input::Clusters(names, vec![west.clone()]), home.now);
     home.settle();
@@ -312,6 +316,54 @@ fn what_the_definitions_of_an_earlier_release_drop_is_not_sent_again_and_again()
     home.patch(|spec| spec.drain = true);
     home.settle();
     assert!(home.written.last().unwrap().drain, "what others write is still followed");
+}
+
+/// Somebody writes a Secret again and again, and its kubeconfig is wrong.
+#[test]
+fn unusable_clusters_that_come_and_go_are_not_written_each_time() {
+    let west = || -> model::ClusterName { "west".parse().unwrap() };
+    let flip: [fn(usize) -> (usize, bool); 4] = [
+        // Its name changes between two, or is another one each time; or it comes and goes.
+        |n| (n % 2, true),
+        |n| (n, true),
+        |n| (0, n % 2 == 0),
+        // It works, and works no more.
+        |_| (0, true),
+    ];
+    for (which, flip) in flip.into_iter().enumerate() {
+        let mut home = Home::with_member();
+        let usable: BTreeSet<_> = [west(), "c0".parse().unwrap()].into();
+        let start = if which == 3 { usable.clone() } else { BTreeSet::from([west()]) };
+        home.node.handle(Input::Clusters(start, Vec::new()), home.now);
+        // It coordinates, and counts its shards.
+        home.wait(3);
+        home.wait(3);
+        let writes = home.written.len();
+        for n in 0..200 {
+            let ((name, is_there), works) = (flip(n), which == 3 && n % 2 == 1);
+            let name: model::ClusterName = format!("c{name}").parse().unwrap();
+            let set = [west()].into_iter().chain(is_there.then(|| name.clone())).collect();
+            let why = DownCluster::new(&name, &format!("line {n} is no YAML"));
+            let down = if is_there && !works { vec![why] } else { Vec::new() };
+            home.node.handle(Input::Clusters(set, down), home.now);
+            home.node.handle(Input::Failing(BTreeMap::new()), home.now);
+            home.now = home.now + Duration::from_millis(300);
+            home.settle();
+        }
+        let written = home.written.len() - writes;
+        assert!(written <= 2, "{which}: {written} writes in a minute");
+    }
+    // What stays is told.
+    let mut home = Home::with_member();
+    let down = DownCluster::new(&west(), "no kubeconfig");
+    home.node.handle(Input::Clusters([west()].into(), vec![down.clone()]), home.now);
+    home.settle();
+    assert!(home.member().spec.down_clusters.is_empty());
+    home.now = home.now + REPORT_AFTER;
+    home.node.handle(Input::Failing(BTreeMap::new()), home.now);
+    home.settle();
+    assert_eq!(home.member().spec.down_clusters, [down]);
+    assert_eq!(home.member().spec.clusters.unwrap().count, 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{ClusterName, Hold, ShardId, single};
+use model::{ClusterName, Hold, Moment, ShardId, single};
 
 use super::{Node, Note};
 use crate::api::{DownCluster, MemberSpec};
@@ -12,10 +12,26 @@ use crate::problem;
 use crate::record::{Object, Write, WriteOutcome};
 
 impl Node {
+    /// These clusters count as configured from now on.
+    pub(super) fn configured(&mut self, clusters: BTreeSet<ClusterName>) {
+        self.reach.configured(&clusters, &self.world);
+        self.clusters = Some(clusters);
+        self.planning.afresh();
+    }
+
+    /// Some unusable clusters may have been there for long enough by now.
+    pub(super) fn follow_unusable(&mut self, now: Moment) {
+        let Some(before) = &self.clusters else { return };
+        let counted = self.unusable.follow(Some(before), now);
+        if counted != *before {
+            self.configured(counted);
+        }
+    }
+
     /// Brings its report up to date: with the ShardMaps, the configured clusters and those that fail.
     pub(super) fn follow_reach(&mut self) {
         let Some(own) = &self.clusters else { return };
-        let unusable = self.down_clusters.iter().map(|down| down.cluster.clone());
+        let unusable = self.unusable.reported().map(|down| down.cluster);
         let failing = self.failing.reported().map(|down| down.cluster);
         let unfit = self.names.unfit().cloned();
         let fails: BTreeSet<ClusterName> =

@@ -1,0 +1,71 @@
+//! Which clusters a member has configured, and which of these it cannot use, because a kubeconfig or a Secret is wrong.
+//! Pure.
+//!
+//! Somebody may write such a Secret again and again, under one name or ever other ones. That must not make each member
+//! write its Member each time. So
+//! - a cluster that is unusable when it comes counts as configured when it has been there for a while. Those of the
+//!   configuration with which the process starts count at once;
+//! - one that becomes unusable is reported at once, until it has been usable for a while, and its reason stays for a
+//!   minute ([`crate::failing`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{ClusterName, Moment};
+
+use crate::api::DownCluster;
+use crate::failing::{FailingClusters, REPORT_AFTER};
+
+/// What the configuration says, and what of it counts.
+#[derive(Clone, Debug)]
+pub(crate) struct UnusableClusters {
+    configured: BTreeSet<ClusterName>,
+    down: BTreeMap<ClusterName, Arc<str>>,
+    /// Since when those have been there that do not count yet.
+    newcomers: BTreeMap<ClusterName, Moment>,
+    reported: FailingClusters,
+}
+
+impl Default for UnusableClusters {
+    fn default() -> Self {
+        Self {
+            configured: BTreeSet::new(),
+            down: BTreeMap::new(),
+            newcomers: BTreeMap::new(),
+            reported: FailingClusters::reported_after(Duration::ZERO),
+        }
+    }
+}
+
+impl UnusableClusters {
+    /// The configuration changed.
+    pub(crate) fn configure(&mut self, configured: BTreeSet<ClusterName>, down: Vec<DownCluster>) {
+        self.configured = configured;
+        self.down = down.into_iter().map(|down| (down.cluster, Arc::from(down.reason))).collect();
+    }
+
+    /// Brings it up to date. Returns the clusters that count as configured; `before` are those that did, if the process
+    /// has just started none.
+    pub(crate) fn follow(
+        &mut self,
+        before: Option<&BTreeSet<ClusterName>>,
+        now: Moment,
+    ) -> BTreeSet<ClusterName> {
+        let is_new = |name: &&ClusterName| before.is_some_and(|before| !before.contains(*name));
+        let new = self.down.keys().filter(|name| self.configured.contains(*name)).filter(is_new);
+        let since = |name: &ClusterName| self.newcomers.get(name).copied().unwrap_or(now);
+        let new = new.map(|name| (name.clone(), since(name)));
+        self.newcomers = new.filter(|(_, since)| now.since(*since) < REPORT_AFTER).collect();
+        let counts = |name: &&ClusterName| !self.newcomers.contains_key(*name);
+        let down = self.down.iter().filter(|(name, _)| counts(name));
+        self.reported
+            .observe(down.map(|(name, why)| (name.clone(), Arc::clone(why))).collect(), now);
+        self.configured.iter().filter(counts).cloned().collect()
+    }
+
+    /// Those to report, ordered by name.
+    pub(crate) fn reported(&self) -> impl Iterator<Item = DownCluster> {
+        self.reported.reported()
+    }
+}
