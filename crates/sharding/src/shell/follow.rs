@@ -34,8 +34,6 @@ const SHORT_WATCH: Duration = Duration::from_secs(1);
 pub(super) trait Sink: Send {
     /// An object, as it is kept.
     type Item: Send;
-    /// Objects in one page of a list.
-    const PAGE: u32 = 500;
     /// The most pages that are read. Further objects are seen when they change.
     const MAX_PAGES: usize = usize::MAX;
 
@@ -43,6 +41,9 @@ pub(super) trait Sink: Send {
     fn selection(&self) -> ListParams {
         ListParams::default()
     }
+
+    /// Objects in one page of a list: so many of the largest fit into the answer that is read.
+    fn page(&self) -> u32;
 
     /// An operation on them.
     fn operation(&self, verb: &'static str) -> Operation;
@@ -163,7 +164,7 @@ impl Follow {
 
     async fn list<S: Sink>(&self, sink: &mut S) -> Result<String, End> {
         let mut objects = Vec::new();
-        let mut params = ListParams { limit: Some(S::PAGE), ..sink.selection() };
+        let mut params = ListParams { limit: Some(sink.page()), ..sink.selection() };
         let mut version = String::new();
         for _ in 0..S::MAX_PAGES {
             let page = tokio::time::timeout(LIST_TIMEOUT, self.api.list(&params)).await;

@@ -79,6 +79,16 @@ impl Sink for Home {
         }
     }
 
+    fn page(&self) -> u32 {
+        match self.kind {
+            Kind::Lease => 500,
+            // With what the server notes of who wrote which field, below 300 KiB each.
+            Kind::Map => 100,
+            // Up to the 1.5 MiB that etcd takes.
+            Kind::Member => 20,
+        }
+    }
+
     fn operation(&self, verb: &'static str) -> Operation {
         Operation { verb, resource: self.kind.resource(), namespace: self.namespace.clone() }
     }
@@ -105,5 +115,44 @@ impl Sink for Home {
         let message = Message::Problem(operation, failure.map(|failure| failure.text));
         self.messages.send(message).await.map_err(|_| Closed)?;
         Ok(Duration::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use model::Epoch;
+
+    use super::*;
+    use crate::api::{MAX_SHARDS, ShardMap};
+    use crate::handover::Entry;
+    use crate::record::MapRecord;
+
+    /// What one answer of home may have.
+    const MOST_BYTES: usize = 33 << 20;
+
+    #[test]
+    fn a_page_of_the_largest_maps_can_be_read() {
+        let name = |n: usize| format!("{n:03}{}", "x".repeat(60));
+        let mut map = MapRecord::new(name(0).parse().unwrap());
+        let entry = Entry::Draining {
+            owner: name(1).parse().unwrap(),
+            epoch: Epoch::MAX,
+            target: Some(name(2).parse().unwrap()),
+        };
+        let shards = (0..MAX_SHARDS / 3).flat_map(|n| {
+            ["0/2", "2/4", "3/4"].map(|range| format!("{}/{range}", name(n)).parse().unwrap())
+        });
+        map.entries_mut().extend(shards.map(|path| (path, entry.clone())));
+        let object = ShardMap::new(map.cluster.as_str(), map.spec(Timestamp::UNIX_EPOCH));
+        let own = serde_json::to_vec(&object).unwrap().len();
+        // `k:{"shard":"..."}: {".":{},"f:epoch":{},"f:moved":{...},...}`, as the server notes it.
+        let noted = MAX_SHARDS * (name(0).len() + 200);
+        let (messages, _) = mpsc::channel(1);
+        let namespace = String::new();
+        let home =
+            Home { kind: Kind::Map, number: 0, namespace, messages, leases: LeasesSeen::All };
+        let page = home.page() as usize * (own + noted);
+        assert!(page < MOST_BYTES, "{page} bytes, each {own} and {noted}");
     }
 }

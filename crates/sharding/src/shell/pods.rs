@@ -46,8 +46,11 @@ struct Pods {
 
 impl Sink for Pods {
     type Item = Vec<Ended>;
-    const PAGE: u32 = 100;
     const MAX_PAGES: usize = 50;
+
+    fn page(&self) -> u32 {
+        100
+    }
 
     fn operation(&self, verb: &'static str) -> Operation {
         Operation { verb, resource: "pods", namespace: self.namespace.clone() }

@@ -40,8 +40,11 @@ impl Policies {
 
 impl Sink for Policies {
     type Item = PolicyRecord;
-    const PAGE: u32 = 100;
     const MAX_PAGES: usize = 10;
+
+    fn page(&self) -> u32 {
+        100
+    }
 
     fn operation(&self, verb: &'static str) -> Operation {
         Operation {
