@@ -213,7 +213,7 @@ pub struct MemberSpec {
     #[serde(default)]
     #[schemars(with = "i32", range(min = 0))]
     pub shards: u32,
-    /// The drains it has finished and that the coordinator has not acted on yet, at most 4096: the others follow.
+    /// The drains it has finished and that the coordinator has not acted on yet, at most 4096 of them.
     #[serde(default)]
     // A member of an earlier release names more.
     #[schemars(length(max = 65536))]

@@ -180,7 +180,13 @@ fn how_a_queue_ends() {
         (Some(&ours_it_is), DeleteIfEmpty, &empty(0), at(90), Ending::Delete),
         (Some(&full), DeleteIfEmpty, &empty(0), at(90), Ending::NotEmpty { messages: 3 }),
         // Too long ago to say anything, or by a clock that was set back.
-        (Some(&ours_it_is), DeleteIfEmpty, &empty(0), at(901), Ending::SeemsEmpty { since: at(901) }),
+        (
+            Some(&ours_it_is),
+            DeleteIfEmpty,
+            &empty(0),
+            at(901),
+            Ending::SeemsEmpty { since: at(901) },
+        ),
         (Some(&ours_it_is), DeleteIfEmpty, &empty(200), past, Ending::SeemsEmpty { since: past }),
         (Some(&others), DeleteIfEmpty, &empty(0), at(90), Ending::Unmanaged { owner: None }),
         (Some(&full), Delete, &status(), past, Ending::Delete),

@@ -58,8 +58,6 @@ pub enum Fault {
     Freeze(usize, u64),
     /// It leaves.
     Leave(usize),
-    /// Somebody deletes the ShardMap of a cluster.
-    DeleteMap(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -290,7 +288,6 @@ impl Fleet {
                 self.replicas[replica].node.handle(Input::Leave, now);
                 self.schedule(0, replica, Happening::Step);
             }
-            Fault::DeleteMap(cluster) => self.delete_map(&format!("c{cluster}")),
         }
     }
 
@@ -306,7 +303,7 @@ impl Fleet {
             4 if self.replicas.len() < 8 => self.start(),
             5 if self.alive() > 2 => self.inject(Fault::Kill(replica)),
             6 if !self.replicas[replica].gone => self.inject(Fault::Restart(replica)),
-            7 => self.inject(Fault::DeleteMap(ms as usize % self.clusters.len().max(1))),
+            7 => self.delete_map(&format!("c{}", ms as usize % self.clusters.len().max(1))),
             _ => self.inject(Fault::Pause(replica, ms)),
         }
     }

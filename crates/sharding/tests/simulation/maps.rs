@@ -138,7 +138,7 @@ fn a_map_that_nobody_can_read_stops_nobody_else() {
 fn deleted(seed: u64, bug: Bug) -> Fleet {
     let mut fleet = settled(seed);
     fleet.bug = bug;
-    for cluster in 0..6 {
+    for cluster in CLUSTERS {
         for replica in 0..3 {
             match fleet.draw(0..3) {
                 0 => fleet.inject(Fault::Freeze(replica, 3_000)),
@@ -146,7 +146,7 @@ fn deleted(seed: u64, bug: Bug) -> Fleet {
                 _ => {}
             }
         }
-        fleet.inject(Fault::DeleteMap(cluster));
+        fleet.delete_map(cluster);
         let pause = fleet.draw(0..4_000);
         fleet.run_for(pause);
     }

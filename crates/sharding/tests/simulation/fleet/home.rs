@@ -71,8 +71,9 @@ impl Fleet {
         let Write::Create(Object::Map(map)) = write else { return };
         let ids = self.ids();
         for entry in map.entries_mut().values_mut() {
-            if let Entry::Owned { owner, .. } = entry {
+            if let Entry::Owned { owner, epoch } = entry {
                 owner.clone_from(ids.iter().find(|id| *id != owner).expect("there are others"));
+                *epoch = epoch.next();
             }
         }
     }
