@@ -169,7 +169,7 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
         Mode::ManyObjects => {
             let mut object = map("default", "many");
             object["spec"] =
-                serde_json::json!({"containers": vec![serde_json::json!({}); 300_000]});
+                serde_json::json!({"containers": vec![serde_json::json!({}); 200_000]});
             list(page_of([object].into_iter(), ""))
         }
         Mode::TwiceTheUid => {

@@ -42,7 +42,7 @@ pub enum Mode {
     ManyLabels,
     /// An object of a million empty finalizers, which pack to nothing and take 24 MB when they are decoded.
     DenseObject,
-    /// An object of 300,000 empty objects, each of which takes kilobytes when it is decoded as a container.
+    /// An object of 200,000 empty objects, each of which takes kilobytes when it is decoded as a container.
     ManyObjects,
     /// Each watch names a version of 70,000 characters, with which no request can be made.
     LongVersion,
