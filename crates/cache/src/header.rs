@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use super::weight::{MAX_OBJECTS, MAX_VALUES};
+use super::weight::TooHeavy;
 use model::uid_hash;
 use uuid::Uuid;
 
@@ -300,11 +300,8 @@ pub enum HeaderError {
     #[error("an object came with more than {MAX_OWNERS} ownerReferences")]
     TooManyOwners,
     /// Decoded, it would take far more than its text.
-    #[error("an object of more than {MAX_VALUES} values is too large to cache")]
-    TooManyValues,
-    /// The same, because of the objects within it.
-    #[error("an object with more than {MAX_OBJECTS} objects in it is too large to cache")]
-    TooManyObjects,
+    #[error(transparent)]
+    TooHeavy(#[from] TooHeavy),
     /// The JSON text of the object is longer than 4 MiB.
     #[error("an object of {0} bytes is too large to cache")]
     TooLarge(usize),

@@ -2,7 +2,6 @@
 //! of two kilobytes.
 
 use super::brackets::{self, Parts};
-use super::header::HeaderError;
 
 /// The most values of an object: each takes up to 64 bytes and more when it is decoded, however short its text. An
 /// object of 1.5 MiB has so many if they take six bytes each.
@@ -17,16 +16,27 @@ const TEXT_BYTES: usize = 4;
 /// What texts up to this length, in bytes, are made of is not counted: it is little enough.
 const LITTLE_BYTES: usize = 2 * MAX_OBJECTS;
 
+/// An object that would take far more than its text, once it is decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooHeavy {
+    /// It has too many values.
+    #[error("an object of more than {MAX_VALUES} values is too large to cache")]
+    Values,
+    /// It has too many objects in it.
+    #[error("an object with more than {MAX_OBJECTS} objects in it is too large to cache")]
+    Objects,
+}
+
 /// Whether the text of an object may be decoded.
 ///
 /// # Errors
 /// If it would take far more than its text.
-pub fn check_weight(text: &str) -> Result<(), HeaderError> {
+pub fn check_weight(text: &str) -> Result<(), TooHeavy> {
     check(text, &[])
 }
 
 /// The same of a text out of which these parts are cut.
-pub(super) fn check(text: &str, cuts: &[(usize, usize)]) -> Result<(), HeaderError> {
+pub(super) fn check(text: &str, cuts: &[(usize, usize)]) -> Result<(), TooHeavy> {
     let kept = text.len() - cuts.iter().map(|(from, to)| to - from).sum::<usize>();
     if kept <= LITTLE_BYTES {
         return Ok(());
@@ -39,9 +49,9 @@ pub(super) fn check(text: &str, cuts: &[(usize, usize)]) -> Result<(), HeaderErr
         |a: Parts, b: Parts| Parts { commas: a.commas + b.commas, objects: a.objects + b.objects };
     let Parts { commas, objects } = parts.fold(Parts::default(), sum);
     if commas >= MAX_VALUES {
-        Err(HeaderError::TooManyValues)
+        Err(TooHeavy::Values)
     } else if objects > MAX_OBJECTS {
-        Err(HeaderError::TooManyObjects)
+        Err(TooHeavy::Objects)
     } else {
         Ok(())
     }

@@ -160,8 +160,8 @@ impl Entry {
         is_news
     }
 
-    /// Its source is another now. Other credentials lead to the same cluster. Returns as which attempt its client is
-    /// to be made: one that changes again and again waits as one does that fails.
+    /// Its source is another now. Other credentials lead to the same cluster. Returns as which attempt its client
+    /// will be made: one that changes again and again waits as one does that fails.
     pub(crate) fn replace(&mut self, source: Source, now: Moment) -> u32 {
         let is_calm = self.changed.is_none_or(|(last, _)| last + CALM < now);
         let changes = self.changed.filter(|_| !is_calm).map_or(1, |(_, times)| times + 1);

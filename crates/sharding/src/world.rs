@@ -86,7 +86,7 @@ impl World {
     /// Takes in an object that was read or just written.
     pub fn apply(&mut self, object: Object, now: Moment) {
         if self.holds_as_new(&object) {
-            self.learn_late(object);
+            self.learn_answer(object);
             return;
         }
         match object {

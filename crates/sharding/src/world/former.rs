@@ -51,7 +51,7 @@ impl World {
 
     /// An object came that is older than what is held. If that is a map which cannot be read, this may be a later state
     /// than the last one that could: the answer to a write may come after what a watch showed.
-    pub(super) fn learn_late(&mut self, object: Object) {
+    pub(super) fn learn_answer(&mut self, object: Object) {
         let Object::Map(map) = object else { return };
         let is_later = |former: &FormerMap| former.map.version.older_than(&map.version.resource);
         let is_there = self.maps.contains_key(&map.cluster);
