@@ -47,6 +47,11 @@ pub struct DecodeError {
 /// What errors call an object whose kind is not known.
 const ANY: &str = "an object";
 
+/// What errors call an object of a type.
+fn name_of<K: AnyObject>() -> String {
+    K::static_kind().as_ref().map_or_else(|| ANY.to_owned(), Kind::to_string)
+}
+
 impl Entry {
     pub(super) fn new(header: Header, json: &[u8], encoder: Option<&Encoder>) -> Self {
         let len = u32::try_from(json.len()).expect("larger objects are refused when they are read");
@@ -85,7 +90,7 @@ impl Entry {
     /// # Errors
     /// When it does not fit `K`.
     pub fn decode<K: AnyObject>(&self) -> Result<K, DecodeError> {
-        Ok(self.decode_weighed()?.0)
+        self.decode_as(name_of::<K>, decoded)
     }
 
     /// Decodes the object as any type, as `serde_json::Value` or `kube::core::DynamicObject`.
@@ -108,8 +113,7 @@ impl Entry {
 
     /// The same, and the bytes that the value may take.
     pub(super) fn decode_weighed<K: AnyObject>(&self) -> Result<(K, usize), DecodeError> {
-        let kind = || K::static_kind().as_ref().map_or_else(|| ANY.to_owned(), Kind::to_string);
-        self.decode_as(kind, |json| Ok((decoded(json)?, weight::decoded(json))))
+        self.decode_as(name_of::<K>, |json| Ok((decoded(json)?, weight::decoded(json))))
     }
 
     fn decode_as<T>(
