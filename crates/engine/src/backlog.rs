@@ -4,6 +4,7 @@
 //! others without end: owners that do not exist, objects that come and go. Those are charged, because neither the
 //! cache nor a shard that is not open yet bounds them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cache::{Store, StoreSize};
@@ -24,6 +25,8 @@ pub(crate) struct Backlog {
     queue: Arc<AssignmentQueue>,
     /// The stores of the primary kind.
     primary: Arc<[Store]>,
+    /// Keys that were added since it was settled.
+    unsettled: AtomicUsize,
     charge: Mutex<Charge>,
 }
 
@@ -40,7 +43,17 @@ impl Backlog {
         primary: Arc<[Store]>,
         part: Part,
     ) -> Self {
-        Self { cluster, queue, primary, charge: Mutex::new(Charge { keys: 0, part }) }
+        let (unsettled, charge) = (AtomicUsize::new(0), Mutex::new(Charge { keys: 0, part }));
+        Self { cluster, queue, primary, unsettled, charge }
+    }
+
+    /// So many keys were added: once they are more than a few, the cluster is charged for what waits.
+    ///
+    /// # Errors
+    /// As [`Self::settle`].
+    pub(crate) fn added(&self, keys: usize) -> Result<(), Overrun> {
+        let before = self.unsettled.fetch_add(keys, Ordering::Relaxed);
+        if before + keys < UNCHARGED_KEYS { Ok(()) } else { self.settle() }
     }
 
     /// Charges the cluster for the keys that wait now.
@@ -48,6 +61,7 @@ impl Backlog {
     /// # Errors
     /// If that exceeds its budget.
     pub(crate) fn settle(&self) -> Result<(), Overrun> {
+        self.unsettled.store(0, Ordering::Relaxed);
         let objects: usize = self.primary.iter().map(Store::len).sum();
         let keys = self.queue.waiting(&self.cluster).saturating_sub(objects);
         let mut charge = self.charge.lock().unwrap_or_else(PoisonError::into_inner);

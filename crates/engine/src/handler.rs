@@ -82,7 +82,7 @@ impl EventHandler {
             let keys = self.keys(&event, first);
             if !keys.is_empty() {
                 self.queue.add(&keys, priority, &event.span).await;
-                if self.backlog.settle().is_err() {
+                if self.backlog.added(keys.len()).is_err() {
                     // The cluster is left alone, and with it this handler.
                     return;
                 }
