@@ -84,6 +84,14 @@ impl<'a> Data<'a> {
         Unusable::Parse { path: self.path.clone(), problem: problem.into() }
     }
 
+    fn check_size(&self, bytes: usize) -> Result<(), Unusable> {
+        let (path, limit_bytes) = (self.path.clone(), MAX_KUBECONFIG_BYTES as u64);
+        if bytes > MAX_KUBECONFIG_BYTES {
+            return Err(Unusable::TooLarge { path, limit_bytes });
+        }
+        Ok(())
+    }
+
     fn entries(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
         let data = self.secret.data.iter().flatten();
         data.map(|(key, value)| (key.as_str(), value.0.as_slice()))
@@ -107,10 +115,7 @@ impl<'a> Data<'a> {
         };
         let bytes = self.get(key).or_else(only);
         let bytes = bytes.ok_or_else(|| self.broken(format!("it has no key {key}")))?;
-        if bytes.len() > MAX_KUBECONFIG_BYTES {
-            let (path, limit_bytes) = (self.path.clone(), MAX_KUBECONFIG_BYTES as u64);
-            return Err(Unusable::TooLarge { path, limit_bytes });
-        }
+        self.check_size(bytes.len())?;
         kubeconfig::parse(&self.path, bytes)
     }
 
@@ -134,10 +139,7 @@ impl<'a> Data<'a> {
     fn argo_cd(&self) -> Result<Kubeconfig, Unusable> {
         let server = self.text("server").ok_or_else(|| self.broken("it has no key server"))?;
         let config = self.text("config").unwrap_or("{}");
-        if config.len() + server.len() > MAX_KUBECONFIG_BYTES {
-            let (path, limit_bytes) = (self.path.clone(), MAX_KUBECONFIG_BYTES as u64);
-            return Err(Unusable::TooLarge { path, limit_bytes });
-        }
+        self.check_size(config.len() + server.len())?;
         let config: ArgoCd = serde_json::from_str(config).map_err(|error| {
             // The library's message may repeat a token.
             let (line, column) = (error.line(), error.column());
