@@ -8,7 +8,7 @@ use kube::api::{Api, ListParams};
 use serde::Serialize;
 
 use crate::ReadError;
-use crate::listing::pages;
+use crate::listing::{PAGE, pages};
 
 /// The most pages that are read.
 const MAX_PAGES: usize = 20;
@@ -45,7 +45,7 @@ pub async fn events(client: Client, namespace: &str) -> Result<Vec<FleetEvent>, 
     let mut found = Vec::new();
     let what = ("events.events.k8s.io", namespace);
     let keep = |event| found.extend(told(event));
-    pages(&api, ListParams::default(), what, MAX_PAGES, keep).await?;
+    pages(&api, ListParams::default().limit(PAGE), what, MAX_PAGES, keep).await?;
     found.sort_by(|a, b| (a.at, &a.about).cmp(&(b.at, &b.about)));
     Ok(found)
 }

@@ -14,8 +14,8 @@ use sharding::record::Kind;
 use crate::Fleet;
 use crate::error::{PAGE_WITHIN, ReadError};
 
-/// Objects of one page, as members read them too.
-const PAGE: u32 = 500;
+/// Objects of one page, of kinds that are small.
+pub(crate) const PAGE: u32 = 500;
 /// What FleetPolicies are called.
 const POLICIES: &str = "fleetpolicies.leasehold.dev";
 
@@ -79,7 +79,9 @@ async fn list_policies(client: &Client, namespace: &str) -> Result<Vec<PolicyRec
     let mut policies = Vec::new();
     let keep = |object: DynamicObject| policies.push(PolicyRecord::of(&object));
     let api = sharding::read::policies(client, namespace);
-    match pages(&api, ListParams::default(), (POLICIES, namespace), usize::MAX, keep).await {
+    match pages(&api, ListParams::default().limit(PAGE), (POLICIES, namespace), usize::MAX, keep)
+        .await
+    {
         Err(ReadError::List { source, .. }) if matches!(&*source, kube::Error::Api(status) if matches!(status.code, 403 | 404)) => {
             Ok(Vec::new())
         }
@@ -96,7 +98,8 @@ async fn list_kind<T>(
     let params = match kind {
         Kind::Lease => ListParams::default().labels(&lease::selector()),
         Kind::Member | Kind::Map => ListParams::default(),
-    };
+    }
+    .limit(kind.page());
     let (mut all, mut unreadable) = (Vec::new(), Vec::new());
     let keep = |object: DynamicObject| match read(object) {
         Ok(object) => all.push(object),
@@ -107,15 +110,14 @@ async fn list_kind<T>(
     Ok((all, unreadable))
 }
 
-/// Reads a list to its end, or so many pages of it.
+/// Reads a list to its end, or so many pages of it. `params` say how many objects a page has.
 pub(crate) async fn pages<K: Clone + std::fmt::Debug + DeserializeOwned>(
     api: &Api<K>,
-    params: ListParams,
+    mut params: ListParams,
     (what, namespace): (&'static str, &str),
     most: usize,
     mut keep: impl FnMut(K),
 ) -> Result<(), ReadError> {
-    let mut params = params.limit(PAGE);
     for _ in 0..most {
         let page = tokio::time::timeout(PAGE_WITHIN, api.list(&params)).await;
         let page = page.map_err(|_| ReadError::Late { what, namespace: namespace.to_owned() })?;
@@ -143,11 +145,16 @@ mod tests {
 
     use super::*;
 
-    /// A home whose lists have a limit and come in three pages of one object each.
+    /// A home whose lists have the limit of their kind and come in three pages of one object each.
     fn answer(uri: &http::Uri) -> (StatusCode, Value) {
         let query = uri.query().unwrap_or_default();
         let is = |pair: &str| query.split('&').any(|other| other == pair);
-        if !is("limit=500") {
+        let limit = match uri.path().rsplit('/').next() {
+            Some("shardmaps") => "limit=100",
+            Some("members") => "limit=20",
+            _ => "limit=500",
+        };
+        if !is(limit) {
             let status = json!({"status": "Failure", "message": "too large", "code": 413});
             return (StatusCode::PAYLOAD_TOO_LARGE, status);
         }

@@ -127,13 +127,14 @@ async fn gather(
 /// The objects by which the fleet agrees.
 async fn objects(home: &HomeCluster, bundle: &mut Bundle) -> anyhow::Result<()> {
     let kinds = [(Kind::Lease, "leases"), (Kind::Member, "members"), (Kind::Map, "shardmaps")];
-    let apis =
-        kinds.map(|(kind, name)| (sharding::read::api(&home.client, &home.namespace, kind), name));
+    let apis = kinds.map(|(kind, name)| {
+        (sharding::read::api(&home.client, &home.namespace, kind), kind.page(), name)
+    });
     let policies = sharding::read::policies(&home.client, &home.namespace);
-    for (api, name) in apis.into_iter().chain([(policies, "fleetpolicies")]) {
+    for (api, page, name) in apis.into_iter().chain([(policies, PAGE, "fleetpolicies")]) {
         let name = format!("home/{name}.json");
         let mut all = Vec::new();
-        let read = pages(&api, &mut all).await;
+        let read = pages(&api, page, &mut all).await;
         // What was read before a failure is worth something.
         if read.is_ok() || !all.is_empty() {
             bundle.json(&name, json!(all))?;
@@ -146,8 +147,12 @@ async fn objects(home: &HomeCluster, bundle: &mut Bundle) -> anyhow::Result<()> 
 }
 
 /// Reads a list in pages, as far as the bound goes.
-async fn pages(api: &Api<DynamicObject>, all: &mut Vec<DynamicObject>) -> anyhow::Result<()> {
-    let mut params = ListParams::default().limit(PAGE);
+async fn pages(
+    api: &Api<DynamicObject>,
+    page: u32,
+    all: &mut Vec<DynamicObject>,
+) -> anyhow::Result<()> {
+    let mut params = ListParams::default().limit(page);
     loop {
         let page = read(api.list(&params)).await?;
         all.extend(page.items);
@@ -366,7 +371,7 @@ mod tests {
         let client = kube::Client::new(home, "default");
         let api = sharding::read::policies(&client, "lh");
         let mut all = Vec::new();
-        pages(&api, &mut all).await.unwrap();
+        pages(&api, PAGE, &mut all).await.unwrap();
         assert_eq!(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["one", "two"]);
         let at = HomeCluster { client, namespace: "lh".into(), shown: "https://home".into() };
         let text = some(Vec::<Pod>::new(), "pods", &at).unwrap_err().to_string();

@@ -317,6 +317,17 @@ impl Kind {
             Self::Map => "shardmaps.leasehold.dev",
         }
     }
+
+    /// Objects in one page of a list: so many of the largest fit into the answer that is read.
+    pub fn page(self) -> u32 {
+        match self {
+            Self::Lease => 500,
+            // With what the server notes of who wrote which field, below 300 KiB each.
+            Self::Map => 100,
+            // Up to the 1.5 MiB that etcd takes.
+            Self::Member => 20,
+        }
+    }
 }
 
 impl fmt::Display for Target {

@@ -80,13 +80,7 @@ impl Sink for Home {
     }
 
     fn page(&self) -> u32 {
-        match self.kind {
-            Kind::Lease => 500,
-            // With what the server notes of who wrote which field, below 300 KiB each.
-            Kind::Map => 100,
-            // Up to the 1.5 MiB that etcd takes.
-            Kind::Member => 20,
-        }
+        self.kind.page()
     }
 
     fn operation(&self, verb: &'static str) -> Operation {
