@@ -29,23 +29,13 @@ pub trait Source: Send + Sync + 'static {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use fleet::{FleetMember, FleetShard, LeaseStanding};
-    use model::Epoch;
-    use sharding::api::{DownCluster, MemberState, Phase};
+    use fleet::{FleetMember, FleetShard};
+    use sharding::api::{DownCluster, Phase};
 
     use super::*;
 
     pub(crate) fn shard(name: &str, owner: Option<&str>, phase: Phase) -> FleetShard {
-        FleetShard {
-            shard: name.parse().unwrap(),
-            owner: owner.map(|owner| owner.parse().unwrap()),
-            epoch: Epoch(1),
-            phase,
-            unserved: false,
-            target: None,
-            moved: None,
-            paused_by: None,
-        }
+        FleetShard::example(name, owner, phase)
     }
 
     pub(crate) fn down(cluster: &str, reason: &str) -> DownCluster {
@@ -55,24 +45,10 @@ pub(crate) mod tests {
     /// Two members and these shards.
     pub(crate) fn fleet(shards: Vec<FleetShard>) -> Fleet {
         let member = |name: &str| FleetMember {
-            member: name.parse().unwrap(),
-            identity: name.to_owned(),
-            zone: None,
-            state: MemberState::Active,
-            drain: false,
-            cordoned_by: None,
-            lease: LeaseStanding::Held,
-            lease_seconds: 10,
             renewed: Some(jiff::Timestamp::UNIX_EPOCH),
-            seen_renewing: false,
             coordinator: name == "m-0",
-            capacity: 1,
-            protocol_version: 1,
-            oldest_protocol_version: 1,
-            shards: 0,
             busy: 500,
-            clusters: None,
-            down_clusters: Vec::new(),
+            ..FleetMember::example(name)
         };
         let coordinator = Some("m-0".parse().unwrap());
         let members = vec![member("m-0"), member("m-1")];

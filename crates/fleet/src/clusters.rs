@@ -87,7 +87,6 @@ fn served(shards: &[&FleetShard]) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use model::Epoch;
     use sharding::api::DownCluster;
 
     use super::*;
@@ -98,16 +97,7 @@ mod tests {
     }
 
     fn shard(owner: Option<&str>, phase: Phase) -> FleetShard {
-        FleetShard {
-            shard: "east/g/0/1".parse().unwrap(),
-            owner: owner.map(|owner| owner.parse().unwrap()),
-            epoch: Epoch(1),
-            phase,
-            unserved: false,
-            target: None,
-            moved: None,
-            paused_by: None,
-        }
+        FleetShard::example("east/g/0/1", owner, phase)
     }
 
     fn paused() -> FleetShard {

@@ -283,7 +283,6 @@ fn split(reason: &str) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
-    use model::Epoch;
     use sharding::api::DownCluster;
 
     use super::*;
@@ -298,16 +297,8 @@ mod tests {
     }
 
     fn shard(cluster: &str, owner: Option<&str>) -> FleetShard {
-        FleetShard {
-            shard: format!("{cluster}/g/0/1").parse().unwrap(),
-            owner: owner.map(|owner| owner.parse().unwrap()),
-            epoch: Epoch(1),
-            phase: if owner.is_some() { Phase::Owned } else { Phase::Unowned },
-            unserved: false,
-            target: None,
-            moved: None,
-            paused_by: None,
-        }
+        let phase = if owner.is_some() { Phase::Owned } else { Phase::Unowned };
+        FleetShard::example(&format!("{cluster}/g/0/1"), owner, phase)
     }
 
     fn healthy() -> Fleet {

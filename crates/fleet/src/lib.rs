@@ -4,6 +4,8 @@
 mod clusters;
 mod error;
 mod events;
+#[cfg(any(test, feature = "testing"))]
+mod example;
 mod health;
 mod listing;
 mod replica;
@@ -379,33 +381,6 @@ fn duration(lease: &Lease) -> Option<u32> {
 }
 
 #[cfg(test)]
-impl FleetMember {
-    /// One that lives and has nothing to do.
-    pub(crate) fn example(name: &str) -> Self {
-        Self {
-            member: name.parse().unwrap(),
-            identity: name.to_owned(),
-            zone: None,
-            state: MemberState::Active,
-            drain: false,
-            cordoned_by: None,
-            lease: LeaseStanding::Held,
-            lease_seconds: 10,
-            renewed: None,
-            seen_renewing: false,
-            coordinator: false,
-            capacity: 1,
-            protocol_version: 1,
-            oldest_protocol_version: 1,
-            shards: 0,
-            busy: 0,
-            clusters: None,
-            down_clusters: Vec::new(),
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -429,14 +404,9 @@ mod tests {
     #[test]
     fn shards_say_who_has_them_and_their_members_can_tell() {
         let shard = |phase, owner: Option<&str>, target: Option<&str>| FleetShard {
-            shard: "east/g/0/1".parse().unwrap(),
-            owner: owner.map(|owner| owner.parse().unwrap()),
             epoch: Epoch(4),
-            phase,
-            unserved: false,
             target: target.map(|target| target.parse().unwrap()),
-            moved: None,
-            paused_by: None,
+            ..FleetShard::example("east/g/0/1", owner, phase)
         };
         let owned = shard(Phase::Owned, Some("m-0"), None);
         let moving = shard(Phase::Draining, Some("m-0"), Some("m-1"));

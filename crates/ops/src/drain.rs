@@ -161,26 +161,8 @@ mod tests {
     use super::*;
 
     fn member(identity: &str, suffix: &str, lease: LeaseStanding) -> FleetMember {
-        FleetMember {
-            member: format!("{identity}-{suffix}").parse().unwrap(),
-            identity: identity.to_owned(),
-            zone: None,
-            state: MemberState::Active,
-            drain: false,
-            cordoned_by: None,
-            lease,
-            lease_seconds: 10,
-            renewed: None,
-            seen_renewing: false,
-            coordinator: false,
-            capacity: 100,
-            protocol_version: 1,
-            oldest_protocol_version: 1,
-            shards: 1,
-            busy: 0,
-            clusters: None,
-            down_clusters: Vec::new(),
-        }
+        let member = FleetMember::example(&format!("{identity}-{suffix}"));
+        FleetMember { identity: identity.to_owned(), lease, ..member }
     }
 
     fn fleet() -> Fleet {

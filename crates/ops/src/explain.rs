@@ -157,32 +157,12 @@ fn as_json(shards: &[&FleetShard], answers: &Answers) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use fleet::LeaseStanding;
-    use sharding::api::MemberState;
 
     use super::*;
 
     fn member(number: usize) -> FleetMember {
-        FleetMember {
-            member: format!("m-{number}-abcde").parse().unwrap(),
-            identity: format!("m-{number}"),
-            zone: None,
-            state: MemberState::Active,
-            drain: false,
-            cordoned_by: None,
-            lease: LeaseStanding::Held,
-            lease_seconds: 10,
-            renewed: None,
-            seen_renewing: false,
-            coordinator: false,
-            capacity: 1,
-            protocol_version: 1,
-            oldest_protocol_version: 1,
-            shards: 1,
-            busy: 0,
-            clusters: None,
-            down_clusters: Vec::new(),
-        }
+        let member = FleetMember::example(&format!("m-{number}-abcde"));
+        FleetMember { identity: format!("m-{number}"), ..member }
     }
 
     fn told(holds: bool) -> Told {

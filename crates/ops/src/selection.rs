@@ -108,43 +108,18 @@ fn members(select: &MemberSelector, fleet: &Fleet) -> anyhow::Result<usize> {
 #[cfg(test)]
 mod tests {
     use fleet::LeaseStanding;
-    use model::Epoch;
     use serde_json::{Value, json};
-    use sharding::api::{MemberState, Phase};
+    use sharding::api::Phase;
 
     use super::*;
 
     fn fleet() -> Fleet {
         let member = |identity: &str, zone: Option<&str>| FleetMember {
-            member: format!("{identity}-abcde").parse().unwrap(),
             identity: identity.to_owned(),
             zone: zone.map(str::to_owned),
-            state: MemberState::Active,
-            drain: false,
-            cordoned_by: None,
-            lease: LeaseStanding::Held,
-            lease_seconds: 10,
-            renewed: None,
-            seen_renewing: false,
-            coordinator: false,
-            capacity: 100,
-            protocol_version: 1,
-            oldest_protocol_version: 1,
-            shards: 1,
-            busy: 0,
-            clusters: None,
-            down_clusters: Vec::new(),
+            ..FleetMember::example(&format!("{identity}-abcde"))
         };
-        let shard = |shard: &str| FleetShard {
-            shard: shard.parse().unwrap(),
-            owner: None,
-            epoch: Epoch(1),
-            phase: Phase::Unowned,
-            unserved: false,
-            target: None,
-            moved: None,
-            paused_by: None,
-        };
+        let shard = |shard: &str| FleetShard::example(shard, None, Phase::Unowned);
         let controllers = ["etcd", "mysql", "tdset"].map(|name| name.parse().unwrap());
         Fleet {
             members: vec![

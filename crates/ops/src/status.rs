@@ -310,32 +310,28 @@ mod tests {
 
     use super::*;
     use crate::{Command, One};
-    use fleet::LeaseStanding;
 
     #[test]
     fn the_table() {
         let member = |id: &str, coordinator: bool| FleetMember {
-            member: id.parse().unwrap(),
             identity: "replica".into(),
             zone: coordinator.then(|| "eu-1a".to_owned()),
-            state: MemberState::Active,
             drain: !coordinator,
             cordoned_by: (!coordinator).then(|| "limit-all".to_owned()),
-            lease: LeaseStanding::Held,
-            lease_seconds: 10,
             renewed: Some(Timestamp::UNIX_EPOCH),
-            seen_renewing: false,
             coordinator,
             capacity: 100,
             protocol_version: 1 + u32::from(!coordinator),
-            oldest_protocol_version: 1,
             shards: 1,
             busy: 1250,
-            clusters: None,
             down_clusters: vec![DownCluster {
                 cluster: "west".parse().unwrap(),
                 reason: "kubeconfig west has no contexts; fix: add a context".into(),
             }],
+            ..FleetMember::example(id)
+        };
+        let shard = |name: &str, owned: bool, phase| {
+            FleetShard::example(name, owned.then_some("replica-0-abcde"), phase)
         };
         let fleet = Fleet {
             unreadable: Vec::new(),
@@ -344,37 +340,19 @@ mod tests {
             members: vec![member("replica-0-abcde", true), member("replica-10-xyzzy", false)],
             shards: vec![
                 FleetShard {
-                    shard: "east/tdset/0/1".parse().unwrap(),
-                    owner: Some("replica-0-abcde".parse().unwrap()),
                     epoch: Epoch(3),
-                    phase: Phase::Draining,
                     target: Some("replica-10-xyzzy".parse().unwrap()),
                     moved: Some(Moved {
                         why: MoveCause::Balance,
                         at: Some(Time(Timestamp::UNIX_EPOCH)),
                     }),
-                    unserved: false,
-                    paused_by: None,
+                    ..shard("east/tdset/0/1", true, Phase::Draining)
                 },
+                FleetShard { epoch: Epoch(0), ..shard("north/tdset/0/1", false, Phase::Unowned) },
                 FleetShard {
-                    shard: "north/tdset/0/1".parse().unwrap(),
-                    owner: None,
-                    epoch: Epoch(0),
-                    phase: Phase::Unowned,
-                    target: None,
-                    moved: None,
-                    unserved: false,
-                    paused_by: None,
-                },
-                FleetShard {
-                    shard: "west/tdset/0/1".parse().unwrap(),
-                    owner: Some("replica-0-abcde".parse().unwrap()),
                     epoch: Epoch(7),
-                    phase: Phase::Owned,
-                    target: None,
-                    moved: None,
                     unserved: true,
-                    paused_by: None,
+                    ..shard("west/tdset/0/1", true, Phase::Owned)
                 },
             ],
             protocol_version: Some(1),
