@@ -1,13 +1,12 @@
 //! What is new in a status, as Events say it. Pure: an Event follows from what was written, so that a
 //! step that is taken twice is told once.
 
+use operands::report::News;
+
 use crate::api::{EtcdClusterStatus, MemberPhase, MemberStatus};
 
 /// What is new: whether it is good, a reason, and a sentence.
-pub(crate) fn news(
-    before: &EtcdClusterStatus,
-    after: &EtcdClusterStatus,
-) -> Vec<(bool, &'static str, String)> {
+pub(crate) fn news(before: &EtcdClusterStatus, after: &EtcdClusterStatus) -> Vec<News> {
     let mut news = Vec::new();
     if let (None, Some(id)) = (&before.cluster_id, &after.cluster_id) {
         news.push((true, "Founded", format!("etcd founded cluster {id}")));

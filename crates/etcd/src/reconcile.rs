@@ -9,8 +9,8 @@ use kube::ResourceExt;
 use operands::archive::restore::restoring_job;
 use operands::children::{Obstacle, go_with, in_place};
 use sdk::{
-    Action, Context, Controller, ControllerSpec, Event, ObjectKey, ReconcileError, Reconciler,
-    Selector, Watch, mapping, spread,
+    Action, Context, Controller, ControllerSpec, ObjectKey, ReconcileError, Reconciler, Selector,
+    Watch, mapping, spread,
 };
 
 use crate::api::{EtcdCluster, EtcdClusterStatus};
@@ -261,18 +261,8 @@ async fn written(
     if cluster.status.as_ref() == Some(&status) {
         return Ok(());
     }
-    let changed = EtcdCluster { status: Some(status.clone()), ..cluster.clone() };
-    if ctx.update_status(&changed).await?.is_none() {
-        return Ok(());
-    }
     let before = cluster.status.clone().unwrap_or_default();
-    for (is_good, reason, note) in crate::events::news(&before, &status) {
-        let event = if is_good {
-            Event::normal(cluster, reason, "Reconcile", note)
-        } else {
-            Event::warning(cluster, reason, "Reconcile", note)
-        };
-        ctx.publish(event).await;
-    }
-    Ok(())
+    let news = crate::events::news(&before, &status);
+    let changed = EtcdCluster { status: Some(status), ..cluster.clone() };
+    operands::report::written(ctx, cluster, &changed, news).await
 }

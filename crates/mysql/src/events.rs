@@ -1,13 +1,12 @@
 //! What is new in a status, as Events say it. Pure: an Event follows from what was written, so that a
 //! step that is taken twice is told once.
 
+use operands::report::News;
+
 use crate::status::MySQLClusterStatus;
 
 /// What is new: whether it is good, a reason, and a sentence.
-pub(crate) fn news(
-    before: &MySQLClusterStatus,
-    after: &MySQLClusterStatus,
-) -> Vec<(bool, &'static str, String)> {
+pub(crate) fn news(before: &MySQLClusterStatus, after: &MySQLClusterStatus) -> Vec<News> {
     let mut news = Vec::new();
     let (was, is) = (&before.replication, &after.replication);
     match (&was.primary, &is.primary) {

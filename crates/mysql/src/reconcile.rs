@@ -11,8 +11,8 @@ use operands::archive::Settings;
 use operands::children::Obstacle;
 use operands::spec::Invalid;
 use sdk::{
-    Action, Context, Controller, ControllerSpec, Event, ObjectKey, ReconcileError, Reconciler,
-    Selector, Watch, mapping, spread,
+    Action, Context, Controller, ControllerSpec, ObjectKey, ReconcileError, Reconciler, Selector,
+    Watch, mapping, spread,
 };
 
 use crate::api::MySQLCluster;
@@ -276,18 +276,8 @@ async fn written(
     if cluster.status.as_ref() == Some(&status) {
         return Ok(());
     }
-    let changed = MySQLCluster { status: Some(status.clone()), ..cluster.clone() };
-    if ctx.update_status(&changed).await?.is_none() {
-        return Ok(());
-    }
     let before = cluster.status.clone().unwrap_or_default();
-    for (is_good, reason, note) in crate::events::news(&before, &status) {
-        let event = if is_good {
-            Event::normal(cluster, reason, "Reconcile", note)
-        } else {
-            Event::warning(cluster, reason, "Reconcile", note)
-        };
-        ctx.publish(event).await;
-    }
-    Ok(())
+    let news = crate::events::news(&before, &status);
+    let changed = MySQLCluster { status: Some(status), ..cluster.clone() };
+    operands::report::written(ctx, cluster, &changed, news).await
 }
