@@ -1,5 +1,8 @@
 //! What it means that a server refuses a write.
 
+use std::error::Error;
+
+use engine::ReconcileError;
 use model::error::foreign;
 
 /// The server's message if it refused a write for its content or our rights: a retry is useless until
@@ -13,6 +16,15 @@ pub fn refusal(error: &kube::Error) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The server's words, if a reconcile failed because it refused a write for its content or our rights.
+///
+/// # Errors
+/// The error, if it is another failure.
+pub fn refused(error: ReconcileError) -> Result<String, ReconcileError> {
+    let said = error.source().and_then(|source| source.downcast_ref()).and_then(refusal);
+    said.ok_or(error)
 }
 
 /// Whether a server found a write invalid or malformed, rather than forbidden.

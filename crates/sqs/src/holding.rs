@@ -11,7 +11,6 @@
 //! first, and forgotten with the object.
 
 use std::collections::HashSet;
-use std::error::Error;
 use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::Secret;
@@ -21,7 +20,7 @@ use sdk::{Context, Event, Lifecycle, ReconcileError};
 
 use super::api::{Queue, QueueStatus};
 use super::record::write;
-use sdk::refusal::refusal;
+use sdk::refusal::{refusal, refused};
 
 /// The most Queues of which is remembered that they hold their Secret. Beyond it, all are looked at anew.
 const MAX_SEEN: usize = 10_000;
@@ -117,15 +116,6 @@ impl Held {
         ctx.publish(Event::warning(queue, "SecretNotReleased", "Release", note.clone())).await;
         Ok(Err(StillHeld(note)))
     }
-}
-
-/// The server's words, if it refused a write.
-///
-/// # Errors
-/// Any other failure.
-fn refused(error: ReconcileError) -> Result<String, ReconcileError> {
-    let said = error.source().and_then(|source| source.downcast_ref()).and_then(refusal);
-    said.ok_or(error)
 }
 
 /// The finalizer of the Queue with this uid.

@@ -8,12 +8,10 @@
 //! A crash between any two of these leaves no finalizer behind: the Secret's name is recorded first, and forgotten with
 //! the finalizer or the Tunnel. And none is in want of the Secret: without a placement there is nothing to remove.
 
-use std::error::Error;
-
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::Api;
-use sdk::refusal::refusal;
+use sdk::refusal::refused;
 use sdk::{Event, Lifecycle, ReconcileError};
 
 use crate::account::Blocked;
@@ -82,13 +80,4 @@ impl TunnelRun<'_> {
         self.ctx.publish(Event::warning(&self.tunnel, reason, "Release", message.clone())).await;
         Ok(Some(Blocked { reason, message }))
     }
-}
-
-/// The server's words, if it refused a request.
-///
-/// # Errors
-/// Any other failure.
-fn refused(error: ReconcileError) -> Result<String, ReconcileError> {
-    let said = error.source().and_then(|source| source.downcast_ref()).and_then(refusal);
-    said.ok_or(error)
 }

@@ -1,11 +1,10 @@
 //! The shell of a Service: its Tunnel, and its address.
 
-use std::error::Error;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use sdk::refusal::refusal;
+use sdk::refusal::refused;
 use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
 use sdk::{ObjectKey, controlled_by, spread};
 
@@ -80,15 +79,6 @@ impl Reconciler for ServiceReconciler {
             _ => Action::Done,
         })
     }
-}
-
-/// The server's words, if it refused a write.
-///
-/// # Errors
-/// Any other failure.
-fn refused(error: ReconcileError) -> Result<String, ReconcileError> {
-    let said = error.source().and_then(|source| source.downcast_ref()).and_then(refusal);
-    said.ok_or(error)
 }
 
 /// Writes address and condition if they say something new.
