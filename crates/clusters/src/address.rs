@@ -23,11 +23,12 @@ use futures::future::{BoxFuture, Shared};
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tower::{BoxError, Service, ServiceExt};
 
 use crate::risk::Risk;
 use crate::role::Role;
+use crate::turns::Turns;
 
 /// Addresses at which clouds serve the credentials of their machines, or worse, beside those that are
 /// link-local: Azure's wire server, Alibaba's, Oracle's and AWS's metadata services.
@@ -47,18 +48,8 @@ const MAX_HOME_LOOKUPS: usize = 8;
 const FOUND_FOR: Duration = Duration::from_secs(60);
 
 /// The places of the lookups of this process, whose threads they share.
-static PLACES: LazyLock<[LookupPlaces; 2]> = LazyLock::new(|| {
-    let places = |most| Arc::new(Semaphore::new(most));
-    let of = |most| LookupPlaces { proven: places(most), unproven: places(most) };
-    [of(MAX_LOOKUPS), of(MAX_HOME_LOOKUPS)]
-});
-
-/// Where lookups wait for their turn.
-#[derive(Clone, Debug)]
-struct LookupPlaces {
-    proven: Arc<Semaphore>,
-    unproven: Arc<Semaphore>,
-}
+static TURNS: LazyLock<[Turns; 2]> =
+    LazyLock::new(|| [MAX_LOOKUPS, MAX_HOME_LOOKUPS].map(Turns::new));
 
 /// Which addresses beside ordinary ones may be connected to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,7 +127,7 @@ struct Refused {
 pub(crate) struct Resolver<R = GaiResolver> {
     inner: R,
     reach: Reach,
-    places: LookupPlaces,
+    turns: Turns,
     server: Arc<Mutex<Server>>,
 }
 
@@ -188,13 +179,13 @@ type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 impl Dialer {
     /// Connections over TCP, without delay of small packets, below TLS if there is any.
     pub(crate) fn new(reach: Reach, role: Role) -> Self {
-        let [workload, home] = &*PLACES;
-        let places = match role {
+        let [workload, home] = &*TURNS;
+        let turns = match role {
             Role::Workload => workload.clone(),
             Role::Home => home.clone(),
         };
         let resolver =
-            Resolver { inner: GaiResolver::new(), reach, places, server: Arc::default() };
+            Resolver { inner: GaiResolver::new(), reach, turns, server: Arc::default() };
         let mut inner = HttpConnector::new_with_resolver(resolver);
         inner.enforce_http(false);
         inner.set_nodelay(true);
@@ -223,13 +214,11 @@ where
 
     /// Begins a lookup in a task of its own: its thread is free when it ends, and not when its caller gives up.
     fn begin(&self, name: Name, number: u64, is_proven: bool) -> Pending {
-        let LookupPlaces { proven, unproven } = &self.places;
-        let places = Arc::clone(if is_proven { proven } else { unproven });
-        let (inner, sought, server) =
-            (self.inner.clone(), name.clone(), Arc::downgrade(&self.server));
+        let (inner, turns, sought) = (self.inner.clone(), self.turns.clone(), name.clone());
+        let server = Arc::downgrade(&self.server);
         let (tell, told) = oneshot::channel();
         tokio::spawn(async move {
-            let place = places.acquire_owned().await.expect("nobody closes it");
+            let place = turns.turn(is_proven).await;
             let found = inner.oneshot(sought).await.map_err(Into::into);
             drop(place);
             let found = found.map(Iterator::collect);
@@ -321,6 +310,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
+    use tokio::sync::Semaphore;
+
     use super::*;
 
     #[test]
@@ -378,8 +369,8 @@ mod tests {
                 Ok::<_, BoxError>([SocketAddr::from(([10, 0, 0, 1], 1))].into_iter())
             }
         });
-        let places = places(1);
-        let resolver = Resolver { inner, reach: Reach::default(), places, server: Arc::default() };
+        let turns = Turns::new(1);
+        let resolver = Resolver { inner, reach: Reach::default(), turns, server: Arc::default() };
         let lookup = || resolver.clone().oneshot("host.test".parse().unwrap());
         for _ in 0..20 {
             let found = tokio::time::timeout(Duration::from_secs(5), lookup()).await;
@@ -393,11 +384,6 @@ mod tests {
         assert_eq!(begun.load(Ordering::Relaxed), 2);
     }
 
-    fn places(most: usize) -> LookupPlaces {
-        let places = || Arc::new(Semaphore::new(most));
-        LookupPlaces { proven: places(), unproven: places() }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn names_that_hang_delay_no_server_that_was_found_and_a_new_one_gets_its_turn() {
         let hung = Duration::from_secs(10);
@@ -408,11 +394,11 @@ mod tests {
             }
             Ok([SocketAddr::from(([10, 0, 0, 1], 1))].into_iter())
         });
-        let places = places(4);
+        let turns = Turns::new(4);
         let resolver = || Resolver {
             inner,
             reach: Reach::default(),
-            places: places.clone(),
+            turns: turns.clone(),
             server: Arc::default(),
         };
         let lookup = |of: &Resolver<_>, name: &str| {

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use kube::client::{ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use model::{Clock, Wire};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_http::decompression::DecompressionLayer;
 
@@ -28,13 +28,14 @@ use crate::http::{Connections, Protocol};
 use crate::provider::Access;
 pub use crate::role::Role;
 use crate::trust::Granted;
+use crate::turns::Turns;
 
 /// How long opening a connection may take, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a server may stop reading a request.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The most credentials that are renewed at once, over all clusters, and as many that are obtained for the first time
-/// or after a failure.
+/// The most credentials that are renewed at once, over all clusters, and of each provider as many that are obtained for
+/// the first time or after a failure.
 const MAX_RENEWALS: usize = 32;
 
 /// Two ways to send requests to a cluster.
@@ -64,9 +65,15 @@ pub struct Connector {
 impl Connector {
     /// Makes clients for clusters with this role.
     pub fn new(role: Role, clock: Arc<dyn Clock>) -> Self {
-        let places = || Arc::new(Semaphore::new(MAX_RENEWALS));
-        let renewals = Renewals { proven: places(), unproven: places(), calls: Calls::new() };
+        let renewals = Renewals { turns: Turns::new(MAX_RENEWALS), calls: Calls::new() };
         Self { renewals, role, clock }
+    }
+
+    /// The same for the clusters of another provider: credentials that hang in one delay no new cluster of another.
+    pub(crate) fn apart(&self) -> Self {
+        let mut apart = self.clone();
+        apart.renewals.turns = self.renewals.turns.apart();
+        apart
     }
 
     /// Registers what it counts.

@@ -67,6 +67,7 @@ mod secrets;
 mod status;
 mod terms;
 pub mod trust;
+mod turns;
 mod up;
 
 pub use credentials::CredentialLife;

@@ -32,35 +32,33 @@ pub(crate) type Right = (bool, bool, bool);
 /// That of a source whose name nobody has.
 pub(crate) const NO_RIGHT: Right = (false, false, false);
 
-/// Joins the snapshots, in the order of the configuration. Of several sources of a name, the first of those with
-/// most right to it counts.
-pub(crate) fn merge<'a>(
-    snapshots: impl IntoIterator<Item = &'a Snapshot>,
-    right: impl Fn(&Source) -> Right,
-) -> Merged {
+/// Joins the snapshots, in the order of the configuration: `None` is a provider that has not answered. Of several
+/// sources of a name, the first of those with most right to it counts.
+pub(crate) fn merge(snapshots: &[Option<Snapshot>], right: impl Fn(&Source) -> Right) -> Merged {
     let mut merged = Merged::default();
     let mut chosen: BTreeMap<&ClusterName, (usize, &Source)> = BTreeMap::new();
     let mut others = Vec::new();
-    for (number, snapshot) in snapshots.into_iter().enumerate() {
+    for (place, snapshot) in snapshots.iter().enumerate() {
+        let Some(snapshot) = snapshot else { continue };
         merged.problems.extend(snapshot.problems.iter().cloned());
         for source in &snapshot.sources {
             let full = chosen.len() >= MAX_CLUSTERS;
             match chosen.entry(&source.name) {
                 Entry::Occupied(mut first) if right(source) > right(first.get().1) => {
-                    others.push(first.insert((number, source)).1);
+                    others.push(first.insert((place, source)).1);
                 }
                 Entry::Occupied(_) => others.push(source),
                 Entry::Vacant(_) if full => merged.problems.push(excess(source)),
                 Entry::Vacant(free) => {
-                    free.insert((number, source));
+                    free.insert((place, source));
                 }
             }
         }
     }
     let duplicates = others.into_iter().filter_map(|other| duplicate(chosen[&other.name].1, other));
     merged.problems.extend(duplicates);
-    for (name, (number, source)) in chosen {
-        merged.places.insert(name.clone(), number);
+    for (name, (place, source)) in chosen {
+        merged.places.insert(name.clone(), place);
         merged.sources.insert(name.clone(), source.clone());
     }
     merged
@@ -92,14 +90,20 @@ mod tests {
     use super::*;
     use crate::provider::{Access, Fingerprint};
 
-    fn snapshot(sources: &[(&str, &str)]) -> Snapshot {
+    fn snapshot(sources: &[(&str, &str)]) -> Option<Snapshot> {
         let source = |(name, content): &(&str, &str)| Source {
             name: name.parse().unwrap(),
             origin: format!("origin of {content}").into(),
             fingerprint: Fingerprint::of([content.as_bytes()]),
             access: Ok(Access::InCluster),
         };
-        Snapshot { sources: sources.iter().map(source).collect(), problems: Vec::new() }
+        Some(Snapshot { sources: sources.iter().map(source).collect(), problems: Vec::new() })
+    }
+
+    #[test]
+    fn a_provider_that_has_not_answered_keeps_its_place() {
+        let merged = merge(&[None, snapshot(&[("east", "1")])], |_| NO_RIGHT);
+        assert_eq!(merged.places[&"east".parse().unwrap()], 1);
     }
 
     #[test]

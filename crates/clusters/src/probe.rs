@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Clock, Cluster};
-use tokio::sync::Semaphore;
-
 use crate::identity::{Told, ask};
 use crate::mark::{Looked, Own, Sightings, look};
+use crate::turns::Turns;
 
 /// How often each cluster is probed.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long an answer may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most clusters probed at once.
+/// The most clusters probed at once that answered the last time, and as many others.
 pub(crate) const MAX_PROBES: usize = 32;
 
 /// Whether a server answered.
@@ -23,6 +22,8 @@ pub(crate) type Finding = Result<(), Arc<str>>;
 
 /// What a probe asks besides whether the server answers.
 pub(crate) struct Wanted {
+    /// Whether it answered the last time.
+    pub(crate) answered: bool,
     /// Which cluster it is.
     pub(crate) identity: bool,
     /// Which fleets have their marks there.
@@ -36,15 +37,15 @@ pub(crate) struct Probed {
     pub(crate) looked: Option<Looked>,
 }
 
-/// Asks `cluster` after `delay`, when a place is free.
+/// Asks `cluster` after `delay`, when it is its turn.
 pub(crate) async fn probe(
     cluster: Cluster,
-    places: Arc<Semaphore>,
+    turns: Turns,
     delay: Duration,
     wanted: Wanted,
 ) -> Probed {
     tokio::time::sleep(delay).await;
-    let _place = places.acquire().await.expect("the semaphore is never closed");
+    let _turn = turns.turn(wanted.answered).await;
     let answer = if wanted.identity { Some(ask(&cluster.client).await) } else { None };
     let finding = match &answer {
         Some(Told::Known(_)) => Ok(()),

@@ -25,7 +25,7 @@ use model::{
     Budget, Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, ClusterState, DisputedNames,
     TaskEnd, VitalTask,
 };
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -40,6 +40,7 @@ use crate::probe::{MAX_PROBES, PROBE_INTERVAL, Probed, Wanted, probe};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 use crate::role::Role;
 use crate::status::Status;
+use crate::turns::Turns;
 use crate::up::ClustersUp;
 
 /// How long the first publication waits for slow clients after all providers have answered. Clusters
@@ -115,9 +116,9 @@ impl Registry {
             publication: Publication::Incomplete,
             sent: false,
             probing,
-            places: Arc::new(Semaphore::new(MAX_PROBES)),
-            looks: Arc::new(Semaphore::new(MAX_LOOKS)),
-            connector,
+            probes: Turns::new(MAX_PROBES),
+            looks: Turns::new(MAX_LOOKS),
+            connectors: providers.iter().map(|_| connector.apart()).collect(),
             work: JoinSet::new(),
             set: set_sender,
             status: status_sender,
@@ -253,10 +254,11 @@ struct Task {
     /// Which fleet this is; `None` until home says so, and where nothing is marked.
     own: Option<Arc<Own>>,
     clock: Arc<dyn Clock>,
-    places: Arc<Semaphore>,
+    probes: Turns,
     /// For looks at marks before a cluster is engaged: probes of silent clusters do not delay them.
-    looks: Arc<Semaphore>,
-    connector: Connector,
+    looks: Turns,
+    /// Of each provider.
+    connectors: Vec<Connector>,
     work: JoinSet<Report>,
     set: watch::Sender<Arc<ClusterSet>>,
     status: watch::Sender<Arc<Status>>,
@@ -292,8 +294,7 @@ impl Task {
         let entry = |source: &Source| self.entries.get(&source.name).filter(|_| self.sent);
         let right =
             |source: &Source| entry(source).map_or(NO_RIGHT, |entry| entry.right_of(source));
-        let Merged { sources, places, mut problems } =
-            merge(self.snapshots.iter().flatten(), right);
+        let Merged { sources, places, mut problems } = merge(&self.snapshots, right);
         problems.extend(self.unanswered());
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
@@ -348,7 +349,8 @@ impl Task {
 
     /// Makes the client in a task of its own, after a wait that grows with each attempt.
     fn make(&mut self, name: ClusterName, source: Source, attempt: u32) {
-        let connector = self.connector.clone();
+        let place = self.entries.get(&name).map_or(0, |entry| entry.place);
+        let connector = self.connectors[place].clone();
         let for_task = name.clone();
         let handle = self.work.spawn(async move {
             if attempt > 0 {
@@ -483,16 +485,16 @@ impl Task {
             return;
         }
         let (name, incarnation) = (cluster.name.clone(), cluster.incarnation);
-        let places = Arc::clone(&self.places);
-        let for_task = name.clone();
+        let (turns, for_task) = (self.probes.clone(), name.clone());
         let Some(entry) = self.entries.get_mut(&name) else { return };
+        let answered = matches!(entry.finding, Some(Ok(())));
         let identity = entry.asks_identity();
         let number = entry.probes;
         let marks = self.own.clone().filter(|_| entry.asks_marks());
         let marks = marks.map(|own| (own, entry.sightings.clone(), Arc::clone(&self.clock)));
-        let wanted = Wanted { identity, marks };
+        let wanted = Wanted { answered, identity, marks };
         let handle = self.work.spawn(async move {
-            let probed = probe(cluster, places, delay, wanted).await;
+            let probed = probe(cluster, turns, delay, wanted).await;
             Report::Probed { name: for_task, incarnation, number, probed }
         });
         entry.probing = Some(handle);

@@ -39,12 +39,13 @@ use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request, Response, StatusCode};
 use kube::client::Body;
 use model::Clock;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::{BoxError, Service};
 
 use crate::error::Unusable;
 use crate::http::{Connections, Counted, Identity};
+use crate::turns::Turns;
 
 pub(crate) use calls::Calls;
 pub use life::CredentialLife;
@@ -69,10 +70,8 @@ pub(crate) struct Credential {
 /// What the renewals of all clusters share.
 #[derive(Clone, Debug)]
 pub(crate) struct Renewals {
-    /// Bounds those of credentials that have been obtained before.
-    pub(crate) proven: Arc<Semaphore>,
-    /// Bounds the first ones, and those after a failure: sources that hang delay nobody whose source answers.
-    pub(crate) unproven: Arc<Semaphore>,
+    /// Bounds them.
+    pub(crate) turns: Turns,
     /// Counts those by programs.
     pub(crate) calls: Calls,
 }
@@ -183,14 +182,13 @@ impl Inner {
     }
 
     async fn obtain(&self) -> Result<Obtained, Unusable> {
-        let Self { origin, clock, renewals: Renewals { proven, unproven, calls }, source, .. } =
-            self;
+        let Self { origin, clock, renewals: Renewals { turns, calls }, source, .. } = self;
         let mut source = source.lock().await;
-        // The wait for a place does not count for the source. It is bounded, because renewals are.
-        let places = if self.with(|lifecycle| lifecycle.is_proven()) { proven } else { unproven };
-        let _place = match source.is_fixed() {
+        // The wait for a turn does not count for the source. It is bounded, because renewals are.
+        let is_proven = self.with(|lifecycle| lifecycle.is_proven());
+        let _turn = match source.is_fixed() {
             true => None,
-            false => Some(places.acquire().await.expect("the semaphore is never closed")),
+            false => Some(turns.turn(is_proven).await),
         };
         let limit = RENEWAL_TIMEOUT;
         let obtained = tokio::time::timeout(limit, source.obtain(origin, clock.wall())).await;

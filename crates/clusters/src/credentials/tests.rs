@@ -50,8 +50,7 @@ async fn keeper(clock: &Arc<ManualClock>, user: &str) -> Result<Keeper, String> 
 }
 
 fn renewals() -> Renewals {
-    let places = || Arc::new(Semaphore::new(1));
-    Renewals { proven: places(), unproven: places(), calls: Calls::new() }
+    Renewals { turns: Turns::new(1), calls: Calls::new() }
 }
 
 async fn keeper_among(

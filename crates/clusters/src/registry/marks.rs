@@ -53,10 +53,10 @@ impl Task {
         let Some(own) = self.own.clone() else { return self.engage(&name, link) };
         let (of, for_task) = (entry.source.fingerprint, name);
         let (sightings, clock) = (entry.sightings.clone(), Arc::clone(&self.clock));
-        let places = Arc::clone(if delay.is_zero() { &self.looks } else { &self.places });
+        let turns = if delay.is_zero() { &self.looks } else { &self.probes }.clone();
         entry.making = Some(self.work.spawn(async move {
             tokio::time::sleep(delay).await;
-            let _place = places.acquire().await.expect("the semaphore is never closed");
+            let _turn = turns.turn(false).await;
             let looked = look(&link.client, &own, sightings, &*clock).await;
             Report::Looked { name: for_task, of, link, looked }
         }));
