@@ -184,8 +184,7 @@ impl Dialer {
             Role::Workload => workload.clone(),
             Role::Home => home.clone(),
         };
-        let resolver =
-            Resolver { inner: GaiResolver::new(), reach, turns, server: Arc::default() };
+        let resolver = Resolver { inner: GaiResolver::new(), reach, turns, server: Arc::default() };
         let mut inner = HttpConnector::new_with_resolver(resolver);
         inner.enforce_http(false);
         inner.set_nodelay(true);

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Clock, Cluster};
 use crate::identity::{Told, ask};
 use crate::mark::{Looked, Own, Sightings, look};
 use crate::turns::Turns;
+use model::{Clock, Cluster};
 
 /// How often each cluster is probed.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);

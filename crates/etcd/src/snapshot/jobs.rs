@@ -6,10 +6,9 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use operands::archive::Dress;
 use operands::archive::jobs::{
-    self, WORK, Work, container, fetching, job, our_container, ours, placed, restoring, storing,
-    tool_resources,
+    self, Origin, WORK, Work, container, fetching, job, our_container, ours, placed, restoring,
+    storing, tool_resources,
 };
-use operands::archive::restore::Origin;
 use operands::backup::destination::DestinationError;
 use serde_json::json;
 
@@ -92,7 +91,7 @@ pub(super) fn restore(
     let access = origin.destination.access(true)?;
     let (file, staged) = (format!("{STAGE}/snapshot.db"), format!("{STAGE}/data"));
     let data = || json!({"name": "data", "mountPath": VOLUME});
-    let fetch = fetching(&origin.key, (&file, CHECK), STAGE, data(), image, &access);
+    let fetch = fetching(origin, (&file, CHECK), STAGE, data(), image, &access);
     let url = names::peer_url(cluster, member);
     let mut arguments = vec![
         "snapshot".to_owned(),

@@ -1,6 +1,7 @@
 //! Which snapshot a cluster begins with. Pure.
 
-use operands::archive::restore::{Origin, Restored, origin_of};
+use operands::archive::jobs::Origin;
+use operands::archive::restore::{Restored, origin_of};
 
 use super::api::EtcdSnapshot;
 use crate::api::EtcdCluster;
@@ -28,7 +29,7 @@ pub(super) fn origin(
     let origin = match (&from.snapshot, &from.destination, &from.key) {
         (Some(name), None, None) => named(name, snapshot, version)?,
         (None, Some(destination), Some(key)) => {
-            Origin { destination: destination.clone(), key: key.clone() }
+            Origin { destination: destination.clone(), key: key.clone(), sha256: None }
         }
         _ => return Err(bad("must name either a snapshot, or destination and key")),
     };

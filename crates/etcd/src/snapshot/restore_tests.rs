@@ -65,6 +65,7 @@ fn the_job_stages_the_data_and_raises_the_revision_where_etcd_can() {
     let origin = Origin {
         destination: serde_json::from_value(json!({"volume": {"claimName": "backups"}})).unwrap(),
         key: "web/db/old".to_owned(),
+        sha256: Some("ab12".to_owned()),
     };
     let arguments = |version: &str| {
         let version = version.parse().unwrap();
@@ -77,7 +78,9 @@ fn the_job_stages_the_data_and_raises_the_revision_where_etcd_can() {
         all.map(|container| container.args.unwrap().join(" ")).collect::<Vec<_>>()
     };
     let [fetch, restore, finish] = &arguments("3.6.5")[..] else { panic!() };
-    assert!(fetch.contains("--clear=/var/lib/etcd/restore") && fetch.contains("--folder=/backups"));
+    for part in ["--clear=/var/lib/etcd/restore", "--folder=/backups", "--sha256=ab12"] {
+        assert!(fetch.contains(part), "{part}: {fetch}");
+    }
     assert!(restore.contains("--data-dir=/var/lib/etcd/restore/data"), "{restore}");
     assert!(restore.contains("--bump-revision=1000000000 --mark-compacted"), "{restore}");
     assert!(

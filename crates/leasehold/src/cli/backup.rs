@@ -111,6 +111,9 @@ pub(super) struct FetchArgs {
     /// Where its content is written.
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
+    /// Fetch it only if this is its SHA-256.
+    #[arg(long, value_name = "HEX")]
+    sha256: Option<String>,
     /// Check that the file is whole, beside its digest.
     #[arg(long, value_enum)]
     check: Option<CheckName>,
@@ -267,7 +270,7 @@ async fn act(command: &BackupCommand) -> Result<Vec<Manifest>, StoreError> {
             if let Some(folder) = args.file.parent().filter(|_| args.clear.is_some()) {
                 fs::create_dir_all(folder).map_err(failed("create", folder))?;
             }
-            let fetched = vault.fetch(&args.name, &args.file).await?;
+            let fetched = vault.fetch(&args.name, args.sha256.as_deref(), &args.file).await?;
             if let Some(check) = args.check {
                 Check::from(check).run(&args.file).await?;
             }

@@ -4,9 +4,8 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use operands::archive::Dress;
 use operands::archive::jobs::{
-    self, WORK, Work, container, fetching, job, placed, restoring, storing, tool_resources,
+    self, Origin, WORK, Work, container, fetching, job, placed, restoring, storing, tool_resources,
 };
-use operands::archive::restore::Origin;
 use operands::backup::destination::DestinationError;
 use serde_json::json;
 
@@ -79,7 +78,7 @@ pub(super) fn restore(
     let access = origin.destination.access(true)?;
     let file = format!("{STAGE}/dump.sql.gz");
     let mount = json!({"name": "data", "mountPath": VOLUME});
-    let fetch = fetching(&origin.key, (&file, CHECK), STAGE, mount, image, &access);
+    let fetch = fetching(origin, (&file, CHECK), STAGE, mount, image, &access);
     let arguments = vec![FILES.to_owned(), file, STAGE.to_owned()];
     let shell = Some(&["/bin/sh", "-c", LOAD][..]);
     let mut load = container("load", &cluster.spec.image, shell, arguments, pods::mounts());

@@ -3,6 +3,8 @@
 use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::{Value, json};
 
+use operands::backup::destination::Destination;
+
 use super::*;
 use crate::testkit::cluster;
 
@@ -60,9 +62,13 @@ fn a_single_instance_is_asked_itself() {
     assert_eq!(pod.init_containers.unwrap()[0].args.as_ref().unwrap()[1], "db.web.svc");
 }
 
+fn origin(destination: Destination) -> Origin {
+    Origin { destination, key: "web/db/db-1".to_owned(), sha256: None }
+}
+
 #[test]
 fn a_restore_makes_the_data_as_an_instance_makes_it() {
-    let origin = Origin { destination: backup().spec.destination, key: "web/db/db-1".to_owned() };
+    let origin = origin(backup().spec.destination);
     let job = restore(&cluster(json!({})), "v1", &origin, "leasehold:1").unwrap();
     assert_eq!(job.name_any(), "db-restore");
     assert_eq!(job.spec.as_ref().unwrap().ttl_seconds_after_finished, None);
@@ -86,7 +92,7 @@ fn the_jobs_run_where_instances_may_and_within_a_quota() {
         "resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"memory": "1Gi"}},
         "pod": {"nodeSelector": {"disk": "fast"}, "tolerations": [{"operator": "Exists"}]},
     });
-    let origin = Origin { destination: backup().spec.destination, key: "web/db/db-1".to_owned() };
+    let origin = origin(backup().spec.destination);
     let restored = pod_of(restore(&cluster(spec.clone()), "v1", &origin, "leasehold:1").unwrap());
     for pod in [stored(spec), restored] {
         assert_eq!(pod.node_selector.unwrap()["disk"], "fast");
@@ -101,6 +107,7 @@ fn the_jobs_run_where_instances_may_and_within_a_quota() {
 
 #[test]
 fn nothing_is_restored_from_a_place_that_is_none() {
-    let origin = Origin { destination: Default::default(), key: "k".to_owned() };
-    assert!(restore(&cluster(json!({})), "v1", &origin, "leasehold:1").is_err());
+    assert!(
+        restore(&cluster(json!({})), "v1", &origin(Default::default()), "leasehold:1").is_err()
+    );
 }

@@ -5,8 +5,9 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use operands::archive::Settings;
+use operands::archive::jobs::Origin;
 use operands::archive::restore::{
-    Origin, Restore, Restored, end_restore, origin_of, restore, restoring_job,
+    Restore, Restored, end_restore, origin_of, restore, restoring_job,
 };
 use operands::children::is_of;
 use sdk::{Context, ReconcileError};
@@ -136,9 +137,11 @@ fn origin(cluster: &MySQLCluster, backup: Option<&MySQLBackup>) -> Result<Origin
             );
             origin_of(name, backup, Restored::stuck("BackupNotFound", absent))?
         }
-        (None, Some(stored)) => {
-            Origin { destination: stored.destination.clone(), key: stored.key.clone() }
-        }
+        (None, Some(stored)) => Origin {
+            destination: stored.destination.clone(),
+            key: stored.key.clone(),
+            sha256: None,
+        },
         (None, None) => return Err(Restored::Yes),
     };
     match origin.destination.check() {

@@ -11,7 +11,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use super::kind::{Archived, Dress};
-use crate::backup::destination::{Access, DestinationError};
+use crate::backup::destination::{Access, Destination, DestinationError};
 use crate::backup::report::GIVEN_UP;
 use crate::pod::{Extras, PodExtras};
 
@@ -43,14 +43,36 @@ pub struct Work<'a> {
     pub judge: &'a str,
 }
 
+/// Where a backup is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Its destination.
+    pub destination: Destination,
+    /// Its name there.
+    pub key: String,
+    /// The SHA-256 of its content, if an object says it.
+    pub sha256: Option<String>,
+}
+
 /// The name of a Job of a backup. Names of Jobs are shorter than those of other objects.
 fn name_of(backup: &impl ResourceExt, what: &str) -> String {
     let own = backup.name_any();
-    let uid = backup.uid().unwrap_or_default();
-    let digest = digest(&SHA256, uid.as_bytes());
     let short: String = own.chars().take(40).collect();
     let short = short.trim_end_matches(['-', '.']).replace('.', "-");
-    format!("{short}-{}-{what}", HEXLOWER.encode(&digest.as_ref()[..4]))
+    format!("{short}-{}-{what}", short_uid(backup))
+}
+
+/// Eight hexadecimal digits of the hash of its uid.
+fn short_uid(backup: &impl ResourceExt) -> String {
+    let digest = digest(&SHA256, backup.uid().unwrap_or_default().as_bytes());
+    HEXLOWER.encode(&digest.as_ref()[..4])
+}
+
+/// The name of a backup where it is stored. The uid is in it: a namesake in another cluster, or one that comes after
+/// this object, has another.
+pub(super) fn key(backup: &impl ResourceExt, database: &str) -> String {
+    let (namespace, name) = (backup.namespace().unwrap_or_default(), backup.name_any());
+    format!("{namespace}/{database}/{name}-{}", short_uid(backup))
 }
 
 /// The name of the Job that stores a backup.
@@ -115,25 +137,24 @@ pub fn storing<K: Archived>(
     with_access(our_container("store", image, arguments, mounts), access)
 }
 
-/// The container that fetches and verifies what has this name into a file, below a folder that is removed
-/// first; with the name `fetch`.
+/// The container that fetches and verifies a backup into a file, below a folder that is removed first; with the name
+/// `fetch`.
 pub fn fetching(
-    key: &str,
+    origin: &Origin,
     (file, check): (&str, &str),
     folder: &str,
     mount: Value,
     image: &str,
     access: &Access,
 ) -> Value {
-    let arguments = ours(
-        "fetch",
-        [
-            format!("--check={check}"),
-            format!("--name={key}"),
-            format!("--file={file}"),
-            format!("--clear={folder}"),
-        ],
-    );
+    let mut arguments = vec![
+        format!("--check={check}"),
+        format!("--name={}", origin.key),
+        format!("--file={file}"),
+        format!("--clear={folder}"),
+    ];
+    arguments.extend(origin.sha256.iter().map(|sha256| format!("--sha256={sha256}")));
+    let arguments = ours("fetch", arguments);
     with_access(our_container("fetch", image, arguments, vec![mount]), access)
 }
 

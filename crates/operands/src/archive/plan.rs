@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
-use kube::{Resource, ResourceExt};
+use kube::Resource;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
 use super::api::{BackupPhase, BackupStatus, DeletionPolicy};
@@ -148,8 +148,7 @@ impl<K: Archived> Observed<'_, K> {
             Ok(ready) => ready,
             Err(obstacle) => return self.blocked(obstacle),
         };
-        let namespace = backup.namespace().unwrap_or_default();
-        let key = format!("{namespace}/{}/{}", asked.database, backup.name_any());
+        let key = jobs::key(backup, asked.database);
         let mut status = self.status();
         status.location = Some(asked.destination.location(&key));
         (status.key, status.version) = (Some(key), Some(version));
@@ -189,7 +188,11 @@ impl<K: Archived> Observed<'_, K> {
     fn create(&self, key: &str) -> Step {
         let Some(database) = self.database else {
             let (kind, noun) = (K::Database::kind(&()), K::TERMS.noun);
-            let message = format!("its {kind} was deleted before the {noun} was saved");
+            let message = format!(
+                "its {kind} was deleted before anybody saw that the {noun} was saved: if it was, it is at {}, and \
+                 can be restored by its destination and key",
+                self.status().location.unwrap_or_default()
+            );
             return self.failed("NoCluster", message);
         };
         let Some(image) = self.image else {

@@ -53,8 +53,10 @@ fn told(step: &Step) -> (BackupPhase, String) {
 fn the_key_is_recorded_before_the_job_is_created() {
     let (fresh, cluster) = (dump(json!({})), running());
     let Step::Record(status) = next(&observed(&fresh, Some(&cluster))) else { panic!() };
-    assert_eq!(status.key.as_deref(), Some("web/db/db-1"));
-    assert_eq!(status.location.as_deref(), Some("pvc://backups/web/db/db-1"));
+    let key = status.key.clone().unwrap();
+    let digits = key.strip_prefix("web/db/db-1-").expect("the uid is in it");
+    assert!(digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()), "{key}");
+    assert_eq!(status.location.as_deref(), Some(&*format!("pvc://backups/{key}")));
     assert_eq!(status.version.as_deref(), Some("3.6.4"));
     assert_eq!(status.database_uid.as_deref(), Some("d1"));
     let recorded = Dump { status: Some(*status), ..fresh };
@@ -64,7 +66,9 @@ fn the_key_is_recorded_before_the_job_is_created() {
     assert_eq!(save.image.as_deref(), Some("db:3.6.4"));
     let store = &pod.containers[0];
     let arguments = store.args.clone().unwrap();
-    for wanted in ["--name=web/db/db-1", "--owner=s1", "--folder=/backups", "--check=mysql-dump"] {
+    for wanted in
+        [&*format!("--name={key}"), "--owner=s1", "--folder=/backups", "--check=mysql-dump"]
+    {
         assert!(arguments.iter().any(|argument| argument == wanted), "{arguments:?}");
     }
     assert!(job.metadata.name.unwrap().len() <= 63);

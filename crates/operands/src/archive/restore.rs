@@ -14,20 +14,12 @@ use sdk::{Context, Object, ReconcileError};
 
 use super::api::BackupPhase;
 use super::calls::{create, delete_job, missing, pods_of};
+use super::jobs::Origin;
 use super::kind::Archived;
 use super::plan::no_image;
 use super::seen::{JobSeen, Outcome, PodsSeen};
-use crate::backup::destination::{Destination, DestinationError};
+use crate::backup::destination::DestinationError;
 use crate::children::is_of;
-
-/// Where a backup is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// Its destination.
-    pub destination: Destination,
-    /// Its name there.
-    pub key: String,
-}
 
 /// Whether the volume of the first server holds what the database should begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +83,8 @@ pub fn origin_of<K: Archived>(
     let (kind, status) = (K::kind(&()), backup.status().cloned().unwrap_or_default());
     match (status.phase, status.key) {
         (BackupPhase::Complete, Some(key)) => {
-            Ok(Origin { destination: backup.asked().destination.clone(), key })
+            let destination = backup.asked().destination.clone();
+            Ok(Origin { destination, key, sha256: status.sha256 })
         }
         (BackupPhase::Pending | BackupPhase::Running, _) => {
             Err(Restored::waits(format!("{kind} {name} is not complete yet")))
@@ -203,7 +196,7 @@ fn next(
         Outcome::Complete => Restored::Yes,
         Outcome::Running => {
             let also = stops().map(|text| format!(": {text}")).unwrap_or_default();
-            let Origin { destination, key } = wanted.origin;
+            let Origin { destination, key, .. } = wanted.origin;
             Restored::waits(format!("Job {name} restores {}{also}", destination.location(key)))
         }
         Outcome::Failed(why) => {

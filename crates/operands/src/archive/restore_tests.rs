@@ -17,8 +17,9 @@ fn only_a_backup_that_is_complete_is_restored() {
         let backup = backup.map(|status| dump(json!({"status": status})));
         origin_of("old", backup.as_ref(), Restored::stuck("Absent", "none"))
     };
-    let complete = json!({"phase": "Complete", "key": "web/db/old"});
-    assert_eq!(look(Some(complete)).unwrap().key, "web/db/old");
+    let complete = json!({"phase": "Complete", "key": "web/db/old", "sha256": "ab12"});
+    let origin = look(Some(complete)).unwrap();
+    assert_eq!((&*origin.key, origin.sha256.as_deref()), ("web/db/old", Some("ab12")));
     for (status, expected) in [
         (None, "Absent"),
         (Some(json!({"phase": "Pending"})), "Restoring"),
@@ -33,7 +34,7 @@ fn only_a_backup_that_is_complete_is_restored() {
 #[test]
 fn a_volume_is_restored_once_and_another_one_anew() {
     let destination = dump(json!({})).spec.destination;
-    let origin = Origin { destination, key: "web/db/old".to_owned() };
+    let origin = Origin { destination, key: "web/db/old".to_owned(), sha256: None };
     let wanted = |image| Restore { job: "db-restore", volume_uid: "v1", origin: &origin, image };
     let make = |image: &str| -> Result<Job, DestinationError> {
         let database = Default::default();

@@ -99,6 +99,10 @@ fn decide<S: Scheduled>(
         }
     };
     let created = owner.meta().creation_timestamp.as_ref().map_or(now, |at| at.0);
+    // A run that is still to come was written by a clock that was ahead: runs go on from now.
+    if status.last_run.as_ref().is_some_and(|last| last.0 > now) {
+        status.last_run = Some(whole_seconds(now));
+    }
     let last = status.last_run.as_ref().map_or(created, |at| at.0);
     let mut create = None;
     if let Some(run) = schedule.due(last, now) {

@@ -60,6 +60,19 @@ fn the_last_run_that_is_due_is_made_once_under_its_name() {
     assert_eq!(decide(&recorded, &[], Some(&database()), now()).create, None);
 }
 
+/// Its manager had a clock that was ahead for a while.
+#[test]
+fn a_run_that_is_still_to_come_keeps_no_other_away() {
+    let ahead = scheduled(json!({}), json!({"lastRun": "2026-04-01T12:00:00Z"}));
+    let decision = decide(&ahead, &[], Some(&database()), now());
+    assert_eq!(decision.create, None);
+    let status = json!(decision.status.unwrap());
+    assert_eq!(status["lastRun"], "2026-03-01T12:00:30Z");
+    let later = "2026-03-01T13:00:00Z".parse().unwrap();
+    let decision = decide(&scheduled(json!({}), status), &[], Some(&database()), later);
+    assert_eq!(decision.create.unwrap().name_any(), "db-2026-03-01-13-00");
+}
+
 #[test]
 fn a_run_is_skipped_while_another_is_made() {
     let running = made("db-2026-03-01-11-00", "Running", "2026-03-01T11:00:01Z");

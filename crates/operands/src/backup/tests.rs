@@ -69,14 +69,20 @@ async fn a_backup_comes_back_as_it_was() {
     assert_eq!((stored.size, stored.created), (11, now()));
     assert_eq!(names(&place.root), ["shop/a", "shop/a.manifest.json"]);
     let back = place.file.with_file_name("back");
-    assert_eq!(vault.fetch("shop/a", &back).await.unwrap(), stored);
+    assert_eq!(vault.fetch("shop/a", None, &back).await.unwrap(), stored);
     assert_eq!(fs::read(&back).unwrap(), b"the content");
+    vault.fetch("shop/a", Some(&stored.sha256), &back).await.unwrap();
+    let another = vault.fetch("shop/a", Some("ab12"), &back).await.unwrap_err();
+    assert!(
+        another.to_string().contains("somebody has put another backup in its place"),
+        "{another}"
+    );
     assert_eq!(vault.list("shop/").await.unwrap(), [stored]);
     assert!(vault.list("other/").await.unwrap().is_empty());
     vault.delete("shop/a", "uid-1").await.unwrap();
     vault.delete("shop/a", "uid-1").await.unwrap();
     assert!(names(&place.root).is_empty());
-    let missing = vault.fetch("shop/a", &back).await.unwrap_err();
+    let missing = vault.fetch("shop/a", None, &back).await.unwrap_err();
     assert_eq!(missing.reason(), "Missing");
 }
 
@@ -102,12 +108,12 @@ async fn damage_is_found_before_a_file_has_its_name() {
     let back = place.file.with_file_name("back");
     for damage in [&b"THE content"[..], b"the", b"the content and more"] {
         fs::write(place.root.join("a"), damage).unwrap();
-        let error = vault.fetch("a", &back).await.unwrap_err();
+        let error = vault.fetch("a", None, &back).await.unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("Damaged", false), "{error}");
         assert!(!back.exists());
     }
     fs::write(place.root.join("a.manifest.json"), "{").unwrap();
-    assert_eq!(vault.fetch("a", &back).await.unwrap_err().reason(), "Damaged");
+    assert_eq!(vault.fetch("a", None, &back).await.unwrap_err().reason(), "Damaged");
     // One damaged manifest hides no other backup.
     vault.store(&place.file, draft("b", "uid"), now()).await.unwrap();
     assert_eq!(vault.list("").await.unwrap().len(), 1);
@@ -222,10 +228,10 @@ async fn killed_at_any_write_it_leaves_a_whole_backup_or_none_and_can_be_repeate
         let first = Vault::new(&dying).store(&place.file, draft("a", "uid"), now()).await;
         let vault = Vault::new(&place.store);
         let back = place.file.with_file_name("back");
-        assert_eq!(vault.fetch("a", &back).await.is_ok(), first.is_ok(), "{writes} writes");
+        assert_eq!(vault.fetch("a", None, &back).await.is_ok(), first.is_ok(), "{writes} writes");
         assert_eq!(vault.list("").await.unwrap().len(), usize::from(first.is_ok()));
         vault.store(&place.file, draft("a", "uid"), now()).await.unwrap();
-        vault.fetch("a", &back).await.unwrap();
+        vault.fetch("a", None, &back).await.unwrap();
         assert_eq!(names(&place.root), ["a", "a.manifest.json"], "{writes} writes");
 
         let dying = Killed { inner: &place.store, left: (writes / 2).into() };

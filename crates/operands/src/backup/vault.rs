@@ -76,12 +76,25 @@ impl<'a> Vault<'a> {
     /// right already is kept.
     ///
     /// # Errors
-    /// If there is no such backup, if it is not as its manifest says, or the store fails.
-    pub async fn fetch(&self, name: &str, file: &Path) -> Result<Manifest, StoreError> {
+    /// If there is no such backup, if it has another SHA-256 than `expected`, if it is not as its manifest says, or
+    /// the store fails.
+    pub async fn fetch(
+        &self,
+        name: &str,
+        expected: Option<&str>,
+        file: &Path,
+    ) -> Result<Manifest, StoreError> {
         check_name(name)?;
         let manifest = self.manifest(name).await?;
         let manifest =
             manifest.ok_or_else(|| StoreError::Missing { object: self.0.named(name) })?;
+        if let Some(expected) = expected.filter(|expected| **expected != manifest.sha256) {
+            let problem = format!(
+                "somebody has put another backup in its place: it has SHA-256 {}, and {expected} was stored",
+                manifest.sha256
+            );
+            return Err(StoreError::Damaged { object: self.0.named(name), problem });
+        }
         if file.exists() && digest::of(file).await? == manifest.digest() {
             return Ok(manifest);
         }

@@ -204,7 +204,7 @@ async fn small_and_large_files_come_back_as_they_were() {
         let vault = Vault::new(&bucket);
         let stored = vault.store(&file, draft(&format!("shop/{name}")), now()).await.unwrap();
         let back = folder.path().join(name);
-        assert_eq!(vault.fetch(&stored.name, &back).await.unwrap(), stored);
+        assert_eq!(vault.fetch(&stored.name, None, &back).await.unwrap(), stored);
         assert_eq!(std::fs::read(back).unwrap(), content);
     }
     assert_eq!(held.lock().unwrap().objects.len(), 6);
@@ -257,10 +257,10 @@ async fn a_short_object_is_damaged_and_a_long_one_is_not_read_to_its_end() {
     let back = folder.path().join("back");
     held.lock().unwrap().torn = 2;
     // The manifest is torn first, then the object.
-    assert_eq!(vault.fetch("a", &back).await.unwrap_err().reason(), "Damaged");
+    assert_eq!(vault.fetch("a", None, &back).await.unwrap_err().reason(), "Damaged");
     held.lock().unwrap().torn = 0;
     held.lock().unwrap().objects.insert("etcd/a".to_owned(), vec![1; 5000]);
-    assert_eq!(vault.fetch("a", &back).await.unwrap_err().reason(), "Damaged");
+    assert_eq!(vault.fetch("a", None, &back).await.unwrap_err().reason(), "Damaged");
     assert!(!back.exists());
     assert_eq!(bucket.named("a"), "s3://carts/etcd/a");
 }
