@@ -6,15 +6,15 @@
 //!
 //! A lookup takes a thread until the system gives it up, which may be a minute after nobody waits for it any
 //! more, and the runtime has 512 threads for lookups and files. So a server has one lookup at a time, all servers
-//! together have [`MAX_LOOKUPS`], and those whose last lookup found nothing have places apart: names that hang delay
-//! no server that is found. A lookup goes on when its caller gives up, in its place among those that wait, and the
+//! together have [`MAX_LOOKUPS`], and those whose last lookup found nothing have places apart, each provider's its own:
+//! names that hang delay no server that is found, and no new one of another provider. A lookup goes on when its caller gives up, in its place among those that wait, and the
 //! next caller gets what it finds.
 
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -39,17 +39,21 @@ const METADATA: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// The most names that are looked up at once, of servers whose last lookup succeeded, and of the others. Together
-/// half of the threads that files need too.
-const MAX_LOOKUPS: usize = 128;
+/// The most names that are looked up at once, of servers whose last lookup succeeded, and of the others of each
+/// provider: with three providers, half of the threads that files need too.
+const MAX_LOOKUPS: usize = 64;
 /// The most names of home that are looked up at once: it waits for no cluster.
 const MAX_HOME_LOOKUPS: usize = 8;
 /// What a lookup has found, if nobody waited for it, counts for so long.
 const FOUND_FOR: Duration = Duration::from_secs(60);
 
-/// The places of the lookups of this process, whose threads they share.
-static TURNS: LazyLock<[Turns; 2]> =
-    LazyLock::new(|| [MAX_LOOKUPS, MAX_HOME_LOOKUPS].map(Turns::new));
+/// Turns at lookups for clusters with a role.
+pub(crate) fn lookups(role: Role) -> Turns {
+    Turns::new(match role {
+        Role::Workload => MAX_LOOKUPS,
+        Role::Home => MAX_HOME_LOOKUPS,
+    })
+}
 
 /// Which addresses beside ordinary ones may be connected to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,12 +182,8 @@ type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
 impl Dialer {
     /// Connections over TCP, without delay of small packets, below TLS if there is any.
-    pub(crate) fn new(reach: Reach, role: Role) -> Self {
-        let [workload, home] = &*TURNS;
-        let turns = match role {
-            Role::Workload => workload.clone(),
-            Role::Home => home.clone(),
-        };
+    pub(crate) fn new(reach: Reach, lookups: Turns) -> Self {
+        let turns = lookups;
         let resolver = Resolver { inner: GaiResolver::new(), reach, turns, server: Arc::default() };
         let mut inner = HttpConnector::new_with_resolver(resolver);
         inner.enforce_http(false);
@@ -422,13 +422,16 @@ mod tests {
         assert!(found, "its lookup keeps its place when its caller gives up");
     }
 
+    fn dialer() -> Dialer {
+        Dialer::new(Reach::default(), lookups(Role::Workload))
+    }
+
     /// Names that the system's resolver turns into addresses of this host.
     #[tokio::test]
     async fn an_address_behind_a_name_is_refused_before_it_is_connected_to() {
         for host in ["localhost", "127.1", "2130706433", "0x7f.1"] {
             let to: Uri = format!("https://{host}:1").parse().unwrap();
-            let error =
-                Dialer::new(Reach::default(), Role::Workload).call(to).await.map(drop).unwrap_err();
+            let error = dialer().call(to).await.map(drop).unwrap_err();
             let text = model::error::chain(&*error);
             assert!(text.contains("is a loopback address"), "{host}: {text}");
         }
@@ -438,8 +441,7 @@ mod tests {
     async fn an_address_in_a_url_is_refused_before_it_is_connected_to() {
         for host in ["127.0.0.1", "[::1]", "169.254.169.254", "[::ffff:127.0.0.1]"] {
             let to: Uri = format!("https://{host}:1").parse().unwrap();
-            let error =
-                Dialer::new(Reach::default(), Role::Workload).call(to).await.map(drop).unwrap_err();
+            let error = dialer().call(to).await.map(drop).unwrap_err();
             assert!(error.to_string().contains("that is not allowed"), "{host}: {error}");
         }
     }

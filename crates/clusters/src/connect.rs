@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_http::decompression::DecompressionLayer;
 
-use crate::address::Dialer;
+use crate::address::{Dialer, lookups};
 use crate::bounds::Bounds;
 use crate::credentials::{
     Authenticated, Calls, CredentialLife, CredentialSource, Keeper, Renewals,
@@ -58,6 +58,8 @@ pub(crate) type Connecting<'a> = BoxFuture<'a, Result<kube::Client, Arc<Unusable
 #[derive(Clone, Debug)]
 pub struct Connector {
     renewals: Renewals,
+    /// Of names.
+    lookups: Turns,
     role: Role,
     clock: Arc<dyn Clock>,
 }
@@ -66,13 +68,15 @@ impl Connector {
     /// Makes clients for clusters with this role.
     pub fn new(role: Role, clock: Arc<dyn Clock>) -> Self {
         let renewals = Renewals { turns: Turns::new(MAX_RENEWALS), calls: Calls::new() };
-        Self { renewals, role, clock }
+        Self { renewals, lookups: lookups(role), role, clock }
     }
 
-    /// The same for the clusters of another provider: credentials that hang in one delay no new cluster of another.
+    /// The same for the clusters of another provider: credentials and names that hang in one delay no new cluster of
+    /// another.
     pub(crate) fn apart(&self) -> Self {
         let mut apart = self.clone();
         apart.renewals.turns = self.renewals.turns.apart();
+        apart.lookups = self.lookups.apart();
         apart
     }
 
@@ -116,7 +120,8 @@ impl Connector {
         config.read_timeout = None;
         config.write_timeout = Some(WRITE_TIMEOUT);
         config.default_retry = false;
-        let source = CredentialSource::of(origin, &mut config.auth_info, &granted)?;
+        let dialer = Dialer::new(granted.reach, self.lookups.clone());
+        let source = CredentialSource::of(origin, &mut config.auth_info, &granted, &self.lookups)?;
         let (renewals, clock) = (self.renewals.clone(), Arc::clone(&self.clock));
         let keeper = Keeper::start(origin, source, renewals, clock).await?;
         let protocol = match self.role {
@@ -124,7 +129,7 @@ impl Connector {
             Role::Workload => Protocol::Any,
         };
         let life = keeper.life();
-        let link = link(config, keeper, protocol, Dialer::new(granted.reach, self.role));
+        let link = link(config, keeper, protocol, dialer);
         Ok((link.map_err(|e| refused(origin, e))?, life))
     }
 }

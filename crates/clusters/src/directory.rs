@@ -14,11 +14,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::file::WatchedFile;
-use crate::kubeconfig::{Contexts, Origin};
+use crate::kubeconfig::{Contexts, MAX_KEPT_BYTES, Origin};
 use crate::polled::{Look, Polled};
-use crate::provider::{ClusterProvider, Snapshot, Source};
+use crate::provider::{ClusterProvider, Snapshot};
 use crate::terms::Terms;
 
+/// The bytes that each of a folder's clusters may take, on the average.
+const KEPT_BYTES_EACH: usize = 64 << 10;
 /// The most files of one folder.
 const MAX_FILES: usize = 16_384;
 
@@ -86,8 +88,16 @@ impl Look for Folder {
             // The known clusters stay: a folder that cannot be listed says nothing about them.
             Err(error) => problems.push(unlisted(&path, &error)),
         }
-        let all = self.files.values_mut().flat_map(|entry| entry.file.sources());
-        let mut sources: Vec<Source> = all.take(quota.saturating_add(1)).collect();
+        let (mut sources, mut room) = (Vec::new(), quota.saturating_mul(KEPT_BYTES_EACH));
+        for entry in self.files.values_mut() {
+            let most = room.min(MAX_KEPT_BYTES);
+            let mut left = most;
+            sources.extend(entry.file.sources(&mut left));
+            room -= most - left;
+            if sources.len() > quota {
+                break;
+            }
+        }
         if sources.len() > quota {
             sources.truncate(quota);
             problems.push(beyond_quota(&path, quota));
@@ -171,6 +181,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::provider::Source;
 
     fn config(context: &str, server: &str) -> String {
         format!(

@@ -23,6 +23,12 @@ const ASK_EVERY: u32 = 30;
 /// The marks are looked at with every so many probes.
 const LOOK_EVERY: u32 = 3;
 
+/// A server that is just starting refuses what it allows a moment later, while its rights are not read yet. So a
+/// refusal is believed when it came so often in a row, with growing waits between,
+const LASTING: u32 = 4;
+/// and for the next five minutes it is asked again with every probe.
+const RECENT: u32 = LASTING + 30;
+
 /// A source that has not changed for so long has come to rest.
 const CALM: Duration = Duration::from_secs(600);
 /// So many changes in a row are those of a person at work.
@@ -47,8 +53,10 @@ pub(crate) struct Entry {
     pub(crate) flips: Flips,
     /// Whether its server has just told which cluster it is: then it need not be asked at once.
     pub(crate) just_told: bool,
-    /// Why its server does not tell.
-    untold: Option<Arc<str>>,
+    /// Why its server does not tell, and how often in a row it did not.
+    untold: Option<(Arc<str>, u32)>,
+    /// How often in a row its server let us write no mark.
+    denials: u32,
     /// The probes since it was configured: the number of the present one.
     pub(crate) probes: u32,
     /// Whether our fleet works there, and since when marks are as they are.
@@ -57,8 +65,9 @@ pub(crate) struct Entry {
     /// The life of its client's credential.
     pub(crate) life: Option<Life>,
     pub(crate) serving: Serving,
-    /// The result of the last probe.
+    /// The result of the last probe, and whether it came soon.
     pub(crate) finding: Option<Finding>,
+    pub(crate) is_prompt: bool,
     /// The task that makes a client, or waits before the next attempt.
     pub(crate) making: Option<AbortHandle>,
     /// The task of the next probe.
@@ -88,12 +97,14 @@ impl Entry {
             flips: Flips::default(),
             just_told: false,
             untold: None,
+            denials: 0,
             probes: 0,
             standing: Standing::default(),
             sightings: Sightings::default(),
             life: None,
             serving: Serving::Connecting,
             finding: None,
+            is_prompt: true,
             making: None,
             probing: None,
         }
@@ -155,9 +166,28 @@ impl Entry {
 
     /// Its server does not tell which cluster it is. Returns whether that is news.
     pub(crate) fn not_told(&mut self, reason: Arc<str>) -> bool {
-        let is_news = self.untold.is_none();
-        self.untold = Some(reason);
-        is_news
+        let before = self.untold.take().map_or(0, |(_, times)| times);
+        self.untold = Some((reason, before.saturating_add(1)));
+        before == 0
+    }
+
+    /// Counts a look at its marks.
+    pub(crate) fn looked(&mut self, found: &Standing) {
+        self.denials = match found {
+            Standing::Unmarked(_) => self.denials.saturating_add(1),
+            Standing::Unknown => self.denials,
+            Standing::Marked | Standing::Refused(_) => 0,
+        };
+    }
+
+    /// How often its server has not told which cluster it is, as long as it may tell a moment later.
+    pub(crate) fn may_tell(&self) -> Option<u32> {
+        passing(self.untold.as_ref().map_or(0, |(_, times)| *times))
+    }
+
+    /// How often a look at its marks was denied, as long as that may pass.
+    pub(crate) fn may_be_marked(&self) -> Option<u32> {
+        passing(self.denials)
     }
 
     /// Its source is another now. Other credentials lead to the same cluster. Returns as which attempt its client
@@ -179,19 +209,22 @@ impl Entry {
     /// What was seen of marks may have been another cluster's.
     fn forget_marks(&mut self) {
         (self.standing, self.sightings) = (Standing::default(), Sightings::default());
+        self.denials = 0;
     }
 
     /// Whether the next probe asks which cluster it is.
     pub(crate) fn asks_identity(&mut self) -> bool {
         self.probes = self.probes.wrapping_add(1);
-        self.untold.is_none() || self.probes.is_multiple_of(ASK_EVERY)
+        let is_lasting = self.untold.as_ref().is_some_and(|(_, times)| *times > RECENT);
+        !is_lasting || self.probes.is_multiple_of(ASK_EVERY)
     }
 
     /// Whether it looks at the marks too.
     pub(crate) fn asks_marks(&self) -> bool {
         match &self.standing {
             Standing::Unknown => true,
-            Standing::Unmarked(_) => self.probes.is_multiple_of(ASK_EVERY),
+            Standing::Unmarked(_) if self.denials > RECENT => self.probes.is_multiple_of(ASK_EVERY),
+            Standing::Unmarked(_) => true,
             Standing::Marked | Standing::Refused(_) => self.probes.is_multiple_of(LOOK_EVERY),
         }
     }
@@ -236,7 +269,7 @@ impl Entry {
             origin: Arc::clone(&self.source.origin),
             incarnation,
             uid: self.identity().map(|identity| identity.uid.clone()),
-            unidentified: self.untold.clone(),
+            unidentified: self.untold.as_ref().map(|(reason, _)| Arc::clone(reason)),
             unmarked,
             refused: self.is_refused(),
             credential: self.life.as_ref().and_then(|life| *life.borrow()),
@@ -258,6 +291,11 @@ impl Entry {
             task.abort();
         }
     }
+}
+
+/// The refusals in a row, if there are some and they do not count yet.
+fn passing(refusals: u32) -> Option<u32> {
+    (1..LASTING).contains(&refusals).then_some(refusals)
 }
 
 /// Whether two sets are equal.

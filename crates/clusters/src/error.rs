@@ -48,6 +48,16 @@ pub enum Unusable {
         /// The limit it exceeds.
         limit: usize,
     },
+    /// The contexts share so much that the file would take many times its size.
+    #[error(
+        "{origin}: the contexts there take more than {limit_bytes} bytes, each with all that it needs"
+    )]
+    TooMuch {
+        /// The kubeconfig, or a context of it.
+        origin: String,
+        /// What it may take, or what others have left of that.
+        limit_bytes: usize,
+    },
     /// No context was chosen, and the file names no current one.
     #[error("{} has no current-context and none was chosen", path.display())]
     NoCurrentContext {
@@ -225,6 +235,9 @@ impl Unusable {
             }
             Self::NoContexts { .. } => "add a context with `kubectl config set-context`".into(),
             Self::TooManyContexts { .. } => "split the file".into(),
+            Self::TooMuch { .. } => {
+                "make smaller what many contexts share, such as a file of certificates".into()
+            }
             Self::NoCurrentContext { known, .. } => {
                 format!("choose one of its contexts: {}", list(known))
             }

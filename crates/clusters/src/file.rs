@@ -7,10 +7,10 @@ use std::sync::Arc;
 use model::ClusterName;
 
 use crate::error::Unusable;
-use crate::kubeconfig::{self, Contexts, Draft, Origin};
+use crate::kubeconfig::{self, Contexts, Draft, MAX_KEPT_BYTES, Origin};
 use crate::polled::{Look, Polled, Settled};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
-use crate::reference::{self, MAX_FILE_BYTES, Reference, read_bounded};
+use crate::reference::{self, Files, MAX_FILE_BYTES, Reference, read_bounded};
 use crate::trust::Trust;
 
 /// The contexts of one kubeconfig file.
@@ -63,8 +63,8 @@ impl WatchedFile {
         Self { content: Settled::at(Fingerprint::of([])), ..Self::new(origin, contexts) }
     }
 
-    /// Its present clusters.
-    pub(crate) fn sources(&mut self) -> Vec<Source> {
+    /// Its present clusters. What takes more than `room`, in bytes, is down; `room` is what is left then.
+    pub(crate) fn sources(&mut self, room: &mut usize) -> Vec<Source> {
         let read = read_bounded(&self.origin.path);
         let seen = match &read {
             Ok(bytes) => Fingerprint::of([b"content".as_slice(), bytes]),
@@ -73,7 +73,8 @@ impl WatchedFile {
         if self.content.observe(seen) {
             self.drafts = self.interpret(read);
         }
-        self.drafts.iter().map(source).collect()
+        let mut files = Files::default();
+        self.drafts.iter().map(|draft| limited(draft, &mut files, room)).collect()
     }
 
     fn interpret(&self, read: io::Result<Vec<u8>>) -> Vec<Draft> {
@@ -96,12 +97,7 @@ impl WatchedFile {
         if names.is_empty() {
             names.push(self.origin.nameless());
         }
-        let draft = |(name, origin)| Draft {
-            name,
-            origin,
-            access: Err(Arc::clone(&error)),
-            references: Vec::new(),
-        };
+        let draft = |(name, origin)| Draft::down(name, origin, Arc::clone(&error));
         names.into_iter().map(draft).collect()
     }
 }
@@ -112,31 +108,19 @@ impl Look for WatchedFile {
     }
 
     fn look(&mut self) -> Snapshot {
-        Snapshot { sources: self.sources(), problems: Vec::new() }
+        let mut room = MAX_KEPT_BYTES;
+        Snapshot { sources: self.sources(&mut room), problems: Vec::new() }
     }
 }
 
 /// The source of a draft. Reads the files that the draft refers to.
 pub(crate) fn source(draft: &Draft) -> Source {
-    let access = draft.access.clone().and_then(|(mut access, own)| {
-        let mut fingerprint = own;
-        let Access::Kubeconfig { kubeconfig, granted, .. } = &mut access else {
-            return Ok((access, fingerprint));
-        };
-        for Reference { field, file } in &draft.references {
-            let bytes = reference::read(file, granted.within.as_deref());
-            let bytes = bytes.map_err(|source| Unusable::Reference {
-                origin: draft.origin.to_string(),
-                field,
-                file: file.clone(),
-                source,
-            })?;
-            fingerprint = Fingerprint::of([fingerprint.as_ref(), &bytes]);
-            reference::embed(Arc::make_mut(kubeconfig), field, &bytes);
-        }
-        Ok((access, fingerprint))
-    });
-    let (access, fingerprint) = match access {
+    limited(draft, &mut Files::default(), &mut MAX_KEPT_BYTES.clone())
+}
+
+/// The same for one of many. What it takes, in bytes, is no longer in `room`.
+fn limited(draft: &Draft, files: &mut Files, room: &mut usize) -> Source {
+    let (access, fingerprint) = match whole(draft, files, room) {
         Ok((access, fingerprint)) => (Ok(access), fingerprint),
         Err(error) => {
             let fingerprint = Fingerprint::of([b"error".as_slice(), error.reason().as_bytes()]);
@@ -144,6 +128,37 @@ pub(crate) fn source(draft: &Draft) -> Source {
         }
     };
     Source { name: draft.name.clone(), origin: Arc::clone(&draft.origin), fingerprint, access }
+}
+
+/// How to reach the cluster of a draft, with what the files hold that it refers to.
+fn whole(
+    draft: &Draft,
+    files: &mut Files,
+    room: &mut usize,
+) -> Result<(Access, Fingerprint), Arc<Unusable>> {
+    let (mut access, mut fingerprint) = draft.access.clone()?;
+    let Access::Kubeconfig { kubeconfig, granted, .. } = &mut access else {
+        return Ok((access, fingerprint));
+    };
+    let (origin, limit_bytes) = (draft.origin.to_string(), *room);
+    let mut bytes = draft.bytes;
+    for Reference { field, file } in &draft.references {
+        let read = files.read(file, granted.within.as_deref());
+        let (content_hash, content) = read.map_err(|source| Unusable::Reference {
+            origin: origin.clone(),
+            field,
+            file: file.clone(),
+            source,
+        })?;
+        bytes += reference::embedded_bytes(content);
+        if bytes > limit_bytes {
+            break;
+        }
+        fingerprint = Fingerprint::of([fingerprint.as_ref(), content_hash.as_ref()]);
+        reference::embed(Arc::make_mut(kubeconfig), field, content);
+    }
+    *room = limit_bytes.checked_sub(bytes).ok_or(Unusable::TooMuch { origin, limit_bytes })?;
+    Ok((access, fingerprint))
 }
 
 /// Why a kubeconfig cannot be read.
@@ -172,10 +187,14 @@ mod tests {
         WatchedFile::new(Origin { path, prefix: None, trust: Trust::stranger() }, contexts)
     }
 
+    fn seen(file: &mut WatchedFile) -> Vec<Source> {
+        file.look().sources
+    }
+
     /// Reads twice, so that a change counts, and lists the clusters.
     fn look(file: &mut WatchedFile) -> String {
-        file.sources();
-        let sources = file.sources();
+        seen(file);
+        let sources = seen(file);
         let line = |s: &Source| match &s.access {
             Ok(_) => format!("{}=ok", s.name),
             Err(error) => format!("{}={}", s.name, error.reason()),
@@ -206,12 +225,12 @@ mod tests {
         let path = dir.path().join("k.yaml");
         fs::write(&path, config("east", "")).unwrap();
         let mut file = at(path.clone(), Contexts::All);
-        let before = file.sources();
+        let before = seen(&mut file);
         fs::write(&path, &config("west", "")[..20]).unwrap();
-        assert_eq!(file.sources(), before);
+        assert_eq!(seen(&mut file), before);
         fs::write(&path, config("west", "")).unwrap();
-        assert_eq!(file.sources(), before);
-        assert_eq!(file.sources()[0].name.as_str(), "west");
+        assert_eq!(seen(&mut file), before);
+        assert_eq!(seen(&mut file)[0].name.as_str(), "west");
     }
 
     #[test]
@@ -224,9 +243,30 @@ mod tests {
         assert!(missing.contains("cannot read its certificate-authority"), "{missing}");
         fs::write(dir.path().join("ca.crt"), "one").unwrap();
         assert_eq!(look(&mut file), "east=ok");
-        let before = file.sources();
+        let before = seen(&mut file);
         fs::write(dir.path().join("ca.crt"), "two").unwrap();
-        assert_ne!(file.sources(), before);
+        assert_ne!(seen(&mut file), before);
+    }
+
+    #[test]
+    fn what_many_contexts_share_is_bounded_in_all_and_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k.yaml");
+        let contexts: Vec<_> =
+            (0..200).map(|n| format!("{{name: c{n}, context: {{cluster: c}}}}")).collect();
+        let config = format!(
+            "clusters: [{{name: c, cluster: {{server: 'https://h', certificate-authority: ca.crt}}}}]\n\
+             contexts: [{}]\n",
+            contexts.join(", ")
+        );
+        fs::write(&path, config).unwrap();
+        fs::write(dir.path().join("ca.crt"), vec![b'x'; 900_000]).unwrap();
+        let sources = seen(&mut at(path, Contexts::All));
+        let error = |source: &Source| source.access.as_ref().err().map(|error| error.reason());
+        let kept = sources.iter().filter(|source| error(source).is_none()).count();
+        assert_eq!(kept, MAX_KEPT_BYTES / 1_200_300);
+        let text = sources.last().and_then(error).unwrap();
+        assert!(text.contains("c199") && text.contains("what many contexts share"), "{text}");
     }
 
     #[test]
@@ -242,7 +282,7 @@ mod tests {
     fn chosen_contexts_are_down_while_the_file_is_missing() {
         let chosen = Contexts::Chosen(vec!["a".into(), "b".into()]);
         let mut file = at("/nowhere/k.yaml".into(), chosen);
-        let names: Vec<_> = file.sources().iter().map(|s| s.name.to_string()).collect();
+        let names: Vec<_> = seen(&mut file).iter().map(|s| s.name.to_string()).collect();
         assert_eq!(names, ["a", "b"]);
     }
 }

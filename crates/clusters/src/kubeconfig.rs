@@ -5,7 +5,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError, NamedCluster};
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedCluster};
 use model::ClusterName;
 
 use crate::Prefix;
@@ -17,6 +17,9 @@ use crate::trust::{Granted, Plugins, Refused, Trust};
 
 /// The most contexts of one file.
 const MAX_CONTEXTS: usize = 1024;
+/// The most bytes that all contexts of one file take. Each has what it needs by itself, and many may share an entry or
+/// a file: a thousand contexts with certificates and tokens of their own take five million.
+pub(crate) const MAX_KEPT_BYTES: usize = 16 << 20;
 
 /// One context of a kubeconfig, before the files that it refers to are read.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub(crate) struct Draft {
     pub(crate) access: Result<(Access, Fingerprint), Arc<Unusable>>,
     /// The files that it refers to.
     pub(crate) references: Vec<Reference>,
+    /// The bytes that it takes, without those files.
+    pub(crate) bytes: usize,
 }
 
 /// Where a kubeconfig lies, and what its author may do.
@@ -60,13 +65,15 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Kubeconfig, Unusable> {
     let broken = |problem: String| Unusable::Parse { path: path.to_owned(), problem };
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|e| broken(format!("not UTF-8: {e}")))?;
-    let merged = Kubeconfig::from_yaml(text).map_err(|error| {
-        broken(match error {
-            // Snippets would copy lines of the file, with tokens, into logs.
-            KubeconfigError::Parse(error) => redacted(&error.without_snippet().to_string()),
-            error => error.to_string(),
-        })
-    })?;
+    // An alias repeats what it stands for: all in all, no more than is there is repeated.
+    let budget = serde_saphyr::budget! { max_total_scalar_bytes: 2 * text.len() };
+    let options = serde_saphyr::options! { budget: budget };
+    let documents = serde_saphyr::from_multiple_with_options::<Kubeconfig>(text, options);
+    // Snippets would copy lines of the file, with tokens, into logs.
+    let documents =
+        documents.map_err(|error| broken(redacted(&error.without_snippet().to_string())))?;
+    let merged = documents.into_iter().try_fold(Kubeconfig::default(), Kubeconfig::merge);
+    let merged = merged.map_err(|error| broken(error.to_string()))?;
     Ok(absolute(merged, path.parent().unwrap_or(Path::new("."))))
 }
 
@@ -89,7 +96,24 @@ pub(crate) fn drafts(origin: &Origin, config: &Kubeconfig, wanted: &Contexts) ->
             None => return whole(Unusable::NoCurrentContext { path: path(), known }),
         },
     };
-    names.iter().map(|name| origin.draft(config, name)).collect()
+    let (mut drafts, mut kept) = (Vec::new(), 0);
+    for name in &names {
+        let draft = origin.draft(config, name);
+        kept += draft.bytes;
+        if kept > MAX_KEPT_BYTES {
+            let origin = origin.nameless().1.to_string();
+            return whole(Unusable::TooMuch { origin, limit_bytes: MAX_KEPT_BYTES });
+        }
+        drafts.push(draft);
+    }
+    drafts
+}
+
+impl Draft {
+    /// A cluster that cannot be reached.
+    pub(crate) fn down(name: ClusterName, origin: Arc<str>, error: Arc<Unusable>) -> Self {
+        Self { name, origin, access: Err(error), references: Vec::new(), bytes: 0 }
+    }
 }
 
 impl Origin {
@@ -108,27 +132,25 @@ impl Origin {
 
     pub(crate) fn down_as_a_whole(&self, error: Unusable) -> Draft {
         let (name, origin) = self.nameless();
-        Draft { name, origin, access: Err(Arc::new(error)), references: Vec::new() }
+        Draft::down(name, origin, Arc::new(error))
     }
 
     fn draft(&self, config: &Kubeconfig, context: &str) -> Draft {
         let (name, origin) = self.named(context);
         match self.resolve(config, context) {
-            Ok((access, fingerprint, references)) => {
-                Draft { name, origin, access: Ok((access, fingerprint)), references }
+            Ok((access, fingerprint, references, bytes)) => {
+                Draft { name, origin, access: Ok((access, fingerprint)), references, bytes }
             }
-            Err(error) => {
-                Draft { name, origin, access: Err(Arc::new(error)), references: Vec::new() }
-            }
+            Err(error) => Draft::down(name, origin, Arc::new(error)),
         }
     }
 
-    /// How to reach the cluster of a context, and the files that it refers to.
+    /// How to reach the cluster of a context, the files that it refers to, and the bytes that it takes without them.
     fn resolve(
         &self,
         config: &Kubeconfig,
         context: &str,
-    ) -> Result<(Access, Fingerprint, Vec<Reference>), Unusable> {
+    ) -> Result<(Access, Fingerprint, Vec<Reference>, usize), Unusable> {
         let path = || self.path.clone();
         let entry = config.contexts.iter().find(|c| c.name == context);
         let entry = entry.ok_or_else(|| Unusable::NoContext {
@@ -178,7 +200,8 @@ impl Origin {
         let fingerprint = Fingerprint::of([text.as_bytes()]);
         let (kubeconfig, context) = (Arc::new(reduced), context.into());
         let granted = Arc::new(granted);
-        Ok((Access::Kubeconfig { kubeconfig, context, granted }, fingerprint, references))
+        let access = Access::Kubeconfig { kubeconfig, context, granted };
+        Ok((access, fingerprint, references, text.len()))
     }
 
     fn check_server(&self, context: &str, name: &str, cluster: &Cluster) -> Result<(), Unusable> {
@@ -549,6 +572,22 @@ contexts:
             let error = parse(Path::new("k"), text.as_bytes()).unwrap_err();
             assert!(error.to_string().contains(expect), "{error}");
         }
+    }
+
+    #[test]
+    fn aliases_repeat_no_more_than_is_there() {
+        let user = |aliases: usize| {
+            let anchors = (0..aliases).map(|n| format!("&b{n} 1")).collect::<Vec<_>>().join(", ");
+            let long = "x".repeat(4096);
+            let repeated: String = (0..aliases).map(|n| format!(", k{n}: *a")).collect();
+            let config = format!("{{k: &a {long}{repeated}}}");
+            format!(
+                "{GOOD}\nx: [{anchors}]\nusers: [{{name: u, user: {{auth-provider: {{name: oidc, config: {config}}}}}}}]"
+            )
+        };
+        let parsed = |text: &str| parse(Path::new("/k/config.yaml"), text.as_bytes());
+        assert!(parsed(&user(200)).unwrap_err().to_string().contains("is not a kubeconfig"));
+        assert!(parsed("x: &a {}\ny: *a\n").is_ok());
     }
 
     #[test]

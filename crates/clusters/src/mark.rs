@@ -266,8 +266,8 @@ impl Standing {
     pub(crate) fn turn(&mut self, found: Self) {
         match (&*self, &found) {
             (Self::Refused(before), Self::Refused(now)) if before.other == now.other => {}
-            // A look without an answer changes nothing.
-            (_, Self::Unknown) => {}
+            // A look without an answer changes nothing, and one that is denied says nothing of the other fleet.
+            (_, Self::Unknown) | (Self::Refused(_), Self::Unmarked(_)) => {}
             _ => *self = found,
         }
     }

@@ -14,7 +14,9 @@ use model::{Clock, Cluster};
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long an answer may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most clusters probed at once that answered the last time, and as many others.
+/// Who answers within this time has a place among those that do: a thousand that take longer delay none of them.
+const PROMPT: Duration = Duration::from_secs(1);
+/// The most clusters probed at once that answered soon the last time, and of each provider as many others.
 pub(crate) const MAX_PROBES: usize = 32;
 
 /// Whether a server answered.
@@ -22,12 +24,12 @@ pub(crate) type Finding = Result<(), Arc<str>>;
 
 /// What a probe asks besides whether the server answers.
 pub(crate) struct Wanted {
-    /// Whether it answered the last time.
-    pub(crate) answered: bool,
+    /// Whether it answered the last time, and soon.
+    pub(crate) is_prompt: bool,
     /// Which cluster it is.
     pub(crate) identity: bool,
     /// Which fleets have their marks there.
-    pub(crate) marks: Option<(Arc<Own>, Sightings, Arc<dyn Clock>)>,
+    pub(crate) marks: Option<(Arc<Own>, Sightings)>,
 }
 
 /// The result of a probe.
@@ -35,17 +37,21 @@ pub(crate) struct Probed {
     pub(crate) finding: Finding,
     pub(crate) answer: Option<Told>,
     pub(crate) looked: Option<Looked>,
+    /// Whether all of it took less than a second.
+    pub(crate) is_prompt: bool,
 }
 
 /// Asks `cluster` after `delay`, when it is its turn.
 pub(crate) async fn probe(
     cluster: Cluster,
     turns: Turns,
+    clock: Arc<dyn Clock>,
     delay: Duration,
     wanted: Wanted,
 ) -> Probed {
     tokio::time::sleep(delay).await;
-    let _turn = turns.turn(wanted.answered).await;
+    let _turn = turns.turn(wanted.is_prompt).await;
+    let began = clock.now();
     let answer = if wanted.identity { Some(ask(&cluster.client).await) } else { None };
     let finding = match &answer {
         Some(Told::Known(_)) => Ok(()),
@@ -53,12 +59,10 @@ pub(crate) async fn probe(
         Some(Told::Untold(_)) | None => version(&cluster).await,
     };
     let looked = match wanted.marks.filter(|_| finding.is_ok()) {
-        Some((own, sightings, clock)) => {
-            Some(look(&cluster.client, &own, sightings, &*clock).await)
-        }
+        Some((own, sightings)) => Some(look(&cluster.client, &own, sightings, &*clock).await),
         None => None,
     };
-    Probed { finding, answer, looked }
+    Probed { finding, answer, looked, is_prompt: clock.now().since(began) < PROMPT }
 }
 
 /// Asks `cluster` for its version.

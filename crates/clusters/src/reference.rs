@@ -2,6 +2,7 @@
 //! what they hold takes the place of their names. So a client is made from what was looked at, and nobody
 //! else opens a file that a kubeconfig names. A `tokenFile` is none of them: it is read again every minute.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,8 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
+
+use crate::provider::Fingerprint;
 
 /// The largest kubeconfig, and the largest file that a kubeconfig may refer to.
 pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -54,6 +57,11 @@ pub(crate) fn of(reduced: &Kubeconfig) -> Vec<Reference> {
     found
 }
 
+/// The bytes that a file's content takes in a kubeconfig: it is in base64 there.
+pub(crate) fn embedded_bytes(content: &[u8]) -> usize {
+    content.len().div_ceil(3) * 4
+}
+
 /// Puts what a file holds into the kubeconfig.
 pub(crate) fn embed(reduced: &mut Kubeconfig, field: &str, content: &[u8]) {
     let data = STANDARD.encode(content);
@@ -81,6 +89,25 @@ pub(crate) fn embed(reduced: &mut Kubeconfig, field: &str, content: &[u8]) {
                 provider.config.insert(IDP_AUTHORITY_DATA.to_owned(), data);
             }
         }
+    }
+}
+
+/// What the files of one kubeconfig hold: each is read once for a look, however many contexts name it.
+#[derive(Debug, Default)]
+pub(crate) struct Files(HashMap<PathBuf, (Fingerprint, Vec<u8>)>);
+
+impl Files {
+    /// A file's content and its hash.
+    pub(crate) fn read(
+        &mut self,
+        file: &Path,
+        within: Option<&Path>,
+    ) -> io::Result<&(Fingerprint, Vec<u8>)> {
+        if !self.0.contains_key(file) {
+            let bytes = read(file, within)?;
+            self.0.insert(file.to_owned(), (Fingerprint::of([bytes.as_slice()]), bytes));
+        }
+        Ok(&self.0[file])
     }
 }
 

@@ -101,6 +101,7 @@ impl Registry {
         metrics.register(Box::new(ClustersUp::new(status.clone(), labels)?))?;
         let connector = Connector::new(Role::Workload, Arc::clone(&clock));
         connector.register(metrics)?;
+        let probes = Turns::new(MAX_PROBES);
         let mut task = Task {
             marker: marker.filter(|_| probing == Probing::On),
             disputed,
@@ -116,7 +117,7 @@ impl Registry {
             publication: Publication::Incomplete,
             sent: false,
             probing,
-            probes: Turns::new(MAX_PROBES),
+            probes: providers.iter().map(|_| probes.apart()).collect(),
             looks: Turns::new(MAX_LOOKS),
             connectors: providers.iter().map(|_| connector.apart()).collect(),
             work: JoinSet::new(),
@@ -254,7 +255,8 @@ struct Task {
     /// Which fleet this is; `None` until home says so, and where nothing is marked.
     own: Option<Arc<Own>>,
     clock: Arc<dyn Clock>,
-    probes: Turns,
+    /// Of each provider.
+    probes: Vec<Turns>,
     /// For looks at marks before a cluster is engaged: probes of silent clusters do not delay them.
     looks: Turns,
     /// Of each provider.
@@ -485,16 +487,17 @@ impl Task {
             return;
         }
         let (name, incarnation) = (cluster.name.clone(), cluster.incarnation);
-        let (turns, for_task) = (self.probes.clone(), name.clone());
         let Some(entry) = self.entries.get_mut(&name) else { return };
-        let answered = matches!(entry.finding, Some(Ok(())));
+        let (turns, for_task) = (self.probes[entry.place].clone(), name.clone());
+        let is_prompt = entry.is_prompt && matches!(entry.finding, Some(Ok(())));
         let identity = entry.asks_identity();
         let number = entry.probes;
         let marks = self.own.clone().filter(|_| entry.asks_marks());
-        let marks = marks.map(|own| (own, entry.sightings.clone(), Arc::clone(&self.clock)));
-        let wanted = Wanted { answered, identity, marks };
+        let marks = marks.map(|own| (own, entry.sightings.clone()));
+        let clock = Arc::clone(&self.clock);
+        let wanted = Wanted { is_prompt, identity, marks };
         let handle = self.work.spawn(async move {
-            let probed = probe(cluster, turns, delay, wanted).await;
+            let probed = probe(cluster, turns, clock, delay, wanted).await;
             Report::Probed { name: for_task, incarnation, number, probed }
         });
         entry.probing = Some(handle);
@@ -502,7 +505,7 @@ impl Task {
 
     /// A probe has ended: the one of that number, in that incarnation. Another may have taken its place.
     fn probed(&mut self, name: &ClusterName, of: (u64, u32), probed: Probed) {
-        let Probed { finding, answer, looked } = probed;
+        let Probed { finding, answer, looked, is_prompt } = probed;
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Serving::Engaged(cluster) = &entry.serving else { return };
         if (cluster.incarnation, entry.probes) != of {
@@ -514,7 +517,7 @@ impl Task {
             (_, Err(reason)) => warn!(cluster = %name, "cluster engaged but {reason}"),
             (_, Ok(())) => {}
         }
-        entry.finding = Some(finding);
+        (entry.finding, entry.is_prompt) = (Some(finding), is_prompt);
         let mut cluster = cluster.clone();
         if let Some(wait) = answer.and_then(|answer| self.learn_again(name, &mut cluster, answer)) {
             let Cluster { client, wire, .. } = cluster;

@@ -1,17 +1,19 @@
 //! What a list has mentioned so far: how many objects, and each only once. Pure.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-/// Bytes of the hash of a uid and its place in the table. The table has room for up to twice as many.
-const BYTES_EACH: usize = 10;
+/// Bytes of the hashes of a uid and a name, and their place in the table. The table has room for up to twice as many.
+const BYTES_EACH: usize = 18;
 
 /// The objects of a list under way.
 #[derive(Debug, Default)]
 pub struct Census {
     under_way: bool,
     mentioned: usize,
-    /// The hashes of the uids of a list in pages. In a stream, an object comes again when it changes.
-    uids: Option<HashSet<u64>>,
+    /// In pages an object comes once; in a stream, again when it changes.
+    paged: bool,
+    /// The hashes of the uids, and of the names that have them.
+    uids: HashMap<u64, u64>,
 }
 
 /// An object that a list mentions twice.
@@ -22,7 +24,7 @@ pub struct Twice(String);
 impl Census {
     /// A list begins: in pages, or as a stream.
     pub fn begin(&mut self, paged: bool) {
-        *self = Self { under_way: true, mentioned: 0, uids: paged.then(HashSet::new) };
+        *self = Self { under_way: true, mentioned: 0, paged, uids: HashMap::new() };
     }
 
     /// The list is complete.
@@ -30,21 +32,28 @@ impl Census {
         *self = Self::default();
     }
 
-    /// The list mentions an object.
+    /// The list mentions an object, by the hashes of its uid and its name.
     ///
     /// # Errors
-    /// If a list in pages mentioned it before.
-    pub fn mention(&mut self, hash: u64, uid: impl FnOnce() -> String) -> Result<(), Twice> {
-        if self.under_way {
-            self.mentioned += 1;
+    /// If it mentioned that uid before: in pages, or of another name.
+    pub fn mention(
+        &mut self,
+        (uid, name): (u64, u64),
+        shown: impl FnOnce() -> String,
+    ) -> Result<(), Twice> {
+        if !self.under_way {
+            return Ok(());
         }
-        let is_new = self.uids.as_mut().is_none_or(|uids| uids.insert(hash));
-        if is_new { Ok(()) } else { Err(Twice(uid())) }
+        self.mentioned += 1;
+        match self.uids.insert(uid, name) {
+            Some(before) if self.paged || before != name => Err(Twice(shown())),
+            _ => Ok(()),
+        }
     }
 
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
-        self.uids.as_ref().map_or(0, HashSet::capacity) * BYTES_EACH
+        self.uids.capacity() * BYTES_EACH
     }
 
     /// How many objects the list has mentioned, each as often as it came.
@@ -60,7 +69,7 @@ mod tests {
     #[test]
     fn an_object_comes_once_in_pages_and_as_often_as_it_changes_in_a_stream() {
         let mut census = Census::default();
-        let mention = |census: &mut Census, hash| census.mention(hash, || "u".to_owned());
+        let mention = |census: &mut Census, uid| census.mention((uid, 7), || "u".to_owned());
         census.begin(true);
         assert_eq!(mention(&mut census, 1), Ok(()));
         assert_eq!(mention(&mut census, 2), Ok(()));
@@ -70,8 +79,9 @@ mod tests {
         census.begin(false);
         assert_eq!([mention(&mut census, 1), mention(&mut census, 1)], [Ok(()), Ok(())]);
         assert_eq!(census.mentioned(), 2);
+        assert_eq!(census.mention((1, 8), || "u".to_owned()), Err(Twice("u".to_owned())));
         census.end();
-        assert_eq!(mention(&mut census, 1), Ok(()));
+        assert_eq!([mention(&mut census, 1), mention(&mut census, 1)], [Ok(()), Ok(())]);
         assert_eq!(census.mentioned(), 0, "changes are not counted");
     }
 }

@@ -9,7 +9,7 @@ use model::testing::PausedClock;
 use model::{Budget, Clock};
 use tracing::{Level, Metadata, span};
 
-use super::state::{FAILING_AFTER, SYNC_PATIENCE};
+use super::state::{ENDLESS_AFTER, FAILING_AFTER, SYNC_PATIENCE};
 use super::tests::{PAGED, STREAM, settle, told};
 use super::{Informer, Subscription};
 use crate::testing::{PATIENCE, Server, config_map, informer, informer_with};
@@ -154,6 +154,22 @@ async fn a_list_that_contradicts_itself_fails_and_starts_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_that_gives_two_objects_one_uid_fails() {
+    let (informer, mut server) = informer();
+    let stream = server.expect(STREAM).await.watch();
+    let mut twice = config_map("b", 3);
+    twice["metadata"]["uid"] = config_map("a", 3)["metadata"]["uid"].clone();
+    stream.event("ADDED", &config_map("a", 3));
+    stream.event("ADDED", &config_map("a", 3));
+    settle().await;
+    assert_eq!(informer.state().condition().error, None, "it changed meanwhile");
+    stream.event("ADDED", &twice);
+    settle().await;
+    let error = informer.state().condition().error.unwrap();
+    assert!(error.contains("twice, with uid \"uid-a\""), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_of_another_namespace_is_not_taken_in() {
     let scope = Scope { namespace: Some("ours".to_owned()), ..Scope::default() };
     let (informer, _, mut server) = informer_with(Form::Whole, scope, Budget::default());
@@ -177,6 +193,8 @@ async fn a_list_that_takes_long_is_overdue_and_one_that_fails_for_long_is_a_fail
     settle().await;
     assert!(!state.is_overdue(began + SYNC_PATIENCE - Duration::from_secs(1)));
     assert!(state.is_overdue(began + SYNC_PATIENCE + Duration::from_secs(1)));
+    assert_eq!(state.failure(began + SYNC_PATIENCE * 2), None, "it may be long");
+    assert!(state.failure(began + ENDLESS_AFTER).unwrap().contains("has not ended within 900s"));
     stream.broken();
     server.asked().await.refuse(500, "InternalError");
     let again = server.asked().await;

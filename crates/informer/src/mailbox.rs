@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cache::{StoreSize, Uid};
+use cache::{Header, StoreSize, Uid};
 use extent::Part;
 use tokio::sync::Notify;
 
@@ -65,6 +65,7 @@ struct Waiting {
 #[derive(Debug)]
 enum Slot {
     Object(Uid),
+    /// One that is of no object, or of one that has the uid of another.
     Marker(Event),
 }
 
@@ -218,8 +219,10 @@ impl Waiting {
 
     /// Makes an event and what waits of its object one. Returns the event if nothing waits.
     fn merge(&mut self, event: Event) -> Option<Event> {
-        let Some(uid) = uid(&event.change) else { return Some(event) };
-        match self.objects.get_mut(uid) {
+        let Some(header) = header(&event.change) else { return Some(event) };
+        match self.objects.get_mut(&header.uid) {
+            // A server that gives two objects one uid gets both told, one after the other.
+            Some(waiting) if waiting.is_another(header) => Some(event),
             Some(waiting) => {
                 let before = waiting.bytes();
                 waiting.merge(event);
@@ -233,7 +236,8 @@ impl Waiting {
 
     /// Puts an event, of whose object nothing waits, behind the others.
     fn push(&mut self, event: Event) {
-        let slot = match uid(&event.change).cloned() {
+        let uid = header(&event.change).map(|header| header.uid.clone());
+        let slot = match uid.filter(|uid| !self.objects.contains_key(uid)) {
             Some(uid) => {
                 self.insert(uid.clone(), event);
                 Slot::Object(uid)
@@ -271,6 +275,11 @@ impl Waiting {
 }
 
 impl OfObject {
+    /// Whether it is an object of another name.
+    fn is_another(&self, than: &Header) -> bool {
+        header(&self.first.change).is_some_and(|own| own.key != than.key)
+    }
+
     /// Takes in what came after.
     fn merge(&mut self, mut event: Event) {
         let last = self.then.as_mut().unwrap_or(&mut self.first);
@@ -315,12 +324,10 @@ impl OfObject {
     }
 }
 
-/// The uid of the object that a change is of.
-fn uid(change: &Change) -> Option<&Uid> {
+/// The object that a change is of.
+fn header(change: &Change) -> Option<&Header> {
     match change {
-        Change::Upsert { new: entry, .. } | Change::Delete { old: entry } => {
-            Some(&entry.header.uid)
-        }
+        Change::Upsert { new: entry, .. } | Change::Delete { old: entry } => Some(&entry.header),
         Change::Synced(_) | Change::Absent(..) => None,
     }
 }

@@ -18,6 +18,10 @@ pub const SYNC_PATIENCE: Duration = Duration::from_secs(60);
 /// An informer whose attempts have failed for so long makes its cluster a failing one.
 pub const FAILING_AFTER: Duration = Duration::from_secs(30);
 
+/// And so does one whose first list has not ended by then, although the server answers: the largest that a budget
+/// admits takes a few minutes over a slow line.
+pub const ENDLESS_AFTER: Duration = Duration::from_secs(900);
+
 /// What an informer watches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
@@ -102,10 +106,15 @@ impl InformerState {
         !self.update(|condition| condition.synced) && now.since(self.began) >= SYNC_PATIENCE
     }
 
-    /// Why it cannot list or watch, if attempts have failed for a while.
+    /// Why it cannot list or watch, if attempts have failed for a while, or its first list does not end.
     pub fn failure(&self, now: Moment) -> Option<String> {
-        let Condition { error, failing_since, .. } = self.condition();
-        error.filter(|_| failing_since.is_some_and(|since| now.since(since) >= FAILING_AFTER))
+        let Condition { error, failing_since, synced, .. } = self.condition();
+        let error =
+            error.filter(|_| failing_since.is_some_and(|since| now.since(since) >= FAILING_AFTER));
+        let is_endless = !synced && now.since(self.began) >= ENDLESS_AFTER;
+        let endless =
+            || format!("its first list has not ended within {}s", ENDLESS_AFTER.as_secs());
+        error.or_else(|| is_endless.then(endless))
     }
 
     /// The version up to which the store shows everything, once a list is complete.

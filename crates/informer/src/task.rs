@@ -285,9 +285,8 @@ impl Task {
         if let Line::Upsert(raw) | Line::Delete(raw) = line
             && let Some(found) = self.foreign(raw)
         {
-            self.mention(found.namespace.as_deref(), uid_hash(&found.uid), || {
-                found.uid.to_string()
-            })?;
+            let named = (found.namespace.as_deref(), &*found.name);
+            self.mention(named, uid_hash(&found.uid), || found.uid.to_string())?;
             self.change(&found.resource_version)?;
             self.leave(&found, now).await;
             self.show();
@@ -396,9 +395,8 @@ impl Task {
     /// Takes in one object of a page.
     async fn item(&mut self, raw: &str, now: Moment) -> Result<(), Ended> {
         if let Some(found) = self.foreign(raw) {
-            self.mention(found.namespace.as_deref(), uid_hash(&found.uid), || {
-                found.uid.to_string()
-            })?;
+            let named = (found.namespace.as_deref(), &*found.name);
+            self.mention(named, uid_hash(&found.uid), || found.uid.to_string())?;
             self.leave(&found, now).await;
             return Ok(());
         }

@@ -6,6 +6,10 @@ use http::HeaderValue;
 
 use crate::error::Unusable;
 
+/// The most bytes of a value: it is kept for each cluster. API servers take a megabyte for all headers, and tokens
+/// have a few thousand.
+const MAX_HEADER_BYTES: usize = 64 << 10;
+
 /// `Authorization: Bearer`.
 pub(super) fn bearer(origin: &str, token: &str) -> Result<HeaderValue, Unusable> {
     value(origin, format!("Bearer {}", token.trim()))
@@ -22,6 +26,10 @@ pub(super) fn basic_text(user: &str, password: &str) -> String {
 }
 
 fn value(origin: &str, text: String) -> Result<HeaderValue, Unusable> {
+    if text.len() > MAX_HEADER_BYTES {
+        let source = format!("the credential has more than {MAX_HEADER_BYTES} bytes").into();
+        return Err(Unusable::Client { origin: origin.to_owned(), source });
+    }
     let mut value = HeaderValue::try_from(text).map_err(|source| Unusable::Client {
         origin: origin.to_owned(),
         source: Box::new(source),

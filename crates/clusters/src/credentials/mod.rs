@@ -55,8 +55,8 @@ use source::Obtained;
 
 /// How long a renewal may take.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(15);
-/// The most bytes of an answer from a program or an issuer.
-const MAX_ANSWER_BYTES: u64 = 1 << 20;
+/// The most bytes of an answer from a program or an issuer: as many as a kubeconfig in a Secret may have.
+const MAX_ANSWER_BYTES: u64 = 128 << 10;
 
 /// Proves this process's identity to a server.
 #[derive(Clone, Default)]

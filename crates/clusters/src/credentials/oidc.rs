@@ -30,11 +30,10 @@ use serde::de::DeserializeOwned;
 use super::MAX_ANSWER_BYTES;
 use super::header::basic_text;
 use super::life;
-use crate::address::{Dialer, Reach};
+use crate::address::Dialer;
 use crate::error::Unusable;
 use crate::http::{Connections, Protocol};
 use crate::reference::IDP_AUTHORITY_DATA;
-use crate::role::Role;
 
 /// How long before its end a token of the kubeconfig counts as ended.
 const EARLY_SECONDS: i64 = 10;
@@ -81,7 +80,11 @@ pub(super) struct Tokens {
 impl Issuer {
     /// # Errors
     /// [`Unusable`] if the entry is wrong.
-    pub fn new(origin: &str, provider: AuthProviderConfig, reach: Reach) -> Result<Self, Unusable> {
+    pub fn new(
+        origin: &str,
+        provider: AuthProviderConfig,
+        dialer: Dialer,
+    ) -> Result<Self, Unusable> {
         let AuthProviderConfig { name, mut config, .. } = provider;
         if name != NAME {
             return Err(Unusable::Provider { origin: origin.to_owned(), name });
@@ -96,9 +99,8 @@ impl Issuer {
         check(&server).map_err(problem)?;
         let mut trust = kube::Config::new(server);
         trust.root_cert = authorities(&mut config).map_err(problem)?;
-        let connections =
-            Connections::new(trust, Protocol::Http1, Dialer::new(reach, Role::Workload))
-                .map_err(|error| problem(model::error::chain(&error)))?;
+        let connections = Connections::new(trust, Protocol::Http1, dialer)
+            .map_err(|error| problem(model::error::chain(&error)))?;
         Ok(Self {
             client_id: config.remove("client-id").unwrap_or_default(),
             client_secret: config.remove("client-secret"),

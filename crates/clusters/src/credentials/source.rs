@@ -14,10 +14,12 @@ use super::life::CredentialLife;
 use super::lifecycle::Term;
 use super::oidc::Issuer;
 use super::program::Program;
+use crate::address::Dialer;
 use crate::error::Unusable;
 use crate::http::Identity;
 use crate::reference;
 use crate::trust::Granted;
+use crate::turns::Turns;
 
 /// How often a token file is read. A kubelet writes a new token long before the old one ends.
 pub(super) const TOKEN_FILE_PERIOD: Duration = Duration::from_secs(60);
@@ -61,7 +63,12 @@ impl CredentialSource {
     ///
     /// # Errors
     /// [`Unusable`] when the entry is wrong.
-    pub fn of(origin: &str, info: &mut AuthInfo, granted: &Granted) -> Result<Self, Unusable> {
+    pub fn of(
+        origin: &str,
+        info: &mut AuthInfo,
+        granted: &Granted,
+        lookups: &Turns,
+    ) -> Result<Self, Unusable> {
         let exec = info.exec.take();
         let provider = info.auth_provider.take();
         let token = info.token.take().map(|token| bearer(origin, token.expose_secret()));
@@ -73,7 +80,8 @@ impl CredentialSource {
             let environment = granted.environment.clone();
             Kind::Program(Box::new(Program::new(origin, exec, environment)?))
         } else if let Some(provider) = provider {
-            Kind::Issuer(Box::new(Issuer::new(origin, provider, granted.reach)?))
+            let dialer = Dialer::new(granted.reach, lookups.clone());
+            Kind::Issuer(Box::new(Issuer::new(origin, provider, dialer)?))
         } else if let Some(path) = file {
             Kind::File { path: path.into(), within: granted.within.clone(), fallback: token }
         } else if let Some((user, password)) = password.filter(|_| token.is_none()) {

@@ -60,7 +60,7 @@ async fn keeper_among(
 ) -> Result<Keeper, String> {
     let mut info: AuthInfo = serde_saphyr::from_str(user).unwrap();
     let keeper = async {
-        let source = CredentialSource::of("k", &mut info, &Granted::everything())?;
+        let source = CredentialSource::of("k", &mut info, &Granted::everything(), &Turns::new(1))?;
         Keeper::start("k", source, renewals, Arc::clone(clock) as Arc<dyn Clock>).await
     };
     keeper.await.map_err(|error| error.reason())

@@ -166,6 +166,7 @@ fn the_next_writer_of_a_refusing_fleet_is_no_news_and_no_answer_changes_nothing(
         (refusal("b", "1"), refusal("b", "1")),
         (refusal("b", "2"), refusal("b", "1")),
         (Standing::Unknown, refusal("b", "1")),
+        (Standing::Unmarked("denied".into()), refusal("b", "1")),
         (refusal("c", "3"), refusal("c", "3")),
         (Standing::Marked, Standing::Marked),
         (Standing::Unknown, Standing::Marked),

@@ -60,10 +60,12 @@ impl Task {
         match self.learn(&name, answer) {
             Some(wait) => self.told(name, link, wait),
             None => {
-                if let Some(entry) = self.entries.get_mut(&name) {
-                    entry.just_told = is_told;
+                let Some(entry) = self.entries.get_mut(&name) else { return };
+                entry.just_told = is_told;
+                match entry.may_tell() {
+                    Some(times) => self.ask(name, link, times),
+                    None => self.mark(name, link, Duration::ZERO),
                 }
-                self.mark(name, link, Duration::ZERO);
             }
         }
     }

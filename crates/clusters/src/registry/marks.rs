@@ -10,7 +10,8 @@ use tracing::{info, warn};
 
 use super::{Report, Task};
 use crate::connect::Link;
-use crate::entry::Serving;
+use crate::entry::{Entry, Serving};
+use crate::identity::ask_after;
 use crate::mark::{Looked, Marker, Own, Refusal, Standing, look};
 use crate::probe::PROBE_INTERVAL;
 use crate::provider::Fingerprint;
@@ -53,7 +54,8 @@ impl Task {
         let Some(own) = self.own.clone() else { return self.engage(&name, link) };
         let (of, for_task) = (entry.source.fingerprint, name);
         let (sightings, clock) = (entry.sightings.clone(), Arc::clone(&self.clock));
-        let turns = if delay.is_zero() { &self.looks } else { &self.probes }.clone();
+        let turns = if delay.is_zero() { &self.looks } else { &self.probes[entry.place] };
+        let turns = turns.clone();
         entry.making = Some(self.work.spawn(async move {
             tokio::time::sleep(delay).await;
             let _turn = turns.turn(false).await;
@@ -76,7 +78,10 @@ impl Task {
         }
         match self.stand(name, looked) {
             Some(refusal) => self.refuse(name, link, &refusal),
-            None => self.engage(name, link),
+            None => match self.entries.get(name).and_then(Entry::may_be_marked) {
+                Some(times) => self.mark(name.clone(), link, ask_after(times)),
+                None => self.engage(name, link),
+            },
         }
     }
 
@@ -102,6 +107,7 @@ impl Task {
         let entry = self.entries.get_mut(name)?;
         let Looked { standing, sightings } = looked;
         entry.sightings = sightings;
+        entry.looked(&standing);
         let before = entry.standing.clone();
         entry.standing.turn(standing);
         match (&before, &entry.standing) {

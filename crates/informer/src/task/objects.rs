@@ -69,7 +69,7 @@ impl Task {
     /// The server sends an object, as part of a list or as a change.
     pub(super) fn mention(
         &mut self,
-        namespace: Option<&str>,
+        (namespace, name): (Option<&str>, &str),
         hash: u64,
         uid: impl FnOnce() -> String,
     ) -> Result<(), Ended> {
@@ -84,7 +84,8 @@ impl Task {
             return Err((End::Garbage, Some(why)));
         }
         let before = self.census.bytes();
-        self.census.mention(hash, uid).map_err(|twice| garbage(&twice))?;
+        let named = uid_hash(name) ^ uid_hash(namespace.unwrap_or_default()).rotate_left(1);
+        self.census.mention((hash, named), uid).map_err(|twice| garbage(&twice))?;
         if self.census.bytes() != before {
             self.count();
         }
@@ -95,7 +96,7 @@ impl Task {
     pub(super) fn mention_entry(&mut self, entry: &Entry) -> Result<(), Ended> {
         let header = &entry.header;
         let uid = || model::error::foreign(&header.uid.to_string());
-        self.mention(header.key.namespace.as_deref(), header.hash(), uid)
+        self.mention((header.key.namespace.as_deref(), &header.key.name), header.hash(), uid)
     }
 
     /// Counts what the store takes.
