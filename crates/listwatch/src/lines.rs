@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 pub const MAX_LINE_BYTES: usize = (4 << 20) + (64 << 10);
 
 /// A line longer than this is read only while few others are.
-pub(crate) const LARGE_LINE_BYTES: usize = 1 << 20;
+pub(crate) const LARGE_LINE_BYTES: usize = 256 << 10;
 
 /// The most bytes of blank lines in a row. API servers send none.
 const MAX_BLANK_BYTES: usize = 64 << 10;
