@@ -23,12 +23,14 @@ const MAX_OBJECTS: u32 = 200_000;
 const MAX_RATE: f64 = 5_000.0;
 /// The most changes of one run. The latency of each is kept.
 const MAX_CHANGES: f64 = 20e6;
+/// The longest name of a scenario.
+const MAX_NAME: usize = 63;
 
 /// One load test, as written in a scenario file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// The scenario's name, used in the report.
+    /// The scenario's name, used in the report and for the folder of its results: a DNS label.
     pub name: String,
     /// What runs.
     pub fleet: FleetSize,
@@ -309,6 +311,12 @@ impl Scenario {
             }
             within("vary.share", share.unwrap_or(1.0), 0.05, 1.0);
         }
+        if !is_label(&self.name) {
+            problems.push(format!(
+                "name: found {:?}, allowed: 1 to {MAX_NAME} of a-z, 0-9 and -, no - at an end",
+                self.name
+            ));
+        }
         problems.extend(faults::problems(
             &self.faults,
             (self.fleet.clusters, self.fleet.replicas),
@@ -317,6 +325,15 @@ impl Scenario {
         ));
         problems
     }
+}
+
+/// Whether it is a DNS label, and so the name of a folder and no path.
+fn is_label(name: &str) -> bool {
+    let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=MAX_NAME).contains(&name.len())
+        && name.chars().all(known)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 #[cfg(test)]
@@ -379,6 +396,17 @@ mod tests {
             parse(&text).unwrap().problems(),
             ["troubles.flood_per_second: found 1000000000, allowed 0 to 5000"]
         );
+    }
+
+    #[test]
+    fn names_are_no_paths() {
+        let long = "a".repeat(MAX_NAME + 1);
+        for name in ["../../p", "/etc/x", "", "Basic", "-a", "a-", &long] {
+            let text = BASIC.replace("name = \"basic\"", &format!("name = {name:?}"));
+            let problems = parse(&text).unwrap().problems();
+            let [problem] = &problems[..] else { panic!("{name:?}: {problems:?}") };
+            assert!(problem.starts_with(&format!("name: found {name:?}")), "{problem}");
+        }
     }
 
     #[test]
