@@ -1,8 +1,12 @@
 //! One run from start to report, with its clock.
-#![expect(clippy::disallowed_methods, reason = "a load test measures real time")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a load test measures real time, and has a random name"
+)]
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -49,7 +53,8 @@ pub struct Run<'a, 'b> {
     started: Instant,
     /// The tracker.
     pub tracking: Tracking,
-    generator: Generator,
+    /// What makes the changes.
+    pub generator: Generator,
     /// The managers.
     pub replicas: &'a mut Replicas<'b>,
     troublemakers: Option<(Troublemakers, f64)>,
@@ -59,6 +64,11 @@ pub struct Run<'a, 'b> {
 /// The present, from which the times of a run count.
 pub fn now() -> Instant {
     Instant::now()
+}
+
+/// The random name of a run.
+pub fn name() -> Arc<str> {
+    format!("{:016x}", fastrand::u64(..)).into()
 }
 
 /// Runs a scenario, writes its report to `out`, and returns it.
