@@ -68,7 +68,7 @@ enum Command {
         before: PathBuf,
         /// That of the second.
         after: PathBuf,
-        /// Fail if a measure is more than this many times what it was.
+        /// Fail if a measure is more than this many times what it was, or the second run failed.
         #[arg(long)]
         fail_above: Option<f64>,
     },
