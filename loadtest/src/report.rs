@@ -271,7 +271,7 @@ fn costs(stretches: &[Stretch], replicas: &[Replica], lasted: f64) -> Figures {
     let sum = |pick: fn(&Replica) -> f64| replicas.iter().map(pick).sum::<f64>();
     let reconciles = sum(|replica| replica.reconciles);
     let cpu_ms = sum(|replica| replica.cpu_seconds) * 1e3;
-    let errors = stretches.iter().map(|stretch| stretch.after.errors).sum();
+    let errors = stretches.iter().map(|stretch| stretch.errors).sum();
     let figures = [
         (Measure::QueueP99Ms, p99_ms(stretches, |sample| &sample.queue)),
         (Measure::ReconcileP99Ms, p99_ms(stretches, |sample| &sample.reconcile)),
@@ -326,7 +326,7 @@ impl Start {
 
 impl Replica {
     /// The figures of one process between two samples.
-    pub fn of(Stretch { name, before, after }: &Stretch) -> Self {
+    pub fn of(Stretch { name, before, after, .. }: &Stretch) -> Self {
         let cpu_seconds = (after.usage.cpu.saturating_sub(before.usage.cpu)).as_secs_f64();
         let seconds = after.at.saturating_sub(before.at).as_secs_f64();
         Self {
@@ -355,13 +355,12 @@ pub mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn stretch(name: &str, cpu: Duration, reconciles: f64, errors: f64, mib: u64) -> Stretch {
-        let mut after =
-            Sample { at: SECOND * 30, reconciles, errors, shards: 2.0, ..Sample::default() };
+        let mut after = Sample { at: SECOND * 30, reconciles, shards: 2.0, ..Sample::default() };
         after.usage.cpu = cpu;
         after.usage.peak_resident_bytes = mib << 20;
         after.scraped = Scraped { series: 10 * mib as usize, bytes: 999, ..Scraped::default() };
         let before = Sample { at: SECOND * 10, ..Sample::default() };
-        Stretch { name: name.to_owned(), before, after }
+        Stretch { name: name.to_owned(), before, after, errors }
     }
 
     /// Ten seconds of start, thirty of load with a change in each second, a kill twelve seconds after it
