@@ -22,6 +22,7 @@ use crate::machine::Machine;
 use crate::pods::{Pod, Pods, Target};
 use crate::replicas::Replicas;
 use crate::report::Report;
+use crate::results;
 use crate::run::{self, Run};
 use crate::scenario::Scenario;
 use crate::tdset;
@@ -94,7 +95,7 @@ pub async fn run(args: Args) -> anyhow::Result<(Report, PathBuf)> {
         anyhow!("{} does not fit this fleet:\n  {problems}", args.scenario.display())
     })?;
     let out = std::path::absolute(&args.out)?.join(&scenario.name);
-    std::fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
+    results::begin(&out)?;
     let mut clusters = Vec::new();
     for Cluster { name, context } in &args.clusters {
         clusters.push((name.clone(), client(Some(context)).await?));

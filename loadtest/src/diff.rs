@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::machine::Machine;
+use crate::markdown::UNCLEAN_STOP;
 use crate::report::FORMAT;
 use crate::slo::{Exceeded, Figures, Measure};
 
@@ -23,6 +24,8 @@ pub struct Recorded {
     exceeded: Vec<Exceeded>,
     unconverged: usize,
     orphans: usize,
+    #[serde(default)]
+    unclean_stop: bool,
 }
 
 /// One measure of two runs.
@@ -61,7 +64,8 @@ impl Recorded {
         ];
         let counts = counts.iter().filter(|(count, _)| *count > 0);
         let counts = counts.map(|(count, what)| format!("{count} {what}"));
-        counts.chain(self.exceeded.iter().map(Exceeded::to_string)).collect()
+        let unclean = self.unclean_stop.then(|| UNCLEAN_STOP.to_owned());
+        counts.chain(self.exceeded.iter().map(Exceeded::to_string)).chain(unclean).collect()
     }
 
     /// What it ran, by keys. Limits are no part of that.
@@ -196,11 +200,12 @@ mod tests {
         let a = recorded(&[]);
         let mut failed = example(&[(Measure::CalmP99Ms, 19.0)]);
         failed.figures = Figures::new();
-        (failed.unconverged, failed.orphans) = (900, 2);
+        (failed.unconverged, failed.orphans, failed.unclean_stop) = (900, 2, true);
         let b = Recorded::parse(&serde_json::to_string(&failed).unwrap()).unwrap();
         let (text, worse) = diff(&a, &b, Some(1.2));
         let limit = "slo.calm_p99_ms: change to converged away from faults, p99: limit 19 ms, measured 20 ms";
-        let expect = ["900 changes never converged", "2 Deployments were left behind", limit];
+        let expect =
+            ["900 changes never converged", "2 Deployments were left behind", limit, UNCLEAN_STOP];
         assert_eq!(worse, expect);
         assert!(text.starts_with("B failed: 900 changes never converged\n\n"), "{text}");
         assert!(diff(&a, &b, None).1.is_empty() && diff(&b, &a, Some(1.2)).1.is_empty());

@@ -25,6 +25,7 @@ mod progress;
 mod relay;
 mod replicas;
 mod report;
+mod results;
 mod run;
 mod sampler;
 mod scenario;

@@ -8,6 +8,9 @@ use crate::report::{Calm, Replica, Report, Start};
 use crate::sampler::Scraped;
 use crate::scenario::{Scenario, Troubles};
 
+/// What is said where that is so.
+pub const UNCLEAN_STOP: &str = "a manager did not stop cleanly on SIGTERM; see the logs";
+
 impl Report {
     /// The report as Markdown.
     pub fn markdown(&self) -> String {
@@ -19,20 +22,23 @@ impl Report {
         text
     }
 
-    /// One line for each limit that was exceeded.
+    /// One line for each limit that was exceeded, and for what else is wrong with the run.
     pub fn verdict(&self) -> Vec<String> {
         let name = &self.scenario.name;
-        self.exceeded.iter().map(|exceeded| format!("scenario {name}: {exceeded}")).collect()
+        let exceeded = self.exceeded.iter().map(ToString::to_string);
+        let unclean = self.unclean_stop.then(|| UNCLEAN_STOP.to_owned());
+        exceeded.chain(unclean).map(|why| format!("scenario {name}: {why}")).collect()
     }
 
     fn heading(&self, out: &mut String) -> Result {
         let Scenario { name, fleet, objects, load, .. } = &self.scenario;
         let passed = if self.succeeded() { "passed" } else { "FAILED" };
         writeln!(out, "# Load test `{name}`: {passed}\n")?;
-        for line in self.verdict() {
+        let verdict = self.verdict();
+        for line in &verdict {
             writeln!(out, "- {line}")?;
         }
-        if !self.exceeded.is_empty() {
+        if !verdict.is_empty() {
             writeln!(out)?;
         }
         writeln!(

@@ -56,6 +56,8 @@ pub struct Report {
     pub unconverged_examples: Vec<String>,
     /// Deployments of deleted TDSets that were not deleted.
     pub orphans: usize,
+    /// Whether a manager of the load test did not end on SIGTERM, in time and with exit code 0.
+    pub unclean_stop: bool,
     /// The replicas.
     pub replicas: Vec<Replica>,
     /// What grew under the load, if it was long, in each replica that ran through all of it.
@@ -208,6 +210,7 @@ impl Report {
             unconverged: pending,
             unconverged_examples: examples,
             orphans: measured.orphans,
+            unclean_stop: false,
             replicas,
             growth,
             phases: measured.phases,
@@ -220,9 +223,9 @@ impl Report {
         self.unconverged == 0 && self.orphans == 0
     }
 
-    /// Whether that is so, and no limit was exceeded.
+    /// Whether that is so, and nothing else is wrong.
     pub fn succeeded(&self) -> bool {
-        self.converged() && self.exceeded.is_empty()
+        self.converged() && self.verdict().is_empty()
     }
 }
 
@@ -449,6 +452,8 @@ pub mod tests {
         assert!(example(&[(Measure::CalmP99Ms, 20.0)]).succeeded());
         let report = example(&[(Measure::CalmP99Ms, 19.0), (Measure::QueueP99Ms, 5.0)]);
         assert!(report.converged() && !report.succeeded());
+        let unclean = Report { unclean_stop: true, ..example(&[]) };
+        assert!(unclean.converged() && !unclean.succeeded());
         let exceeded: Vec<_> = report.exceeded.iter().map(|exceeded| exceeded.measure).collect();
         assert_eq!(exceeded, [Measure::CalmP99Ms, Measure::QueueP99Ms]);
     }

@@ -25,6 +25,7 @@ use crate::process::{Binary, Cpu};
 use crate::progress;
 use crate::replicas::{Replicas, Stretch};
 use crate::report::{Loaded, Measurements, Phase, Report, Start};
+use crate::results;
 use crate::sampler;
 use crate::scenario::{Load, Scenario};
 use crate::settle::{self, Tracking};
@@ -77,7 +78,7 @@ pub fn name() -> Arc<str> {
 /// If the set-up fails, or a manager ends on its own.
 pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let Options { scenario, out, .. } = options;
-    std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    results::begin(out)?;
     let mut binary = Binary::find(options.manager.clone()).await?;
     binary.cpu = options.cpu;
     let crds = binary.crds().await?;
@@ -91,8 +92,8 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     run.stop().await;
     let clean = replicas.stop().await;
     fleet.stop().await;
-    let report = Report::of(options.scenario.clone(), options.seed, machine, measured?);
-    ensure!(clean, "a manager did not stop cleanly on SIGTERM; see the logs in {}", out.display());
+    let mut report = Report::of(options.scenario.clone(), options.seed, machine, measured?);
+    report.unclean_stop = !clean;
     write(&report, out)?;
     Ok(report)
 }
@@ -285,17 +286,9 @@ pub fn write(report: &Report, out: &Path) -> anyhow::Result<()> {
     let json = serde_json::to_vec_pretty(report).context("write the report as JSON")?;
     let plots = html::plots(report)?;
     let page = html::page(report, &plots);
-    let mut files = vec![
-        ("report.json".to_owned(), json),
-        ("report.md".to_owned(), report.markdown().into_bytes()),
-        ("report.html".to_owned(), page.into_bytes()),
-    ];
-    files.extend(
-        plots.into_iter().map(|plot| (format!("{}.svg", plot.name), plot.svg.into_bytes())),
-    );
-    for (name, content) in files {
-        let file = out.join(name);
-        std::fs::write(&file, content).with_context(|| format!("write {}", file.display()))?;
-    }
-    Ok(())
+    results::write(out, "report.json", json)?;
+    results::write(out, "report.md", report.markdown())?;
+    results::write(out, "report.html", page)?;
+    let mut plots = plots.iter();
+    plots.try_for_each(|plot| results::write(out, &format!("{}.svg", plot.name), &plot.svg))
 }

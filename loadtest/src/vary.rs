@@ -1,7 +1,6 @@
 //! One scenario with other numbers of replicas, each time from its start: what more of them make of memory and time.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use anyhow::{Context, ensure};
 
@@ -9,6 +8,7 @@ use crate::climb::replicas_of;
 use crate::machine::Machine;
 use crate::process::Cpu;
 use crate::report::{Replica, Report};
+use crate::results;
 use crate::run::{self, Options};
 use crate::scenario::Vary;
 use crate::slo::Measure;
@@ -20,32 +20,30 @@ use crate::slo::Measure;
 pub async fn run(options: &Options, core: usize) -> anyhow::Result<String> {
     let Options { scenario, manager, out, seed, .. } = options;
     let vary = scenario.vary.as_ref().context("the scenario has no [vary]")?;
+    let folder = |replicas: u32| out.join(format!("{replicas}-replicas"));
+    results::begin(out)?;
+    vary.replicas.iter().try_for_each(|replicas| results::begin(&folder(*replicas)))?;
     let mut reports = Vec::new();
     for &replicas in &vary.replicas {
         println!("{}, {}", scenario.name, replicas_of(replicas));
         let mut scenario = scenario.clone();
         scenario.fleet.replicas = replicas;
-        let out = out.join(format!("{replicas}-replicas"));
+        let out = folder(replicas);
         let (manager, cpu) = (manager.clone(), Cpu { core: Some(core), share: vary.share });
         let options = Options { scenario, manager, out, seed: *seed, cpu };
         let report = run::run(&options).await?;
         report.verdict().iter().for_each(|line| eprintln!("{line}"));
         ensure!(
             report.succeeded(),
-            "a change did not converge, or a limit was exceeded; see {}",
+            "a change did not converge, a limit was exceeded, or a manager did not stop cleanly; see {}",
             options.out.display()
         );
         reports.push(report);
     }
     let machine = reports.first().map(|report| report.machine.clone()).unwrap_or_default();
     let text = markdown(vary, &machine, &reports);
-    write(&text, out)?;
+    results::write(out, "vary.md", &text)?;
     Ok(text)
-}
-
-fn write(text: &str, out: &Path) -> anyhow::Result<()> {
-    let file = out.join("vary.md");
-    std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))
 }
 
 fn markdown(vary: &Vary, machine: &Machine, reports: &[Report]) -> String {
