@@ -64,30 +64,34 @@ pub fn rerun_on_one_core() -> anyhow::Error {
     }
 }
 
-/// Runs every scenario of a folder, or this one, and prints its tables.
+/// Runs every scenario of a folder, or this one, and prints its tables. Whether each reached its goal.
 ///
 /// # Errors
 /// If one has neither a curve nor numbers of replicas, or a run fails.
 pub async fn run_all(
     path: &Path,
     options: &dyn Fn(&Path) -> anyhow::Result<Options>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
+    let mut all_reached = true;
     for file in scenario::files(path)? {
         let options = options(&file)?;
-        let tables = match options.scenario.vary {
+        let (tables, missed) = match options.scenario.vary {
             Some(_) => vary::run(&options, REPLICAS_CORE).await?,
             None => run(&options).await?,
         };
         println!("\n{tables}\nreport, configurations and logs: {}", options.out.display());
+        all_reached &= missed.is_none();
+        missed.iter().for_each(|why| eprintln!("scenario {}: {why}", options.scenario.name));
     }
-    Ok(())
+    Ok(all_reached)
 }
 
-/// Climbs with each number of replicas, writes the report, and returns its tables.
+/// Climbs with each number of replicas, writes the report, and returns its tables and what to say if the goal is not
+/// reached.
 ///
 /// # Errors
 /// If the scenario has no curve, or a run fails.
-async fn run(options: &Options) -> anyhow::Result<String> {
+async fn run(options: &Options) -> anyhow::Result<(String, Option<String>)> {
     let Options { scenario, out, .. } = options;
     let curve = scenario.curve.as_ref().context("the scenario has no [curve]")?;
     results::begin(out)?;
@@ -104,9 +108,10 @@ async fn run(options: &Options) -> anyhow::Result<String> {
         climbs.push(climb);
         all_clean &= clean;
     }
+    let missed = curve.missed(&climbs);
     let tables = write(curve, Curves { scenario, machine, climbs }, out)?;
     ensure!(all_clean, "{UNCLEAN_STOP} in {}", out.display());
-    Ok(tables)
+    Ok((tables, missed))
 }
 
 /// One climb, and whether the managers stopped cleanly then.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::{Context, ensure};
 
-use crate::climb::replicas_of;
+use crate::climb::{Goal, replicas_of};
 use crate::machine::Machine;
 use crate::process::Cpu;
 use crate::report::{Replica, Report};
@@ -13,11 +13,12 @@ use crate::run::{self, Options};
 use crate::scenario::Vary;
 use crate::slo::Measure;
 
-/// Runs the scenario with each number of replicas, all of them on one core, and returns the table.
+/// Runs the scenario with each number of replicas, all of them on one core, and returns the table and what to say if
+/// the goal is not reached.
 ///
 /// # Errors
 /// If it varies nothing, a run fails, or one of its limits is exceeded.
-pub async fn run(options: &Options, core: usize) -> anyhow::Result<String> {
+pub async fn run(options: &Options, core: usize) -> anyhow::Result<(String, Option<String>)> {
     let Options { scenario, manager, out, seed, .. } = options;
     let vary = scenario.vary.as_ref().context("the scenario has no [vary]")?;
     let folder = |replicas: u32| out.join(format!("{replicas}-replicas"));
@@ -43,7 +44,27 @@ pub async fn run(options: &Options, core: usize) -> anyhow::Result<String> {
     let machine = reports.first().map(|report| report.machine.clone()).unwrap_or_default();
     let text = markdown(vary, &machine, &reports);
     results::write(out, "vary.md", &text)?;
-    Ok(text)
+    Ok((text, missed(vary, &reports)))
+}
+
+/// What to say if the largest replica has more memory than the goal allows.
+fn missed(vary: &Vary, reports: &[Report]) -> Option<String> {
+    let Goal { replicas, times } = vary.goal?;
+    let first = reports.first()?;
+    let report = reports.iter().find(|report| report.scenario.fleet.replicas == replicas)?;
+    let found = largest(report) / largest(first);
+    (found > times).then(|| {
+        format!(
+            "memory of the largest of {}: goal at most {times} times that of {}, measured {found:.2} times",
+            replicas_of(replicas),
+            replicas_of(first.scenario.fleet.replicas)
+        )
+    })
+}
+
+/// Memory of the largest replica at the end of the load, in MiB.
+fn largest(report: &Report) -> f64 {
+    most(report, |replica| replica.resident_mib)
 }
 
 fn markdown(vary: &Vary, machine: &Machine, reports: &[Report]) -> String {
@@ -85,7 +106,6 @@ fn write_table(
         let figure = |measure| report.figures.get(&measure).copied().unwrap_or_default();
         let (start, peak) = (figure(Measure::StartSeconds), figure(Measure::PeakRssMib));
         let faster = first.figures.get(&Measure::StartSeconds).map_or(0.0, |first| first / start);
-        let largest = |report| most(report, |replica| replica.resident_mib);
         writeln!(
             out,
             "| {} | {start:.0} s | {faster:.2} | {:.0} ms | {:.0} | {:.2} | {peak:.0} | {} | {:.0} |",
@@ -115,8 +135,17 @@ mod tests {
             report.figures.insert(Measure::StartSeconds, seconds);
             report.replicas[0].resident_mib = mib;
         }
-        let vary = Vary { replicas: vec![1, 3], share: Some(0.2) };
-        let text = markdown(&vary, &Machine::default(), &[one, three]);
+        let goal = Some(Goal { replicas: 3, times: 0.5 });
+        let mut vary = Vary { replicas: vec![1, 3], share: Some(0.2), goal };
+        let reports = [one, three];
+        assert_eq!(missed(&vary, &reports), None);
+        vary.goal = Some(Goal { replicas: 3, times: 0.36 });
+        let said = missed(&vary, &reports).unwrap();
+        assert!(
+            said.ends_with("at most 0.36 times that of 1 replica, measured 0.50 times"),
+            "{said}"
+        );
+        let text = markdown(&vary, &Machine::default(), &reports);
         for row in [
             "| 1 | 30 s | 1.00 | 2000 ms | 90 | 1.00 | 70 | 2 | 0 |",
             "| 3 | 12 s | 2.50 | 2000 ms | 45 | 0.50 | 70 | 2 | 0 |",
