@@ -9,9 +9,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::machine::Machine;
-use crate::markdown::UNCLEAN_STOP;
 use crate::report::FORMAT;
-use crate::slo::{Exceeded, Figures, Measure};
+use crate::slo::{Figures, Measure};
 
 /// What two reports are compared by.
 #[derive(Debug, Deserialize)]
@@ -21,11 +20,9 @@ pub struct Recorded {
     seed: u64,
     machine: Machine,
     figures: Figures,
-    exceeded: Vec<Exceeded>,
     unconverged: usize,
     orphans: usize,
-    #[serde(default)]
-    unclean_stop: bool,
+    verdict: Vec<String>,
 }
 
 /// One measure of two runs.
@@ -64,8 +61,7 @@ impl Recorded {
         ];
         let counts = counts.iter().filter(|(count, _)| *count > 0);
         let counts = counts.map(|(count, what)| format!("{count} {what}"));
-        let unclean = self.unclean_stop.then(|| UNCLEAN_STOP.to_owned());
-        counts.chain(self.exceeded.iter().map(Exceeded::to_string)).chain(unclean).collect()
+        counts.chain(self.verdict.iter().cloned()).collect()
     }
 
     /// What it ran, by keys. Limits are no part of that.
@@ -155,7 +151,7 @@ mod tests {
     fn recorded(figures: &[(Measure, f64)]) -> Recorded {
         let mut report = example(&[]);
         report.figures = figures.iter().copied().collect();
-        Recorded::parse(&serde_json::to_string(&report).unwrap()).unwrap()
+        Recorded::parse(&report.json().unwrap()).unwrap()
     }
 
     #[test]
@@ -200,12 +196,11 @@ mod tests {
         let a = recorded(&[]);
         let mut failed = example(&[(Measure::CalmP99Ms, 19.0)]);
         failed.figures = Figures::new();
-        (failed.unconverged, failed.orphans, failed.unclean_stop) = (900, 2, true);
-        let b = Recorded::parse(&serde_json::to_string(&failed).unwrap()).unwrap();
+        (failed.unconverged, failed.orphans) = (900, 2);
+        let b = Recorded::parse(&failed.json().unwrap()).unwrap();
         let (text, worse) = diff(&a, &b, Some(1.2));
-        let limit = "slo.calm_p99_ms: change to converged away from faults, p99: limit 19 ms, measured 20 ms";
-        let expect =
-            ["900 changes never converged", "2 Deployments were left behind", limit, UNCLEAN_STOP];
+        let limit = "scenario basic: slo.calm_p99_ms: change to converged away from faults, p99: limit 19 ms, measured 20 ms";
+        let expect = ["900 changes never converged", "2 Deployments were left behind", limit];
         assert_eq!(worse, expect);
         assert!(text.starts_with("B failed: 900 changes never converged\n\n"), "{text}");
         assert!(diff(&a, &b, None).1.is_empty() && diff(&b, &a, Some(1.2)).1.is_empty());
@@ -220,7 +215,7 @@ mod tests {
         other.scenario.load.updates_per_second = 4.0;
         other.scenario.faults.clear();
         other.seed = 2;
-        let b = Recorded::parse(&serde_json::to_string(&other).unwrap()).unwrap();
+        let b = Recorded::parse(&other.json().unwrap()).unwrap();
         let (text, worse) = diff(&a, &b, Some(1.2));
         let named: Vec<&str> =
             text.lines().filter_map(|line| line.strip_prefix("The ")?.split(' ').next()).collect();
@@ -234,7 +229,7 @@ mod tests {
         let (a, mut b) = (recorded(&[]), recorded(&[]));
         b.machine.cores = 64;
         assert!(diff(&a, &b, None).0.starts_with("The machine differs: leasehold <0>; "));
-        let mut report = serde_json::to_value(example(&[])).unwrap();
+        let mut report: Value = serde_json::from_str(&example(&[]).json().unwrap()).unwrap();
         report["format"] = 2.into();
         let error = Recorded::parse(&report.to_string()).unwrap_err().to_string();
         assert_eq!(error, "its format is 2, this load test reads 1");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use anyhow::Context;
 use loadtest::scrape::Histogram;
 use serde::Serialize;
 
@@ -42,6 +43,8 @@ pub struct Report {
     pub changes: Changes,
     /// Changes per second that were actually made under load.
     pub changes_per_second: f64,
+    /// Changes per second of flooded clusters, all together.
+    pub flood_per_second: f64,
     /// What the same load measured before other clusters made trouble, if they did.
     pub calm: Option<Calm>,
     /// Time from change to convergence under load, measured from outside.
@@ -144,6 +147,8 @@ pub struct Loaded {
     pub changes: Changes,
     /// When each fault was made, each time.
     pub faults: Vec<Vec<Range<Duration>>>,
+    /// The changes of flooded clusters that were answered.
+    pub flooded: u64,
 }
 
 /// What a run measured, before anything is computed of it.
@@ -202,6 +207,7 @@ impl Report {
             figures,
             start,
             changes: loaded.changes,
+            flood_per_second: loaded.flooded as f64 / lasted,
             changes_per_second: loaded.changes.made() as f64 / lasted,
             calm,
             convergence,
@@ -216,6 +222,21 @@ impl Report {
             phases: measured.phases,
             seconds: all,
         }
+    }
+
+    /// The report as JSON, with what is wrong with the run in words.
+    ///
+    /// # Errors
+    /// If a figure is no number.
+    pub fn json(&self) -> anyhow::Result<String> {
+        #[derive(Serialize)]
+        struct Judged<'a> {
+            #[serde(flatten)]
+            report: &'a Report,
+            verdict: Vec<String>,
+        }
+        let judged = Judged { report: self, verdict: self.verdict() };
+        serde_json::to_string_pretty(&judged).context("write the report as JSON")
     }
 
     /// Whether every change converged and no Deployment was left behind.
@@ -353,6 +374,7 @@ fn mib(bytes: u64) -> f64 {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::scenario::Troubles;
     use crate::track::{Fact, Tracker};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -402,7 +424,7 @@ pub mod tests {
             initial_seconds: 9.5,
             start: Vec::new(),
             calm: None,
-            loaded: Loaded { span: SECOND * 10..SECOND * 40, changes, faults },
+            loaded: Loaded { span: SECOND * 10..SECOND * 40, changes, faults, flooded: 26_700 },
             stretches: vec![
                 stretch("replica-0", SECOND * 3, 400.0, 1.0, 50),
                 stretch("replica-1", SECOND, 100.0, 0.0, 70),
@@ -445,6 +467,31 @@ pub mod tests {
         assert_eq!((figure(Measure::StartSeconds), figure(Measure::QueueP99Ms)), (Some(9.5), None));
         assert!((report.replicas[0].cores - 0.15).abs() < 1e-9);
         assert!((report.changes_per_second - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_flood_that_is_smaller_than_the_scenario_says_fails_the_run() {
+        let mut report = example(&[]);
+        let flooded = |clusters, per_second| Troubles {
+            from_start: false,
+            dead: 0,
+            flooded: clusters,
+            flooded_objects: 1,
+            flood_per_second: per_second,
+        };
+        let table = [
+            (0, 1e3, true),
+            (1, 980.0, true),
+            (1, 1e3, false),
+            (2, 490.0, true),
+            (2, 500.0, false),
+        ];
+        for (clusters, per_second, succeeds) in table {
+            report.scenario.troubles = Some(flooded(clusters, per_second));
+            assert_eq!(report.succeeded(), succeeds, "{clusters}, {per_second}");
+        }
+        let said = "scenario basic: the flood made 890 changes a second, and troubles says 1000";
+        assert!(report.verdict()[0].starts_with(said), "{:?}", report.verdict());
     }
 
     #[test]

@@ -258,8 +258,9 @@ impl<'a, 'b> Run<'a, 'b> {
         let mut overseer = Overseer { replicas, fleet, started, progress: &progress };
         let overseen = overseer.oversee((faults, load.duration), began, done);
         let troublemakers = &mut self.troublemakers;
+        let answered_before = troublemakers.as_ref().map_or(0, |(joined, _)| joined.answered);
         let flood = async {
-            match troublemakers {
+            match troublemakers.as_mut() {
                 Some((joined, per_second)) => joined.flood(*per_second, started + began).await,
                 None => std::future::pending().await,
             }
@@ -274,7 +275,9 @@ impl<'a, 'b> Run<'a, 'b> {
         };
         bar.finish_and_clear();
         let ended = self.started.elapsed();
-        Ok(Loaded { span: began..ended, changes, faults })
+        let flood = self.troublemakers.as_ref().map(|(joined, _)| joined.answered);
+        let flooded = flood.unwrap_or_default() - answered_before;
+        Ok(Loaded { span: began..ended, changes, faults, flooded })
     }
 }
 
@@ -283,10 +286,9 @@ impl<'a, 'b> Run<'a, 'b> {
 /// # Errors
 /// If a file cannot be written.
 pub fn write(report: &Report, out: &Path) -> anyhow::Result<()> {
-    let json = serde_json::to_vec_pretty(report).context("write the report as JSON")?;
     let plots = html::plots(report)?;
     let page = html::page(report, &plots);
-    results::write(out, "report.json", json)?;
+    results::write(out, "report.json", report.json()?)?;
     results::write(out, "report.md", report.markdown())?;
     results::write(out, "report.html", page)?;
     let mut plots = plots.iter();

@@ -59,7 +59,7 @@ pub type Figures = BTreeMap<Measure, f64>;
 pub type Slo = BTreeMap<Measure, f64>;
 
 /// A limit that a run exceeded, or that it has no figure for.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Exceeded {
     /// Which.
     pub measure: Measure,
