@@ -132,6 +132,10 @@ async fn climb(options: &Options, curve: &Curve, binary: &Binary) -> anyhow::Res
 
 async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb> {
     run.start_up().await?;
+    // What is done once, such as training dictionaries, takes seconds of a small share and is no matter of capacity.
+    let first = run.scenario.load.clone();
+    run.load("warm-up", &first, &[]).await?;
+    run.tracking.settle(run.replicas, SETTLE, "changes of the warm-up").await?;
     let probes = run.replicas.probes().borrow().clone();
     let shares: Vec<CpuShare> =
         probes.iter().map(|p| CpuShare::give(p.pid()?, curve.share)).collect::<Result<_, _>>()?;
