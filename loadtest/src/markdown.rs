@@ -10,7 +10,7 @@ use crate::scenario::{Scenario, Troubles};
 
 /// The share of a flood that is enough of it.
 const LEAST_FLOOD: f64 = 0.9;
-/// What is said of a manager that did not.
+/// What is said of a manager that did not end on SIGTERM, in time and with exit code 0.
 pub const UNCLEAN_STOP: &str = "a manager did not stop cleanly on SIGTERM; see the logs";
 
 impl Report {
