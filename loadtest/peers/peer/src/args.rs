@@ -48,7 +48,7 @@ pub enum Mode {
     Kinds,
     /// Sends the patches of `patch` on request, without watching anything.
     Bare,
-    /// Has keys pass through the work queue, without a cluster.
+    /// Measures how fast keys pass through the work queue, without a cluster.
     Queue,
 }
 
