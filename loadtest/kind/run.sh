@@ -37,6 +37,9 @@ export KUBECONFIG=$work/kubeconfig NODE=$fleet-home-control-plane
 made=()
 remove() {
   local name
+  # What is still being created would be there after its deletion.
+  [ -z "$(jobs -pr)" ] || echo "waiting for clusters that are being created, to delete them" >&2
+  wait
   for name in "${made[@]}"; do kind delete cluster --name "$name" >/dev/null 2>&1 || true; done
   rm -rf "$work"
 }

@@ -1,24 +1,28 @@
 //! A run on a fleet that runs: its clusters are contexts of a kubeconfig, its replicas are Pods.
 //!
 //! # Invariants
-//! - Only TDSets that it made are deleted. Namespaces that have others are refused.
+//! - Only TDSets that it made, which their label says, are deleted. Namespaces that have others are refused.
+//! - What it measured is written before anything is deleted.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams};
 use kube::config::KubeConfigOptions;
 use kube::{Api, Client, Config};
 use loadtest::scrape;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::fleet::{MEASURED, namespaces};
 use crate::machine::Machine;
 use crate::pods::{Pod, Pods, Target};
 use crate::replicas::Replicas;
 use crate::report::Report;
+use crate::results;
 use crate::run::{self, Run};
 use crate::scenario::Scenario;
 use crate::tdset;
@@ -79,18 +83,19 @@ impl FromStr for Cluster {
     }
 }
 
-/// Runs the scenario, removes the objects that it made, writes its report, and says where.
+/// Runs the scenario, writes its report, removes the objects that it made, and says where the report is. A signal
+/// ends the run early, and a second one the removal.
 ///
 /// # Errors
-/// If the fleet is not as the scenario wants it, or something of the run fails.
+/// If the fleet is not as the scenario wants it, something of the run fails, or objects are left.
 pub async fn run(args: Args) -> anyhow::Result<(Report, PathBuf)> {
     let scenario = Scenario::load(&args.scenario)?;
     let scenario = scenario.attached(args.clusters.len(), args.objects).map_err(|problems| {
         let problems = problems.join("\n  ");
-        anyhow::anyhow!("{} does not fit this fleet:\n  {problems}", args.scenario.display())
+        anyhow!("{} does not fit this fleet:\n  {problems}", args.scenario.display())
     })?;
     let out = std::path::absolute(&args.out)?.join(&scenario.name);
-    std::fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
+    results::begin(&out)?;
     let mut clusters = Vec::new();
     for Cluster { name, context } in &args.clusters {
         clusters.push((name.clone(), client(Some(context)).await?));
@@ -104,14 +109,33 @@ pub async fn run(args: Args) -> anyhow::Result<(Report, PathBuf)> {
     let machine = machine(&home, &pods.all(scenario.fleet.replicas)?).await?;
     let mut replicas = Replicas::pods(pods, run::now());
     let mut run = Run::new(&scenario, &clusters, None, args.seed, &mut replicas);
-    let measured = run.measure().await;
+    let name = run::name();
+    run.generator.run = Some(Arc::clone(&name));
+    let measured = unless_ended(run.measure()).await;
     run.stop().await;
-    for (name, cluster) in &clusters {
-        clear(&scenario, cluster).await.with_context(|| format!("clear {name}"))?;
+    let reported = measured.and_then(|measured| {
+        let report = Report::of(scenario.clone(), args.seed, machine, measured);
+        run::write(&report, &out)?;
+        Ok(report)
+    });
+    let cleared = unless_ended(clear(&scenario, &clusters, &name)).await;
+    let cleared =
+        cleared.with_context(|| format!("TDSets with the label {}={name} are left", tdset::RUN));
+    match (reported, cleared) {
+        (Err(failed), Err(left)) => Err(failed.context(format!("{left:#}"))),
+        (reported, cleared) => cleared.and(reported).map(|report| (report, out)),
     }
-    let report = Report::of(scenario, args.seed, machine, measured?);
-    run::write(&report, &out)?;
-    Ok((report, out))
+}
+
+/// Does this, unless SIGINT or SIGTERM comes.
+async fn unless_ended<T>(act: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let listen = |kind| signal(kind).context("listen to signals");
+    let (mut int, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    tokio::select! {
+        done = act => done,
+        _ = int.recv() => bail!("ended by SIGINT"),
+        _ = term.recv() => bail!("ended by SIGTERM"),
+    }
 }
 
 async fn client(context: Option<&str>) -> anyhow::Result<Client> {
@@ -162,18 +186,61 @@ async fn is_free(scenario: &Scenario, cluster: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Deletes the TDSets of the scenario's namespaces, which were empty before.
-async fn clear(scenario: &Scenario, cluster: &Client) -> anyhow::Result<()> {
-    for namespace in namespaces(scenario) {
+/// Deletes the TDSets that the run of this name made, wherever it can.
+async fn clear(
+    scenario: &Scenario,
+    clusters: &[(String, Client)],
+    run: &str,
+) -> anyhow::Result<()> {
+    let made = ListParams::default().labels(&format!("{}={run}", tdset::RUN));
+    let places =
+        clusters.iter().flat_map(|cluster| namespaces(scenario).map(move |ns| (cluster, ns)));
+    let cleared = places.map(async |((name, cluster), namespace)| {
         let tdsets = tdset::namespaced(cluster.clone(), &namespace);
-        tdsets.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
-    }
+        let deleted = tdsets.delete_collection(&DeleteParams::background(), &made).await;
+        deleted.with_context(|| format!("delete them in namespace {namespace} of {name}"))
+    });
+    let failed = join_all(cleared).await.into_iter().filter_map(Result::err);
+    let failed: Vec<String> = failed.map(|error| format!("{error:#}")).collect();
+    ensure!(failed.is_empty(), "{}", failed.join("; "));
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::generate::tests::slow;
+    use apiserver::faults::{Fault, Request};
+
+    #[tokio::test]
+    async fn what_it_made_is_deleted_where_that_is_possible_and_nothing_else() {
+        let mut servers = Vec::new();
+        for _ in 0..2 {
+            // Two objects of others, and two of the run.
+            let (scenario, server, mut generator, received) = slow(2, Duration::ZERO).await;
+            generator.run = Some("a".into());
+            generator.populate(&scenario).await.unwrap();
+            servers.push((scenario, server, received));
+        }
+        let [(scenario, refuses, _), (_, answers, _)] = &servers[..] else { unreachable!() };
+        refuses.set_faults(Some(Arc::new(|request: &Request| match request.verb {
+            "deletecollection" => Fault::Drop,
+            _ => Fault::None,
+        })));
+        let clusters = [
+            ("cluster-1".to_owned(), refuses.client()),
+            ("cluster-2".to_owned(), answers.client()),
+        ];
+        let error = clear(scenario, &clusters, "a").await.unwrap_err().to_string();
+        assert!(error.starts_with("delete them in namespace load-000 of cluster-1: "), "{error}");
+        assert!(!error.contains("cluster-2"), "{error}");
+        for (server, left) in [(refuses, 4), (answers, 2)] {
+            let all = tdset::all(server.client()).list(&ListParams::default()).await.unwrap();
+            assert_eq!(all.items.len(), left);
+        }
+    }
 
     #[test]
     fn clusters_are_named_as_those_that_are_measured() {

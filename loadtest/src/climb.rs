@@ -10,6 +10,16 @@ pub const MAX_STEPS: u32 = 40;
 /// How many rates in a row above the limit show that it is crossed.
 const ABOVE: usize = 3;
 
+/// What so many replicas are to reach.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Goal {
+    /// The number of replicas, one of those that are run.
+    pub replicas: u32,
+    /// How many times what the first number of replicas has.
+    pub times: f64,
+}
+
 /// How capacity is found, as written in a scenario file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -27,6 +37,9 @@ pub struct Curve {
     /// The cores that everything else on the machine may use. A rate during which it used more is tried
     /// again, a few times.
     pub others_cores: f64,
+    /// Which capacity is enough: without it, whatever is found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
 }
 
 /// What one rate brought.
@@ -74,6 +87,22 @@ impl Curve {
     /// Whether to stop after these rates: [`ABOVE`] in a row were above the limit, or enough were tried.
     pub fn is_done(&self, rungs: &[Rung]) -> bool {
         capacity::above(&points(rungs), self.p99_ms) >= ABOVE || rungs.len() >= self.steps as usize
+    }
+
+    /// What to say if the goal is not reached.
+    pub fn missed(&self, climbs: &[Climb]) -> Option<String> {
+        let Goal { replicas, times } = self.goal?;
+        let first = climbs.first()?.capacity(self.p99_ms);
+        let climb = climbs.iter().find(|climb| climb.replicas == replicas)?;
+        let found = climb.capacity(self.p99_ms).zip(first).map(|(found, first)| found / first);
+        let shown = found.map_or("nothing".to_owned(), |found| format!("{found:.2} times"));
+        found.is_none_or(|found| found < times).then(|| {
+            format!(
+                "capacity of {}: goal at least {times} times that of {}, measured {shown}",
+                replicas_of(replicas),
+                replicas_of(climbs[0].replicas)
+            )
+        })
     }
 
     /// The rate after these.
@@ -185,7 +214,24 @@ mod tests {
             factor: 2.0,
             steps: 5,
             others_cores: 0.1,
+            goal: None,
         }
+    }
+
+    #[test]
+    fn a_goal_that_is_not_reached_or_not_measured_is_missed() {
+        let climbs = [
+            climb(1, &[(10.0, 50.0), (40.0, 200.0)]),
+            climb(2, &[(10.0, 20.0), (20.0, 50.0), (80.0, 200.0)]),
+            climb(3, &[(10.0, 20.0)]),
+        ];
+        let missed = |replicas, times| {
+            Curve { goal: Some(Goal { replicas, times }), ..curve() }.missed(&climbs)
+        };
+        assert_eq!((curve().missed(&climbs), missed(2, 1.99)), (None, None));
+        let said = "goal at least 2.1 times that of 1 replica, measured 2.00 times";
+        assert_eq!(missed(2, 2.1), Some(format!("capacity of 2 replicas: {said}")));
+        assert!(missed(3, 1.0).is_some_and(|said| said.ends_with("measured nothing")));
     }
 
     #[test]

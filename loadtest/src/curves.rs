@@ -2,7 +2,7 @@
 //! a core and the servers on another.
 
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,9 +16,11 @@ use crate::climb::{self, Climb, Curve, Rung, replicas_of};
 use crate::fleet::Fleet;
 use crate::html;
 use crate::machine::Machine;
+use crate::markdown::UNCLEAN_STOP;
 use crate::probe::Probe;
 use crate::process::Binary;
 use crate::replicas::Replicas;
+use crate::results;
 use crate::run::{Options, Run};
 use crate::scenario::{self, Load, Scenario};
 use crate::vary;
@@ -62,48 +64,58 @@ pub fn rerun_on_one_core() -> anyhow::Error {
     }
 }
 
-/// Runs every scenario of a folder, or this one, and prints its tables.
+/// Runs every scenario of a folder, or this one, and prints its tables. Whether each reached its goal.
 ///
 /// # Errors
 /// If one has neither a curve nor numbers of replicas, or a run fails.
 pub async fn run_all(
     path: &Path,
     options: &dyn Fn(&Path) -> anyhow::Result<Options>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
+    let mut all_reached = true;
     for file in scenario::files(path)? {
         let options = options(&file)?;
-        let tables = match options.scenario.vary {
+        let (tables, missed) = match options.scenario.vary {
             Some(_) => vary::run(&options, REPLICAS_CORE).await?,
             None => run(&options).await?,
         };
         println!("\n{tables}\nreport, configurations and logs: {}", options.out.display());
+        all_reached &= missed.is_none();
+        missed.iter().for_each(|why| eprintln!("scenario {}: {why}", options.scenario.name));
     }
-    Ok(())
+    Ok(all_reached)
 }
 
-/// Climbs with each number of replicas, writes the report, and returns its tables.
+/// Climbs with each number of replicas, writes the report, and returns its tables and what to say if the goal is not
+/// reached.
 ///
 /// # Errors
 /// If the scenario has no curve, or a run fails.
-async fn run(options: &Options) -> anyhow::Result<String> {
+async fn run(options: &Options) -> anyhow::Result<(String, Option<String>)> {
     let Options { scenario, out, .. } = options;
     let curve = scenario.curve.as_ref().context("the scenario has no [curve]")?;
-    std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    results::begin(out)?;
     let mut binary = Binary::find(options.manager.clone()).await?;
     let machine = Machine::here(binary.version().await?)?;
     binary.cpu.core = Some(REPLICAS_CORE);
-    let mut climbs = Vec::new();
+    let (mut climbs, mut all_clean) = (Vec::new(), true);
     for &replicas in &curve.replicas {
         println!("{}", replicas_of(replicas));
         let mut scenario = scenario.clone();
         scenario.fleet.replicas = replicas;
         let options = Options { scenario, out: out.clone(), manager: None, ..*options };
-        climbs.push(climb(&options, curve, &binary).await?);
+        let (climb, clean) = climb(&options, curve, &binary).await?;
+        climbs.push(climb);
+        all_clean &= clean;
     }
-    write(curve, Curves { scenario, machine, climbs }, out)
+    let missed = curve.missed(&climbs);
+    let tables = write(curve, Curves { scenario, machine, climbs }, out)?;
+    ensure!(all_clean, "{UNCLEAN_STOP} in {}", out.display());
+    Ok((tables, missed))
 }
 
-async fn climb(options: &Options, curve: &Curve, binary: &Binary) -> anyhow::Result<Climb> {
+/// One climb, and whether the managers stopped cleanly then.
+async fn climb(options: &Options, curve: &Curve, binary: &Binary) -> anyhow::Result<(Climb, bool)> {
     let Options { scenario, out, .. } = options;
     let crds = binary.crds().await?;
     let fleet = Fleet::start(scenario, out, &crds).await?;
@@ -115,13 +127,15 @@ async fn climb(options: &Options, curve: &Curve, binary: &Binary) -> anyhow::Res
     // Their shares have ended, so they stop as fast as they can.
     let clean = replicas.stop().await;
     fleet.stop().await;
-    let climbed = climbed?;
-    ensure!(clean, "a manager did not stop cleanly on SIGTERM; see the logs in {}", out.display());
-    Ok(climbed)
+    Ok((climbed?, clean))
 }
 
 async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb> {
     run.start_up().await?;
+    // What is done once, such as training dictionaries, takes seconds of a small share and is no matter of capacity.
+    let first = run.scenario.load.clone();
+    run.load("warm-up", &first, &[]).await?;
+    run.tracking.settle(run.replicas, SETTLE, "changes of the warm-up").await?;
     let probes = run.replicas.probes().borrow().clone();
     let shares: Vec<CpuShare> =
         probes.iter().map(|p| CpuShare::give(p.pid()?, curve.share)).collect::<Result<_, _>>()?;
@@ -251,9 +265,6 @@ fn write(curve: &Curve, curves: Curves<'_>, out: &Path) -> anyhow::Result<String
     let json = serde_json::to_string_pretty(&curves).context("write the curves as JSON")?;
     let files =
         [("curves.md", &text), ("curves.html", &page), ("curves.json", &json), ("p99.svg", &svg)];
-    for (name, content) in files {
-        let file: PathBuf = out.join(name);
-        std::fs::write(&file, content).with_context(|| format!("write {}", file.display()))?;
-    }
+    files.iter().try_for_each(|(name, content)| results::write(out, name, content))?;
     Ok(text)
 }

@@ -1,11 +1,12 @@
 //! Two reports side by side. Pure, but for reading them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::machine::Machine;
 use crate::report::FORMAT;
@@ -15,14 +16,13 @@ use crate::slo::{Figures, Measure};
 #[derive(Debug, Deserialize)]
 pub struct Recorded {
     format: u32,
-    scenario: Named,
+    scenario: Map<String, Value>,
+    seed: u64,
     machine: Machine,
     figures: Figures,
-}
-
-#[derive(Debug, Deserialize)]
-struct Named {
-    name: String,
+    unconverged: usize,
+    orphans: usize,
+    verdict: Vec<String>,
 }
 
 /// One measure of two runs.
@@ -52,18 +52,48 @@ impl Recorded {
         ensure!(found == FORMAT, "its format is {found}, this load test reads {FORMAT}");
         Ok(recorded)
     }
+
+    /// Why it failed. Its figures are of what converged alone.
+    fn failures(&self) -> Vec<String> {
+        let counts = [
+            (self.unconverged, "changes never converged"),
+            (self.orphans, "Deployments were left behind"),
+        ];
+        let counts = counts.iter().filter(|(count, _)| *count > 0);
+        let counts = counts.map(|(count, what)| format!("{count} {what}"));
+        counts.chain(self.verdict.iter().cloned()).collect()
+    }
+
+    /// What it ran, by keys. Limits are no part of that.
+    fn ran(&self) -> BTreeMap<String, String> {
+        let mut ran = BTreeMap::from([
+            ("machine".to_owned(), self.machine.words()),
+            ("seed".to_owned(), self.seed.to_string()),
+        ]);
+        for (key, value) in self.scenario.iter().filter(|(key, _)| *key != "slo") {
+            match value {
+                Value::Object(of) => {
+                    ran.extend(of.iter().map(|(k, v)| (format!("{key}.{k}"), v.to_string())));
+                }
+                other => drop(ran.insert(key.clone(), other.to_string())),
+            }
+        }
+        ran
+    }
 }
 
-/// A table of both, with what differs between their runs above it, and a line for each measure that is
-/// more than `fail_above` times what it was.
+/// A table of both, with what differs between their runs and why they failed above it; and, if there is a bound, a
+/// line for each measure that is more than `fail_above` times what it was, and for each reason why the second failed.
 pub fn diff(before: &Recorded, after: &Recorded, fail_above: Option<f64>) -> (String, Vec<String>) {
     let mut text = String::new();
-    let runs = [
-        ("scenario", before.scenario.name.clone(), after.scenario.name.clone()),
-        ("machine", before.machine.words(), after.machine.words()),
-    ];
-    for (what, before, after) in runs.iter().filter(|(_, before, after)| before != after) {
-        text.push_str(&format!("The {what} differs: {before} | {after}\n\n"));
+    let (a, b) = (before.ran(), after.ran());
+    let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    for key in keys.into_iter().filter(|key| a.get(*key) != b.get(*key)) {
+        let [a, b] = [&a, &b].map(|of| of.get(key).map_or("none", String::as_str));
+        text.push_str(&format!("The {key} differs: {a} | {b}\n\n"));
+    }
+    for (run, failures) in [("A", before.failures()), ("B", after.failures())] {
+        failures.iter().for_each(|why| text.push_str(&format!("{run} failed: {why}\n\n")));
     }
     let rows = rows(&before.figures, &after.figures);
     text.push_str("| measure | A | B | B/A |\n|---|---|---|---|\n");
@@ -74,8 +104,9 @@ pub fn diff(before: &Recorded, after: &Recorded, fail_above: Option<f64>) -> (St
         writeln!(text, "| {title} | {} | {} | {ratio} |", shown(row.before), shown(row.after))
             .expect("writing to a String cannot fail");
     }
-    let worse = rows.iter().filter_map(|row| row.worse_than(fail_above?)).collect();
-    (text, worse)
+    let worse = rows.iter().filter_map(|row| row.worse_than(fail_above?));
+    let failed = after.failures().into_iter().filter(|_| fail_above.is_some());
+    (text, failed.chain(worse).collect())
 }
 
 fn rows(before: &Figures, after: &Figures) -> Vec<Row> {
@@ -120,7 +151,7 @@ mod tests {
     fn recorded(figures: &[(Measure, f64)]) -> Recorded {
         let mut report = example(&[]);
         report.figures = figures.iter().copied().collect();
-        Recorded::parse(&serde_json::to_string(&report).unwrap()).unwrap()
+        Recorded::parse(&report.json().unwrap()).unwrap()
     }
 
     #[test]
@@ -161,11 +192,44 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_failed_is_worse_whatever_its_figures() {
+        let a = recorded(&[]);
+        let mut failed = example(&[(Measure::CalmP99Ms, 19.0)]);
+        failed.figures = Figures::new();
+        (failed.unconverged, failed.orphans) = (900, 2);
+        let b = Recorded::parse(&failed.json().unwrap()).unwrap();
+        let (text, worse) = diff(&a, &b, Some(1.2));
+        let limit = "scenario basic: slo.calm_p99_ms: change to converged away from faults, p99: limit 19 ms, measured 20 ms";
+        let expect = ["900 changes never converged", "2 Deployments were left behind", limit];
+        assert_eq!(worse, expect);
+        assert!(text.starts_with("B failed: 900 changes never converged\n\n"), "{text}");
+        assert!(diff(&a, &b, None).1.is_empty() && diff(&b, &a, Some(1.2)).1.is_empty());
+    }
+
+    #[test]
+    fn what_differs_between_the_loads_is_named() {
+        let a = recorded(&[]);
+        let mut other = example(&[(Measure::CalmP99Ms, 30.0)]);
+        other.figures = Figures::new();
+        other.scenario.objects.count = 50_000;
+        other.scenario.load.updates_per_second = 4.0;
+        other.scenario.faults.clear();
+        other.seed = 2;
+        let b = Recorded::parse(&other.json().unwrap()).unwrap();
+        let (text, worse) = diff(&a, &b, Some(1.2));
+        let named: Vec<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("The ")?.split(' ').next()).collect();
+        let expect = ["faults", "load.updates_per_second", "objects.count", "seed"];
+        assert_eq!((named.as_slice(), worse.len()), (expect.as_slice(), 0));
+        assert!(text.contains("The objects.count differs: 3000 | 50000\n"), "{text}");
+    }
+
+    #[test]
     fn different_machines_are_named_and_other_formats_refused() {
         let (a, mut b) = (recorded(&[]), recorded(&[]));
         b.machine.cores = 64;
         assert!(diff(&a, &b, None).0.starts_with("The machine differs: leasehold <0>; "));
-        let mut report = serde_json::to_value(example(&[])).unwrap();
+        let mut report: Value = serde_json::from_str(&example(&[]).json().unwrap()).unwrap();
         report["format"] = 2.into();
         let error = Recorded::parse(&report.to_string()).unwrap_err().to_string();
         assert_eq!(error, "its format is 2, this load test reads 1");

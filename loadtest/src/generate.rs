@@ -37,6 +37,8 @@ pub struct Made {
     name: String,
     pods: Pods,
     padding: u32,
+    /// The run that made it, if its label says so.
+    run: Option<Arc<str>>,
     /// How often its spec was changed.
     change: u32,
 }
@@ -46,6 +48,8 @@ pub struct Generator {
     clusters: Vec<(Arc<str>, kube::Client)>,
     namespaces: Vec<Arc<str>>,
     objects: Objects,
+    /// What the label [`tdset::RUN`] of each object says, if it has one.
+    pub run: Option<Arc<str>>,
     messages: mpsc::Sender<Message>,
     started: Instant,
     rng: fastrand::Rng,
@@ -138,6 +142,7 @@ impl Made {
             name: format!("tdset-{n:06}"),
             pods,
             padding,
+            run: None,
             change: 0,
         }
     }
@@ -158,7 +163,9 @@ impl Made {
     /// If the server refuses.
     pub async fn create(&self) -> Result<i64, kube::Error> {
         let api = tdset::namespaced(self.client.clone(), &self.namespace);
-        let object = tdset::object(&self.name, self.pods, self.change, self.padding);
+        let mut object = tdset::object(&self.name, self.pods, self.change, self.padding);
+        let run = self.run.iter().map(|run| (tdset::RUN.to_owned(), run.to_string()));
+        object.metadata.labels = self.run.is_some().then(|| run.collect());
         let made = api.create(&PostParams::default(), &object).await?;
         Ok(made.metadata.generation.unwrap_or_default())
     }
@@ -207,6 +214,7 @@ impl Generator {
         Self {
             clusters: clients.collect(),
             objects: scenario.objects.clone(),
+            run: None,
             namespaces: fleet::namespaces(scenario).map(Arc::from).collect(),
             messages,
             started,
@@ -224,7 +232,7 @@ impl Generator {
         let of_cluster = n / self.clusters.len();
         let namespace = &self.namespaces[of_cluster % self.namespaces.len()];
         let looks = (Pods::of(&self.objects, of_cluster), self.objects.padding);
-        Made::new(client, cluster, namespace, n, looks)
+        Made { run: self.run.clone(), ..Made::new(client, cluster, namespace, n, looks) }
     }
 
     /// Creates the objects that exist when the load begins.
@@ -329,7 +337,7 @@ impl Generator {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use apiserver::Server;
     use apiserver::faults::{Fault, Request};
@@ -338,7 +346,7 @@ mod tests {
 
     /// The scenario with so many objects, and a generator over one server whose answers to changes take
     /// this long. The clock stands still while there is something to do.
-    async fn slow(
+    pub async fn slow(
         objects: u32,
         takes: Duration,
     ) -> (Scenario, Server, Generator, mpsc::Receiver<Message>) {

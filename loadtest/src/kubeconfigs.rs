@@ -1,10 +1,13 @@
 //! The kubeconfigs of the clusters, in a folder that the managers watch: they come and go, get other names and other
 //! tokens.
+//!
+//! # Invariants
+//! - Only files that begin with [`MARK`], as all that it writes do, are removed.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use apiserver::Server;
 use futures::future::try_join_all;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -13,6 +16,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 
+/// The first line of each kubeconfig.
+const MARK: &str = "# Made by a load test, which removes it.\n";
 /// The user of a cluster, once its credentials have been renewed.
 const USER: &str = "load";
 /// Where that user is: a namespace that each cluster has from its start.
@@ -64,12 +69,23 @@ impl Kubeconfigs {
     /// In this folder. What an earlier run has left there goes: its clusters are no more.
     ///
     /// # Errors
-    /// If the folder cannot be removed and created.
+    /// If something there is not of a load test, or the folder cannot be emptied and created.
     pub fn new(dir: PathBuf) -> anyhow::Result<Self> {
-        if dir.exists() {
-            std::fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
-        }
         std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+        let files = std::fs::read_dir(&dir).with_context(|| format!("read {}", dir.display()))?;
+        let files =
+            files.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<PathBuf>>>()?;
+        for file in &files {
+            let is_ours = std::fs::read(file).is_ok_and(|text| text.starts_with(MARK.as_bytes()));
+            ensure!(
+                is_ours,
+                "{} is not of a load test, which needs this folder for itself: move it away, or give another --out",
+                file.display()
+            );
+        }
+        for file in &files {
+            std::fs::remove_file(file).with_context(|| format!("remove {}", file.display()))?;
+        }
         Ok(Self { dir, clusters: Mutex::default() })
     }
 
@@ -80,7 +96,8 @@ impl Kubeconfigs {
     pub fn add(&self, name: &str, text: &str) -> anyhow::Result<()> {
         // Nobody reads half of it.
         let (file, new) = (self.file(name), self.dir.with_extension("new"));
-        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &file));
+        let written = std::fs::write(&new, format!("{MARK}{text}"));
+        let written = written.and_then(|()| std::fs::rename(&new, &file));
         written.with_context(|| format!("write {}", file.display()))
     }
 
@@ -265,5 +282,16 @@ mod tests {
         Kubeconfigs::new(kubeconfigs.dir.clone()).unwrap();
         assert!(files().is_empty(), "the next run has other clusters");
         server.shutdown().await;
+    }
+
+    #[test]
+    fn files_of_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("clusters");
+        Kubeconfigs::new(folder.clone()).unwrap().add("cluster-001", "apiVersion: v1").unwrap();
+        std::fs::write(folder.join("mine.yaml"), "apiVersion: v1").unwrap();
+        let error = Kubeconfigs::new(folder.clone()).err().unwrap().to_string();
+        assert!(error.contains("mine.yaml is not of a load test"), "{error}");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
     }
 }

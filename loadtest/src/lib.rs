@@ -2,6 +2,8 @@
 
 pub mod capacity;
 pub mod cpu_share;
+#[cfg(test)]
+mod kind;
 pub mod plot;
 pub mod scrape;
 pub mod usage;

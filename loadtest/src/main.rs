@@ -25,6 +25,7 @@ mod progress;
 mod relay;
 mod replicas;
 mod report;
+mod results;
 mod run;
 mod sampler;
 mod scenario;
@@ -68,7 +69,7 @@ enum Command {
         before: PathBuf,
         /// That of the second.
         after: PathBuf,
-        /// Fail if a measure is more than this many times what it was.
+        /// Fail if a measure is more than this many times what it was, or the second run failed.
         #[arg(long)]
         fail_above: Option<f64>,
     },
@@ -138,8 +139,7 @@ async fn start(command: Command) -> anyhow::Result<bool> {
         }
         Command::Curves { pinned: false, .. } => Err(curves::rerun_on_one_core()),
         Command::Curves { scenario, common, pinned: true } => {
-            curves::run_all(&scenario, &|file| options(file, &common)).await?;
-            Ok(true)
+            curves::run_all(&scenario, &|file| options(file, &common)).await
         }
         Command::Diff { before, after, fail_above } => {
             let (before, after) = (diff::Recorded::read(&before)?, diff::Recorded::read(&after)?);

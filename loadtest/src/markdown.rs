@@ -8,6 +8,11 @@ use crate::report::{Calm, Replica, Report, Start};
 use crate::sampler::Scraped;
 use crate::scenario::{Scenario, Troubles};
 
+/// The share of a flood that is enough of it.
+const LEAST_FLOOD: f64 = 0.9;
+/// What is said of a manager that did not end on SIGTERM, in time and with exit code 0.
+pub const UNCLEAN_STOP: &str = "a manager did not stop cleanly on SIGTERM; see the logs";
+
 impl Report {
     /// The report as Markdown.
     pub fn markdown(&self) -> String {
@@ -19,20 +24,36 @@ impl Report {
         text
     }
 
-    /// One line for each limit that was exceeded.
+    /// One line for each limit that was exceeded, and for what else is wrong with the run.
     pub fn verdict(&self) -> Vec<String> {
         let name = &self.scenario.name;
-        self.exceeded.iter().map(|exceeded| format!("scenario {name}: {exceeded}")).collect()
+        let exceeded = self.exceeded.iter().map(ToString::to_string);
+        let unclean = self.unclean_stop.then(|| UNCLEAN_STOP.to_owned());
+        exceeded
+            .chain(unclean)
+            .chain(self.weak_flood())
+            .map(|why| format!("scenario {name}: {why}"))
+            .collect()
+    }
+
+    /// What to say if flooded clusters had less to do than the scenario says: the machine could not make more.
+    fn weak_flood(&self) -> Option<String> {
+        let Troubles { flooded, flood_per_second, .. } = self.scenario.troubles.as_ref()?;
+        let (made, asked) = (self.flood_per_second, f64::from(*flooded) * flood_per_second);
+        (made < LEAST_FLOOD * asked).then(|| {
+            format!("the flood made {made:.0} changes a second, and troubles says {asked:.0}: the machine is too small")
+        })
     }
 
     fn heading(&self, out: &mut String) -> Result {
         let Scenario { name, fleet, objects, load, .. } = &self.scenario;
         let passed = if self.succeeded() { "passed" } else { "FAILED" };
         writeln!(out, "# Load test `{name}`: {passed}\n")?;
-        for line in self.verdict() {
+        let verdict = self.verdict();
+        for line in &verdict {
             writeln!(out, "- {line}")?;
         }
-        if !self.exceeded.is_empty() {
+        if !verdict.is_empty() {
             writeln!(out)?;
         }
         writeln!(
@@ -69,6 +90,9 @@ impl Report {
             "| changes under load | {} creates, {} updates, {} deletes ({:.1}/s) | |",
             changes.creates, changes.updates, changes.deletes, self.changes_per_second
         )?;
+        if self.scenario.troubles.as_ref().is_some_and(|troubles| troubles.flooded > 0) {
+            writeln!(out, "| changes of flooded clusters | {:.0}/s | |", self.flood_per_second)?;
+        }
         if changes.impossible > 0 {
             writeln!(out, "| changes due without an object | {} | |", changes.impossible)?;
         }

@@ -18,8 +18,9 @@ use crate::fleet::{Fleet, HOME_NAMESPACE};
 use crate::probe::Probe;
 use crate::scenario::Scenario;
 
-/// How long a manager may take to drain and exit before it is killed.
-const STOP_GRACE: Duration = Duration::from_secs(20);
+/// How long a manager may take to drain and exit before it is killed: ten seconds more than the `shutdownGracePeriod`
+/// that it has if its configuration says nothing, as Kubernetes waits.
+const STOP_GRACE: Duration = Duration::from_secs(70);
 
 /// The manager's binary.
 pub struct Binary {

@@ -30,8 +30,7 @@ pub struct Replicas<'a> {
     /// Oldest first.
     live: Vec<Manager>,
     ended: Vec<Stretch>,
-    /// What the figures of each under load count from, by its probe's name.
-    before: BTreeMap<String, Sample>,
+    ledger: Ledger,
     /// How many processes each identity had.
     lives: BTreeMap<String, u32>,
     probes: watch::Sender<Vec<Probe>>,
@@ -51,6 +50,34 @@ enum Manager {
     Pod(Box<Pod>),
 }
 
+/// What the figures of each count from, by its probe's name.
+#[derive(Default)]
+struct Ledger {
+    /// When the load began, or it did.
+    before: BTreeMap<String, Sample>,
+    /// Errors that it had before the run.
+    errors: BTreeMap<String, f64>,
+}
+
+impl Ledger {
+    /// One that ran before the run did.
+    fn met(&mut self, name: &str, now: Sample) {
+        self.errors.insert(name.to_owned(), now.errors);
+        self.begin(name, now);
+    }
+
+    /// The load begins, or it does.
+    fn begin(&mut self, name: &str, now: Sample) {
+        self.before.insert(name.to_owned(), now);
+    }
+
+    fn stretch(&self, name: &str, after: Sample) -> Stretch {
+        let before = self.before.get(name).cloned().unwrap_or_default();
+        let errors = after.errors - self.errors.get(name).copied().unwrap_or_default();
+        Stretch { name: name.to_owned(), before, after, errors }
+    }
+}
+
 /// What one process did under load, between two samples.
 pub struct Stretch {
     /// Its name.
@@ -59,6 +86,8 @@ pub struct Stretch {
     pub before: Sample,
     /// When the load ended, or it did.
     pub after: Sample,
+    /// Its errors in the whole run.
+    pub errors: f64,
 }
 
 impl Manager {
@@ -93,7 +122,7 @@ impl<'a> Replicas<'a> {
             started,
             live: Vec::new(),
             ended: Vec::new(),
-            before: BTreeMap::new(),
+            ledger: Ledger::default(),
             lives: BTreeMap::new(),
             probes: watch::Sender::new(Vec::new()),
         }
@@ -109,7 +138,7 @@ impl<'a> Replicas<'a> {
         };
         for pod in pods.all(replicas)? {
             let before = sample(&pod.probe, self.started).await?;
-            self.before.insert(pod.probe.name.clone(), before);
+            self.ledger.met(&pod.probe.name, before);
             self.live.push(Manager::Pod(Box::new(pod)));
         }
         self.publish();
@@ -147,7 +176,7 @@ impl<'a> Replicas<'a> {
     /// Adds one that has just begun.
     fn add(&mut self, manager: Manager) {
         let before = Sample { at: self.started.elapsed(), ..Sample::default() };
-        self.before.insert(manager.probe().name.clone(), before);
+        self.ledger.begin(&manager.probe().name, before);
         self.live.push(manager);
         self.publish();
     }
@@ -190,7 +219,7 @@ impl<'a> Replicas<'a> {
         let stretches = self.stretches().await?;
         self.ended.clear();
         for (manager, stretch) in self.live.iter().zip(&stretches) {
-            self.before.insert(manager.probe().name.clone(), stretch.after.clone());
+            self.ledger.begin(&manager.probe().name, stretch.after.clone());
         }
         Ok(stretches)
     }
@@ -202,13 +231,8 @@ impl<'a> Replicas<'a> {
     pub async fn stretches(&mut self) -> anyhow::Result<Vec<Stretch>> {
         let samples = self.samples().await?;
         let live = self.live.iter().zip(samples);
-        let mut all: Vec<Stretch> = live
-            .map(|(manager, after)| Stretch {
-                name: manager.probe().name.clone(),
-                before: self.before.get(&manager.probe().name).cloned().unwrap_or_default(),
-                after,
-            })
-            .collect();
+        let live = live.map(|(manager, after)| self.ledger.stretch(&manager.probe().name, after));
+        let mut all: Vec<Stretch> = live.collect();
         all.append(&mut self.ended);
         Ok(all)
     }
@@ -258,8 +282,7 @@ impl<'a> Replicas<'a> {
         ensure!(place < self.live.len(), "there is no replica {place}: {} run", self.live.len());
         let probe = self.live[place].probe();
         let after = sample(probe, self.started).await?;
-        let before = self.before.remove(&probe.name).unwrap_or_default();
-        self.ended.push(Stretch { name: probe.name.clone(), before, after });
+        self.ended.push(self.ledger.stretch(&probe.name, after));
         let manager = self.live.remove(place);
         self.publish();
         Ok(manager)
@@ -277,5 +300,23 @@ impl<'a> Replicas<'a> {
             Manager::Pod(_) => None,
         });
         join_all(processes).await.into_iter().all(|clean| clean)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_count_from_the_beginning_of_the_run() {
+        let sample = |errors| Sample { errors, ..Sample::default() };
+        let mut ledger = Ledger::default();
+        ledger.met("pod", sample(5000.0));
+        ledger.begin("pod", sample(5002.0));
+        ledger.begin("pod.2", sample(0.0));
+        for (name, after, expect) in [("pod", 5003.0, 3.0), ("pod.2", 7.0, 7.0)] {
+            let found = ledger.stretch(name, sample(after)).errors;
+            assert!((found - expect).abs() < f64::EPSILON, "{name}: {found}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use anyhow::Context;
 use loadtest::scrape::Histogram;
 use serde::Serialize;
 
@@ -42,6 +43,8 @@ pub struct Report {
     pub changes: Changes,
     /// Changes per second that were actually made under load.
     pub changes_per_second: f64,
+    /// Changes per second of flooded clusters, all together.
+    pub flood_per_second: f64,
     /// What the same load measured before other clusters made trouble, if they did.
     pub calm: Option<Calm>,
     /// Time from change to convergence under load, measured from outside.
@@ -56,6 +59,8 @@ pub struct Report {
     pub unconverged_examples: Vec<String>,
     /// Deployments of deleted TDSets that were not deleted.
     pub orphans: usize,
+    /// Whether a manager of the load test did not end on SIGTERM, in time and with exit code 0.
+    pub unclean_stop: bool,
     /// The replicas.
     pub replicas: Vec<Replica>,
     /// What grew under the load, if it was long, in each replica that ran through all of it.
@@ -142,6 +147,8 @@ pub struct Loaded {
     pub changes: Changes,
     /// When each fault was made, each time.
     pub faults: Vec<Vec<Range<Duration>>>,
+    /// The changes of flooded clusters that were answered.
+    pub flooded: u64,
 }
 
 /// What a run measured, before anything is computed of it.
@@ -200,6 +207,7 @@ impl Report {
             figures,
             start,
             changes: loaded.changes,
+            flood_per_second: loaded.flooded as f64 / lasted,
             changes_per_second: loaded.changes.made() as f64 / lasted,
             calm,
             convergence,
@@ -208,6 +216,7 @@ impl Report {
             unconverged: pending,
             unconverged_examples: examples,
             orphans: measured.orphans,
+            unclean_stop: false,
             replicas,
             growth,
             phases: measured.phases,
@@ -215,14 +224,29 @@ impl Report {
         }
     }
 
+    /// The report as JSON, with what is wrong with the run in words.
+    ///
+    /// # Errors
+    /// If a figure is no number.
+    pub fn json(&self) -> anyhow::Result<String> {
+        #[derive(Serialize)]
+        struct Judged<'a> {
+            #[serde(flatten)]
+            report: &'a Report,
+            verdict: Vec<String>,
+        }
+        let judged = Judged { report: self, verdict: self.verdict() };
+        serde_json::to_string_pretty(&judged).context("write the report as JSON")
+    }
+
     /// Whether every change converged and no Deployment was left behind.
     pub fn converged(&self) -> bool {
         self.unconverged == 0 && self.orphans == 0
     }
 
-    /// Whether that is so, and no limit was exceeded.
+    /// Whether that is so, and nothing else is wrong.
     pub fn succeeded(&self) -> bool {
-        self.converged() && self.exceeded.is_empty()
+        self.converged() && self.verdict().is_empty()
     }
 }
 
@@ -271,7 +295,7 @@ fn costs(stretches: &[Stretch], replicas: &[Replica], lasted: f64) -> Figures {
     let sum = |pick: fn(&Replica) -> f64| replicas.iter().map(pick).sum::<f64>();
     let reconciles = sum(|replica| replica.reconciles);
     let cpu_ms = sum(|replica| replica.cpu_seconds) * 1e3;
-    let errors = stretches.iter().map(|stretch| stretch.after.errors).sum();
+    let errors = stretches.iter().map(|stretch| stretch.errors).sum();
     let figures = [
         (Measure::QueueP99Ms, p99_ms(stretches, |sample| &sample.queue)),
         (Measure::ReconcileP99Ms, p99_ms(stretches, |sample| &sample.reconcile)),
@@ -326,7 +350,7 @@ impl Start {
 
 impl Replica {
     /// The figures of one process between two samples.
-    pub fn of(Stretch { name, before, after }: &Stretch) -> Self {
+    pub fn of(Stretch { name, before, after, .. }: &Stretch) -> Self {
         let cpu_seconds = (after.usage.cpu.saturating_sub(before.usage.cpu)).as_secs_f64();
         let seconds = after.at.saturating_sub(before.at).as_secs_f64();
         Self {
@@ -350,18 +374,18 @@ fn mib(bytes: u64) -> f64 {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::scenario::Troubles;
     use crate::track::{Fact, Tracker};
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn stretch(name: &str, cpu: Duration, reconciles: f64, errors: f64, mib: u64) -> Stretch {
-        let mut after =
-            Sample { at: SECOND * 30, reconciles, errors, shards: 2.0, ..Sample::default() };
+        let mut after = Sample { at: SECOND * 30, reconciles, shards: 2.0, ..Sample::default() };
         after.usage.cpu = cpu;
         after.usage.peak_resident_bytes = mib << 20;
         after.scraped = Scraped { series: 10 * mib as usize, bytes: 999, ..Scraped::default() };
         let before = Sample { at: SECOND * 10, ..Sample::default() };
-        Stretch { name: name.to_owned(), before, after }
+        Stretch { name: name.to_owned(), before, after, errors }
     }
 
     /// Ten seconds of start, thirty of load with a change in each second, a kill twelve seconds after it
@@ -400,7 +424,7 @@ pub mod tests {
             initial_seconds: 9.5,
             start: Vec::new(),
             calm: None,
-            loaded: Loaded { span: SECOND * 10..SECOND * 40, changes, faults },
+            loaded: Loaded { span: SECOND * 10..SECOND * 40, changes, faults, flooded: 26_700 },
             stretches: vec![
                 stretch("replica-0", SECOND * 3, 400.0, 1.0, 50),
                 stretch("replica-1", SECOND, 100.0, 0.0, 70),
@@ -446,10 +470,37 @@ pub mod tests {
     }
 
     #[test]
+    fn a_flood_that_is_smaller_than_the_scenario_says_fails_the_run() {
+        let mut report = example(&[]);
+        let flooded = |clusters, per_second| Troubles {
+            from_start: false,
+            dead: 0,
+            flooded: clusters,
+            flooded_objects: 1,
+            flood_per_second: per_second,
+        };
+        let table = [
+            (0, 1e3, true),
+            (1, 980.0, true),
+            (1, 1e3, false),
+            (2, 490.0, true),
+            (2, 500.0, false),
+        ];
+        for (clusters, per_second, succeeds) in table {
+            report.scenario.troubles = Some(flooded(clusters, per_second));
+            assert_eq!(report.succeeded(), succeeds, "{clusters}, {per_second}");
+        }
+        let said = "scenario basic: the flood made 890 changes a second, and troubles says 1000";
+        assert!(report.verdict()[0].starts_with(said), "{:?}", report.verdict());
+    }
+
+    #[test]
     fn a_report_succeeds_only_within_its_limits() {
         assert!(example(&[(Measure::CalmP99Ms, 20.0)]).succeeded());
         let report = example(&[(Measure::CalmP99Ms, 19.0), (Measure::QueueP99Ms, 5.0)]);
         assert!(report.converged() && !report.succeeded());
+        let unclean = Report { unclean_stop: true, ..example(&[]) };
+        assert!(unclean.converged() && !unclean.succeeded());
         let exceeded: Vec<_> = report.exceeded.iter().map(|exceeded| exceeded.measure).collect();
         assert_eq!(exceeded, [Measure::CalmP99Ms, Measure::QueueP99Ms]);
     }

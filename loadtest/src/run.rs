@@ -1,8 +1,12 @@
 //! One run from start to report, with its clock.
-#![expect(clippy::disallowed_methods, reason = "a load test measures real time")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a load test measures real time, and has a random name"
+)]
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -21,6 +25,7 @@ use crate::process::{Binary, Cpu};
 use crate::progress;
 use crate::replicas::{Replicas, Stretch};
 use crate::report::{Loaded, Measurements, Phase, Report, Start};
+use crate::results;
 use crate::sampler;
 use crate::scenario::{Load, Scenario};
 use crate::settle::{self, Tracking};
@@ -49,7 +54,8 @@ pub struct Run<'a, 'b> {
     started: Instant,
     /// The tracker.
     pub tracking: Tracking,
-    generator: Generator,
+    /// What makes the changes.
+    pub generator: Generator,
     /// The managers.
     pub replicas: &'a mut Replicas<'b>,
     troublemakers: Option<(Troublemakers, f64)>,
@@ -61,13 +67,18 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
+/// The random name of a run.
+pub fn name() -> Arc<str> {
+    format!("{:016x}", fastrand::u64(..)).into()
+}
+
 /// Runs a scenario, writes its report to `out`, and returns it.
 ///
 /// # Errors
 /// If the set-up fails, or a manager ends on its own.
 pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let Options { scenario, out, .. } = options;
-    std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    results::begin(out)?;
     let mut binary = Binary::find(options.manager.clone()).await?;
     binary.cpu = options.cpu;
     let crds = binary.crds().await?;
@@ -81,8 +92,8 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     run.stop().await;
     let clean = replicas.stop().await;
     fleet.stop().await;
-    let report = Report::of(options.scenario.clone(), options.seed, machine, measured?);
-    ensure!(clean, "a manager did not stop cleanly on SIGTERM; see the logs in {}", out.display());
+    let mut report = Report::of(options.scenario.clone(), options.seed, machine, measured?);
+    report.unclean_stop = !clean;
     write(&report, out)?;
     Ok(report)
 }
@@ -247,8 +258,9 @@ impl<'a, 'b> Run<'a, 'b> {
         let mut overseer = Overseer { replicas, fleet, started, progress: &progress };
         let overseen = overseer.oversee((faults, load.duration), began, done);
         let troublemakers = &mut self.troublemakers;
+        let answered_before = troublemakers.as_ref().map_or(0, |(joined, _)| joined.answered);
         let flood = async {
-            match troublemakers {
+            match troublemakers.as_mut() {
                 Some((joined, per_second)) => joined.flood(*per_second, started + began).await,
                 None => std::future::pending().await,
             }
@@ -263,7 +275,9 @@ impl<'a, 'b> Run<'a, 'b> {
         };
         bar.finish_and_clear();
         let ended = self.started.elapsed();
-        Ok(Loaded { span: began..ended, changes, faults })
+        let flood = self.troublemakers.as_ref().map(|(joined, _)| joined.answered);
+        let flooded = flood.unwrap_or_default() - answered_before;
+        Ok(Loaded { span: began..ended, changes, faults, flooded })
     }
 }
 
@@ -272,20 +286,11 @@ impl<'a, 'b> Run<'a, 'b> {
 /// # Errors
 /// If a file cannot be written.
 pub fn write(report: &Report, out: &Path) -> anyhow::Result<()> {
-    let json = serde_json::to_vec_pretty(report).context("write the report as JSON")?;
     let plots = html::plots(report)?;
     let page = html::page(report, &plots);
-    let mut files = vec![
-        ("report.json".to_owned(), json),
-        ("report.md".to_owned(), report.markdown().into_bytes()),
-        ("report.html".to_owned(), page.into_bytes()),
-    ];
-    files.extend(
-        plots.into_iter().map(|plot| (format!("{}.svg", plot.name), plot.svg.into_bytes())),
-    );
-    for (name, content) in files {
-        let file = out.join(name);
-        std::fs::write(&file, content).with_context(|| format!("write {}", file.display()))?;
-    }
-    Ok(())
+    results::write(out, "report.json", report.json()?)?;
+    results::write(out, "report.md", report.markdown())?;
+    results::write(out, "report.html", page)?;
+    let mut plots = plots.iter();
+    plots.try_for_each(|plot| results::write(out, &format!("{}.svg", plot.name), &plot.svg))
 }

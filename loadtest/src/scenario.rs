@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::climb::{Curve, MAX_STEPS};
+use crate::climb::{Curve, Goal, MAX_STEPS};
 use crate::durations::{duration, seconds};
 use crate::faults::{self, Fault};
 use crate::slo::Slo;
@@ -23,12 +23,14 @@ const MAX_OBJECTS: u32 = 200_000;
 const MAX_RATE: f64 = 5_000.0;
 /// The most changes of one run. The latency of each is kept.
 const MAX_CHANGES: f64 = 20e6;
+/// The longest name of a scenario.
+const MAX_NAME: usize = 63;
 
 /// One load test, as written in a scenario file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// The scenario's name, used in the report.
+    /// The scenario's name, used in the report and for the folder of its results: a DNS label.
     pub name: String,
     /// What runs.
     pub fleet: FleetSize,
@@ -100,6 +102,9 @@ pub struct Vary {
     /// The share of a core that each replica gets, if not all of it together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
+    /// How much memory of the largest replica is little enough: without it, whatever is found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
 }
 
 /// What changes, and for how long.
@@ -252,6 +257,26 @@ impl Scenario {
         if problems.is_empty() { Ok(self) } else { Err(problems) }
     }
 
+    /// Goals of numbers of replicas that are not run, and what nobody would judge or make.
+    fn goal_problems(&self) -> Vec<String> {
+        let curve = self.curve.as_ref().map(|curve| ("curve", curve.goal, &curve.replicas));
+        let vary = self.vary.as_ref().map(|vary| ("vary", vary.goal, &vary.replicas));
+        let goals = curve.into_iter().chain(vary).filter_map(|(key, goal, run)| {
+            let replicas = goal?.replicas;
+            let missing = !run.contains(&replicas);
+            missing.then(|| format!("{key}.goal: {replicas} is none of {key}.replicas"))
+        });
+        let beside = [
+            ("slo", !self.slo.is_empty()),
+            ("faults", !self.faults.is_empty()),
+            ("troubles", self.troubles.is_some()),
+            ("vary", self.vary.is_some()),
+        ];
+        let beside = beside.into_iter().filter(|(_, given)| *given && self.curve.is_some());
+        let beside = beside.map(|(key, _)| format!("{key}: means nothing beside curve"));
+        goals.chain(beside).collect()
+    }
+
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut within = |key: &str, value: f64, low: f64, high: f64| {
@@ -289,9 +314,11 @@ impl Scenario {
             within("troubles.flood_per_second", flood_per_second, 0.0, MAX_RATE);
         }
         for (measure, limit) in &self.slo {
-            within(&format!("slo.{}", measure.words().0), *limit, 0.0, f64::MAX);
+            within(&format!("slo.{}", measure.words().0), *limit, 0.0, measure.highest_limit());
         }
-        if let Some(Curve { replicas, share, p99_ms, factor, steps, others_cores }) = &self.curve {
+        if let Some(Curve { replicas, share, p99_ms, factor, steps, others_cores, .. }) =
+            &self.curve
+        {
             within("curve.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
             for replicas in replicas {
                 within("curve.replicas", (*replicas).into(), 1.0, MAX_REPLICAS.into());
@@ -302,12 +329,19 @@ impl Scenario {
             within("curve.others_cores", *others_cores, 0.0, 1_000.0);
             within("curve.steps", (*steps).into(), 2.0, MAX_STEPS.into());
         }
-        if let Some(Vary { replicas, share }) = &self.vary {
+        if let Some(Vary { replicas, share, .. }) = &self.vary {
             within("vary.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
             for replicas in replicas {
                 within("vary.replicas", (*replicas).into(), 1.0, MAX_REPLICAS.into());
             }
             within("vary.share", share.unwrap_or(1.0), 0.05, 1.0);
+        }
+        problems.extend(self.goal_problems());
+        if !is_label(&self.name) {
+            problems.push(format!(
+                "name: found {:?}, allowed: 1 to {MAX_NAME} of a-z, 0-9 and -, no - at an end",
+                self.name
+            ));
         }
         problems.extend(faults::problems(
             &self.faults,
@@ -317,6 +351,15 @@ impl Scenario {
         ));
         problems
     }
+}
+
+/// Whether it is a DNS label, and so the name of a folder and no path.
+fn is_label(name: &str) -> bool {
+    let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=MAX_NAME).contains(&name.len())
+        && name.chars().all(known)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 #[cfg(test)]
@@ -348,7 +391,11 @@ mod tests {
     fn the_scenarios_in_the_repository_are_runnable_and_have_limits() {
         let all = all();
         assert_eq!(all.len(), 15, "{:?}", all.keys());
-        for (name, scenario) in all.iter().filter(|(_, scenario)| scenario.curve.is_none()) {
+        for (name, scenario) in &all {
+            if let Some(curve) = &scenario.curve {
+                assert!(curve.goal.is_some(), "{name}");
+                continue;
+            }
             let limits = [Measure::ConvergedP99Ms, Measure::PeakRssMib, Measure::ReconcileErrors];
             assert!(limits.iter().all(|limit| scenario.slo.contains_key(limit)), "{name}");
         }
@@ -382,6 +429,17 @@ mod tests {
     }
 
     #[test]
+    fn names_are_no_paths() {
+        let long = "a".repeat(MAX_NAME + 1);
+        for name in ["../../p", "/etc/x", "", "Basic", "-a", "a-", &long] {
+            let text = BASIC.replace("name = \"basic\"", &format!("name = {name:?}"));
+            let problems = parse(&text).unwrap().problems();
+            let [problem] = &problems[..] else { panic!("{name:?}: {problems:?}") };
+            assert!(problem.starts_with(&format!("name: found {name:?}")), "{problem}");
+        }
+    }
+
+    #[test]
     fn limits_and_faults_are_read_and_checked() {
         let more = "\n[slo]\nreconcile_errors = 0\nqueue_p99_ms = 12.5\n\n\
                     [[faults]]\nat = \"20s\"\nkind = \"kill\"\nreplica = 3\n";
@@ -390,6 +448,8 @@ mod tests {
         let expect = [(Measure::QueueP99Ms, 12.5), (Measure::ReconcileErrors, 0.0)];
         assert_eq!(scenario.slo, expect.into());
         assert_eq!(scenario.problems(), ["faults[0]: there is no replica 3: 3 run then"]);
+        let endless = parse(&format!("{base}{}", more.replace("12.5", "15000"))).unwrap();
+        assert_eq!(endless.problems()[0], "slo.queue_p99_ms: found 15000, allowed 0 to 9999");
         let negative = parse(&format!("{base}{}", more.replace("12.5", "-1"))).unwrap();
         assert!(negative.problems()[0].starts_with("slo.queue_p99_ms: found -1, allowed 0 to "));
         let unknown = parse(&format!("{base}{}", more.replace("queue_p99_ms", "queue_p98_ms")));
@@ -411,7 +471,7 @@ mod tests {
     #[test]
     fn curves_have_bounds() {
         let curve = "\n[curve]\nreplicas = [1, 21]\nshare = 0.01\np99_ms = 500\nfactor = 1.0\n\
-                     steps = 41\nothers_cores = -1\n";
+                     steps = 41\nothers_cores = -1\ngoal = { replicas = 5, times = 4 }\n";
         assert_eq!(
             parse(&format!("{BASIC}{curve}")).unwrap().problems(),
             [
@@ -420,6 +480,8 @@ mod tests {
                 "curve.factor: found 1, allowed 1.05 to 10",
                 "curve.others_cores: found -1, allowed 0 to 1000",
                 "curve.steps: found 41, allowed 2 to 40",
+                "curve.goal: 5 is none of curve.replicas",
+                "slo: means nothing beside curve",
             ]
         );
     }

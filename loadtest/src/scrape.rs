@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
-/// A merged histogram: cumulative counts by upper bound.
+/// A histogram by its series.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
-    /// `(upper bound, observations at or below it)`, ascending; the last bound is infinite.
-    buckets: Vec<(f64, f64)>,
+    /// By the labels of a series, as text without the bound's: its observations at or below each bound. Bounds are
+    /// kept as bits: they are positive, and positive floats sort as their bits.
+    series: BTreeMap<String, BTreeMap<u64, f64>>,
 }
 
 /// One line of the page: name, labels as text, value.
@@ -70,70 +71,72 @@ fn value_of<'a>(labels: &'a str, label: &str) -> Option<&'a str> {
     None
 }
 
-/// A histogram over all its series.
+/// A histogram with all its series.
 pub fn histogram(text: &str, name: &str) -> Histogram {
     histogram_where(text, name, |_| true)
 }
 
-/// A histogram over those of its series whose labels, as text, pass.
+/// A histogram with those of its series whose labels, as text, pass.
 pub fn histogram_where(text: &str, name: &str, pass: impl Fn(&str) -> bool) -> Histogram {
     let bucket_name = format!("{name}_bucket");
-    // Keyed by the bound's bits: bounds are positive, and positive floats sort as their bits.
-    let mut buckets: BTreeMap<u64, f64> = BTreeMap::new();
+    let mut all = Histogram::default();
     for sample in samples(text).filter(|s| s.name == bucket_name && pass(s.labels)) {
-        let bound = match value_of(sample.labels, "le") {
-            Some("+Inf") => Some(f64::INFINITY),
-            bound => bound.and_then(|bound| bound.parse::<f64>().ok()),
-        };
-        if let Some(bound) = bound {
-            *buckets.entry(bound.to_bits()).or_default() += sample.value;
-        }
+        let Some(le) = value_of(sample.labels, "le") else { continue };
+        let bound = if le == "+Inf" { Ok(f64::INFINITY) } else { le.parse::<f64>() };
+        let Ok(bound) = bound else { continue };
+        let series = sample.labels.replace(&format!("le=\"{le}\""), "");
+        *all.series.entry(series).or_default().entry(bound.to_bits()).or_default() += sample.value;
     }
-    Histogram { buckets: buckets.into_iter().map(|(bits, n)| (f64::from_bits(bits), n)).collect() }
+    all
 }
 
 impl Histogram {
-    /// How many observations there are.
-    pub fn count(&self) -> f64 {
-        self.buckets.last().map_or(0.0, |&(_, n)| n)
+    /// Observations at or below each bound, ascending, of all series together; the last bound is infinite.
+    fn buckets(&self) -> Vec<(f64, f64)> {
+        let mut all: BTreeMap<u64, f64> = BTreeMap::new();
+        for (bound, n) in self.series.values().flatten() {
+            *all.entry(*bound).or_default() += n;
+        }
+        all.into_iter().map(|(bits, n)| (f64::from_bits(bits), n)).collect()
     }
 
-    /// The observations of `later` that `self` does not have, for two scrapes of one process. Series that went
-    /// meanwhile, with the last shard of a cluster, take theirs along: what is less than before counts as none.
+    /// How many observations there are.
+    pub fn count(&self) -> f64 {
+        self.buckets().last().map_or(0.0, |&(_, n)| n)
+    }
+
+    /// The observations of `later` that `self` does not have, for two scrapes of one process. A series that went
+    /// meanwhile, with the last shard of a cluster, takes none of another's along; one that has less than before
+    /// began anew.
     #[must_use]
     pub fn until(&self, later: &Histogram) -> Histogram {
-        let before: BTreeMap<u64, f64> =
-            self.buckets.iter().map(|&(bound, n)| (bound.to_bits(), n)).collect();
-        let less = |bound: f64| before.get(&bound.to_bits()).copied().unwrap_or(0.0);
-        Histogram {
-            buckets: later
-                .buckets
-                .iter()
-                .map(|&(bound, n)| (bound, (n - less(bound)).max(0.0)))
-                .collect(),
+        let mut since = later.clone();
+        for (labels, buckets) in &mut since.series {
+            let Some(before) = self.series.get(labels) else { continue };
+            let had = |bound: &u64| before.get(bound).copied().unwrap_or_default();
+            if buckets.iter().all(|(bound, n)| *n >= had(bound)) {
+                buckets.iter_mut().for_each(|(bound, n)| *n -= had(bound));
+            }
         }
+        since
     }
 
     /// Adds the observations of another process. Both must have the same bounds.
     pub fn merge(&mut self, other: &Histogram) {
-        if self.buckets.is_empty() {
-            self.buckets.clone_from(&other.buckets);
-            return;
-        }
-        for (bound, n) in &mut self.buckets {
-            *n += other.buckets.iter().find(|(b, _)| b == bound).map_or(0.0, |&(_, m)| m);
+        for (labels, buckets) in &other.series {
+            let own = self.series.entry(labels.clone()).or_default();
+            buckets.iter().for_each(|(bound, n)| *own.entry(*bound).or_default() += n);
         }
     }
 
     /// The quantile `q` in the histogram's unit, interpolated within its bucket like Prometheus'
     /// `histogram_quantile`; the highest finite bound if it lies above that; `None` if empty.
     pub fn quantile(&self, q: f64) -> Option<f64> {
-        let rank = q * self.count();
-        if self.count() == 0.0 {
-            return None;
-        }
+        let buckets = self.buckets();
+        let count = buckets.last().map(|&(_, n)| n).filter(|n| *n > 0.0)?;
+        let rank = q * count;
         let mut lower = (0.0, 0.0);
-        for &(bound, n) in &self.buckets {
+        for (bound, n) in buckets {
             if n >= rank {
                 if bound.is_infinite() {
                     return Some(lower.0);
@@ -202,11 +205,27 @@ up 1
     fn two_scrapes_give_the_observations_between_them() {
         let work = histogram(TEXT, "work");
         assert_eq!(work.until(&work).count(), 0.0);
-        let one = histogram_where(TEXT, "work", |labels| labels.contains("controller=\"b\""));
-        let less = work.until(&one);
-        assert_eq!((less.count(), less.quantile(0.99)), (0.0, None), "a controller's series went");
         let mut twice = work.clone();
         twice.merge(&work);
         assert_eq!(work.until(&twice), work);
+    }
+
+    #[test]
+    fn series_that_go_or_begin_anew_hide_nothing_of_others() {
+        let page = |series: &[(&str, [u32; 2])]| {
+            let lines = series.iter().map(|(cluster, [quick, all])| {
+                let line =
+                    |le, n: &u32| format!("q_bucket{{cluster=\"{cluster}\",le=\"{le}\"}} {n}\n");
+                line("0.01", quick) + &line("10", all) + &line("+Inf", all)
+            });
+            histogram(&lines.collect::<String>(), "q")
+        };
+        let before = page(&[("a", [1000, 1000]), ("b", [10, 10]), ("c", [50, 60])]);
+        // One went, one had slow keys, one went and is back, one came.
+        let after = page(&[("b", [10, 910]), ("c", [20, 30]), ("d", [0, 5])]);
+        let since = before.until(&after);
+        assert_eq!(since, page(&[("b", [0, 900]), ("c", [20, 30]), ("d", [0, 5])]));
+        assert_eq!(since.count(), 935.0);
+        assert!(since.quantile(0.99).is_some_and(|p99| p99 > 9.0), "{since:?}");
     }
 }

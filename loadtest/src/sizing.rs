@@ -20,7 +20,7 @@ const CPU_STEP: f64 = 50.0;
 /// Runs every scenario of a folder, in the order of their file names, and prints the table.
 ///
 /// # Errors
-/// If a run fails, or one of its changes does not converge.
+/// If a run cannot be made, or fails.
 pub async fn run(
     folder: &Path,
     manager: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub async fn run(
         let report = run::run(&options).await?;
         ensure!(
             report.succeeded(),
-            "{}: a change did not converge, or a limit was exceeded",
+            "{}: a change did not converge, a limit was exceeded, or a manager did not stop cleanly",
             file.display()
         );
         table.push_str(&row(&report)?);

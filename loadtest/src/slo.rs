@@ -6,6 +6,8 @@ use std::fmt::{self, Display};
 
 use serde::{Deserialize, Serialize};
 
+use crate::latencies::MAX_LATENCY_MS;
+
 /// One measure of a run. Of each, less is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -115,6 +117,22 @@ impl Measure {
                 "",
             ),
         }
+    }
+
+    /// The highest limit that it can exceed. Managers' histograms end at 10 s in a queue and 60 s in a reconcile, and
+    /// what took longer is measured as this; so are latencies and lags of more than ten minutes.
+    pub fn highest_limit(self) -> f64 {
+        let most: f64 = match self {
+            Self::QueueP99Ms => 10_000.0,
+            Self::ReconcileP99Ms => 60_000.0,
+            Self::ConvergedP50Ms
+            | Self::ConvergedP99Ms
+            | Self::CalmP99Ms
+            | Self::FaultP99Ms
+            | Self::GeneratorLagP99Ms => MAX_LATENCY_MS.into(),
+            _ => f64::MAX,
+        };
+        most - 1.0
     }
 
     /// A value with its unit.

@@ -12,6 +12,9 @@ pub type Key = String;
 /// The kind.
 pub const KIND: &str = "TDSet";
 
+/// The label that says which run made an object, where there are objects of others.
+pub const RUN: &str = "load/run";
+
 /// The resource, written out because none of the manager's code is linked.
 pub fn resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("schedule.rs", "v1", KIND), "tdsets")

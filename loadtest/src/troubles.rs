@@ -29,6 +29,8 @@ pub struct Troublemakers {
     silent: Vec<TcpListener>,
     flooded: Vec<Server>,
     objects: Vec<Made>,
+    /// Changes of the flood that a server has answered.
+    pub answered: u64,
 }
 
 impl Troublemakers {
@@ -42,7 +44,8 @@ impl Troublemakers {
         troubles: &Troubles,
         crds: &[CustomResourceDefinition],
     ) -> anyhow::Result<Self> {
-        let mut all = Self { silent: Vec::new(), flooded: Vec::new(), objects: Vec::new() };
+        let mut all =
+            Self { silent: Vec::new(), flooded: Vec::new(), objects: Vec::new(), answered: 0 };
         for n in 1..=troubles.flooded {
             let name = format!("flooded-{n:03}");
             let server = fleet::start(&name, scenario, crds).await?;
@@ -73,7 +76,8 @@ impl Troublemakers {
         self.silent.len() + self.flooded.len()
     }
 
-    /// Changes objects at this rate, counted from `began`, until dropped.
+    /// Changes objects at this rate, counted from `began`, until dropped. Slow answers make it slower: `answered` says
+    /// how many changes there were.
     ///
     /// # Errors
     /// If a server refuses.
@@ -88,6 +92,7 @@ impl Troublemakers {
             let due = (per_second * began.elapsed().as_secs_f64()) as usize * self.flooded.len();
             while done < due {
                 let permit = Arc::clone(&permits).acquire_owned().await?;
+                self.answered += answers(&mut under_way)?;
                 let made = self.objects[done % objects].changed();
                 under_way.spawn(async move {
                     let result = made.update().await;
@@ -96,9 +101,7 @@ impl Troublemakers {
                 });
                 done += 1;
             }
-            while let Some(finished) = under_way.try_join_next() {
-                finished?.context("flood a cluster")?;
-            }
+            self.answered += answers(&mut under_way)?;
         }
     }
 
@@ -108,4 +111,14 @@ impl Troublemakers {
             server.shutdown().await;
         }
     }
+}
+
+/// How many changes were answered since the last look.
+fn answers(under_way: &mut JoinSet<Result<i64, kube::Error>>) -> anyhow::Result<u64> {
+    let mut answered = 0;
+    while let Some(finished) = under_way.try_join_next() {
+        finished?.context("flood a cluster")?;
+        answered += 1;
+    }
+    Ok(answered)
 }

@@ -1,51 +1,70 @@
 //! One scenario with other numbers of replicas, each time from its start: what more of them make of memory and time.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use anyhow::{Context, ensure};
 
-use crate::climb::replicas_of;
+use crate::climb::{Goal, replicas_of};
 use crate::machine::Machine;
 use crate::process::Cpu;
 use crate::report::{Replica, Report};
+use crate::results;
 use crate::run::{self, Options};
 use crate::scenario::Vary;
 use crate::slo::Measure;
 
-/// Runs the scenario with each number of replicas, all of them on one core, and returns the table.
+/// Runs the scenario with each number of replicas, all of them on one core, and returns the table and what to say if
+/// the goal is not reached.
 ///
 /// # Errors
 /// If it varies nothing, a run fails, or one of its limits is exceeded.
-pub async fn run(options: &Options, core: usize) -> anyhow::Result<String> {
+pub async fn run(options: &Options, core: usize) -> anyhow::Result<(String, Option<String>)> {
     let Options { scenario, manager, out, seed, .. } = options;
     let vary = scenario.vary.as_ref().context("the scenario has no [vary]")?;
+    let folder = |replicas: u32| out.join(format!("{replicas}-replicas"));
+    results::begin(out)?;
+    vary.replicas.iter().try_for_each(|replicas| results::begin(&folder(*replicas)))?;
     let mut reports = Vec::new();
     for &replicas in &vary.replicas {
         println!("{}, {}", scenario.name, replicas_of(replicas));
         let mut scenario = scenario.clone();
         scenario.fleet.replicas = replicas;
-        let out = out.join(format!("{replicas}-replicas"));
+        let out = folder(replicas);
         let (manager, cpu) = (manager.clone(), Cpu { core: Some(core), share: vary.share });
         let options = Options { scenario, manager, out, seed: *seed, cpu };
         let report = run::run(&options).await?;
         report.verdict().iter().for_each(|line| eprintln!("{line}"));
         ensure!(
             report.succeeded(),
-            "a change did not converge, or a limit was exceeded; see {}",
+            "a change did not converge, a limit was exceeded, or a manager did not stop cleanly; see {}",
             options.out.display()
         );
         reports.push(report);
     }
     let machine = reports.first().map(|report| report.machine.clone()).unwrap_or_default();
     let text = markdown(vary, &machine, &reports);
-    write(&text, out)?;
-    Ok(text)
+    results::write(out, "vary.md", &text)?;
+    Ok((text, missed(vary, &reports)))
 }
 
-fn write(text: &str, out: &Path) -> anyhow::Result<()> {
-    let file = out.join("vary.md");
-    std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))
+/// What to say if the largest replica has more memory than the goal allows.
+fn missed(vary: &Vary, reports: &[Report]) -> Option<String> {
+    let Goal { replicas, times } = vary.goal?;
+    let first = reports.first()?;
+    let report = reports.iter().find(|report| report.scenario.fleet.replicas == replicas)?;
+    let found = largest(report) / largest(first);
+    (found > times).then(|| {
+        format!(
+            "memory of the largest of {}: goal at most {times} times that of {}, measured {found:.2} times",
+            replicas_of(replicas),
+            replicas_of(first.scenario.fleet.replicas)
+        )
+    })
+}
+
+/// Memory of the largest replica at the end of the load, in MiB.
+fn largest(report: &Report) -> f64 {
+    most(report, |replica| replica.resident_mib)
 }
 
 fn markdown(vary: &Vary, machine: &Machine, reports: &[Report]) -> String {
@@ -87,7 +106,6 @@ fn write_table(
         let figure = |measure| report.figures.get(&measure).copied().unwrap_or_default();
         let (start, peak) = (figure(Measure::StartSeconds), figure(Measure::PeakRssMib));
         let faster = first.figures.get(&Measure::StartSeconds).map_or(0.0, |first| first / start);
-        let largest = |report| most(report, |replica| replica.resident_mib);
         writeln!(
             out,
             "| {} | {start:.0} s | {faster:.2} | {:.0} ms | {:.0} | {:.2} | {peak:.0} | {} | {:.0} |",
@@ -117,8 +135,17 @@ mod tests {
             report.figures.insert(Measure::StartSeconds, seconds);
             report.replicas[0].resident_mib = mib;
         }
-        let vary = Vary { replicas: vec![1, 3], share: Some(0.2) };
-        let text = markdown(&vary, &Machine::default(), &[one, three]);
+        let goal = Some(Goal { replicas: 3, times: 0.5 });
+        let mut vary = Vary { replicas: vec![1, 3], share: Some(0.2), goal };
+        let reports = [one, three];
+        assert_eq!(missed(&vary, &reports), None);
+        vary.goal = Some(Goal { replicas: 3, times: 0.36 });
+        let said = missed(&vary, &reports).unwrap();
+        assert!(
+            said.ends_with("at most 0.36 times that of 1 replica, measured 0.50 times"),
+            "{said}"
+        );
+        let text = markdown(&vary, &Machine::default(), &reports);
         for row in [
             "| 1 | 30 s | 1.00 | 2000 ms | 90 | 1.00 | 70 | 2 | 0 |",
             "| 3 | 12 s | 2.50 | 2000 ms | 45 | 0.50 | 70 | 2 | 0 |",

@@ -131,7 +131,17 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("peer-kube-rs", &["peer"]),
     (
         "peer-leasehold",
-        &["clusters", "engine", "leasehold", "model", "peer", "sdk", "telemetry", "upstream"],
+        &[
+            "clusters",
+            "engine",
+            "leasehold",
+            "model",
+            "peer",
+            "queue",
+            "sdk",
+            "telemetry",
+            "upstream",
+        ],
     ),
 ];
 /// May import any of ours.

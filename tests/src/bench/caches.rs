@@ -9,6 +9,9 @@ use super::peer::Peer;
 use super::running::{Running, Task};
 use super::testbed::{FULL, SINGLE, Testbed};
 
+/// How much more of memory may grow than of the heap.
+const RESIDENT_BY_HEAP: Target = Target::Bound(1.3);
+
 /// What a process needs that is idle.
 struct Reading {
     cpu_micros: f64,
@@ -22,8 +25,8 @@ struct Reading {
 /// # Errors
 /// If a peer fails.
 pub async fn pods(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
-    let growth = [Target::Share(0.125, Peer::ControllerRuntime)];
-    let cpu = [Target::Share(0.5, Peer::ControllerRuntime)];
+    let growth = [Target::Share(0.05, Peer::ControllerRuntime)];
+    let cpu = [Target::Share(0.3, Peer::ControllerRuntime)];
     measure(testbed, plan, "Pod", "pods", [&growth, &[Target::Bound(1200.0)], &cpu]).await
 }
 
@@ -47,19 +50,22 @@ async fn measure(
     let mut heap = Figure::new(format!("heap per cached {what}"), Unit::Bytes, of_heap);
     let name = format!("heap per cached {what}, by the cache's own count");
     let mut cache = Figure::new(name, Unit::Bytes, of_heap);
+    let name = format!("RSS growth by growth of the heap, {what}s");
+    let mut by_heap = Figure::new(name, Unit::Times, &[RESIDENT_BY_HEAP]);
     let mut cpu = Figure::new(format!("CPU to list and cache a {what}"), Unit::Micros, of_cpu);
     for peer in plan.turns(&Peer::CONTROLLERS) {
         let single = read(testbed, peer, mode, SINGLE, 1).await?;
         let full = read(testbed, peer, mode, FULL, testbed.objects).await?;
         let each = |full: f64, single: f64| (full - single) / (testbed.objects - 1) as f64;
         growth.add(peer, each(full.resident, single.resident));
+        by_heap.add(peer, (full.resident - single.resident) / (full.heap - single.heap));
         heap.add(peer, each(full.heap, single.heap));
         if let (Some(full), Some(single)) = (full.cache, single.cache) {
             cache.add(peer, each(full, single));
         }
         cpu.add(peer, each(full.cpu_micros, single.cpu_micros));
     }
-    Ok(vec![growth, heap, cache, cpu])
+    Ok(vec![growth, heap, by_heap, cache, cpu])
 }
 
 async fn read(

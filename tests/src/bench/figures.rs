@@ -18,6 +18,8 @@ pub enum Unit {
     Bytes,
     /// How many a second.
     PerSecond,
+    /// How many times another.
+    Times,
     /// A plain number.
     Count,
 }
@@ -129,13 +131,14 @@ impl Unit {
             Self::Millis => "ms",
             Self::Bytes => "B",
             Self::PerSecond => "/s",
+            Self::Times => "times",
             Self::Count => "",
         }
     }
 
     fn show(self, value: f64) -> String {
         let digits = match self {
-            Self::Millis => format!("{value:.2}"),
+            Self::Millis | Self::Times => format!("{value:.2}"),
             Self::Micros if value < 10.0 => format!("{value:.2}"),
             Self::Micros | Self::Bytes | Self::PerSecond | Self::Count => format!("{value:.0}"),
         };
@@ -243,6 +246,7 @@ mod tests {
         let row: Vec<_> = row.into_iter().filter(|cell| !cell.is_empty()).collect();
         let expected = ["CPU", "30 us", "-", "60 us (0.50x)", "-", "-", "<= 0.7x kube-rs", "met"];
         assert_eq!(row, expected);
+        assert_eq!(Unit::Times.show(1.298), "1.30 times");
         let json = json(&figures);
         assert_eq!(json[0]["peers"]["kube-rs"]["ours"], 0.5);
         assert_eq!(json[0]["targets"][0]["met"], true);

@@ -13,26 +13,25 @@ use crate::harness::tools::Tools;
 
 /// How many keys a second one thread adds and another takes and finishes, compared with the queue
 /// of controllers on controller-runtime, which has priorities like ours, and with client-go's,
-/// which does not.
+/// which does not. The core of ours, without its clock, metrics and waiting, has a line of its own.
 ///
 /// # Errors
 /// If a program fails.
 pub fn queues(tools: &Tools, plan: Plan) -> Result<Vec<Figure>> {
-    let row = |what, times| {
-        Figure::new(what, Unit::PerSecond, &[Target::Lead(times, Peer::ControllerRuntime)])
-    };
-    let mut figure = row("queue add + get + done", 5.0);
-    let mut plain = row("queue, peer's without priorities", 1.0);
+    let lead = |times| Target::Lead(times, Peer::ControllerRuntime);
+    let row = |what, targets: &[Target]| Figure::new(what, Unit::PerSecond, targets);
+    let mut figure = row("queue add + get + done", &[lead(5.0)]);
+    let mut plain = row("queue, peer's without priorities", &[lead(2.0)]);
+    let mut core = row("queue, the core alone", &[]);
     for peer in plan.turns(&[Peer::Leasehold, Peer::ControllerRuntime]) {
-        let (program, arguments) = match peer {
-            Peer::Leasehold => (tools.queue_speed(), ["--only", "pass"]),
-            _ => (peer.program(tools), ["--mode", "queue"]),
-        };
-        let (per_second, plain_per_second) = measure(&program, &arguments)?;
+        let (per_second, plain_per_second) = measure(&peer.program(tools), &["--mode", "queue"])?;
         figure.add(peer, per_second);
         plain.add(peer, plain_per_second.unwrap_or(per_second));
     }
-    Ok(vec![figure, plain])
+    for _ in 0..plan.rounds {
+        core.add(Peer::Leasehold, measure(&tools.queue_speed(), &["--only", "pass"])?.0);
+    }
+    Ok(vec![figure, plain, core])
 }
 
 fn measure(program: &Path, arguments: &[&str]) -> Result<(f64, Option<f64>)> {

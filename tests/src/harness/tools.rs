@@ -47,12 +47,13 @@ const CHROMIUM_PACKAGES: &[Package] = &[
 const IMAGE_PACKAGES: &[Package] = &[("mmdebstrap", "/usr/bin/mmdebstrap")];
 
 /// The arguments of cargo that build the peers in Rust, all at once, so that it builds once what
-/// they share.
+/// they share. Ours has the allocator of the image, which takes `make` to build.
 const PEERS: &[&str] = &[
     "--package=peer-kube-rs",
     "--bin=peer-kube-rs",
     "--package=peer-leasehold",
     "--bin=peer-leasehold",
+    "--features=peer-leasehold/jemalloc",
     "--package=leasehold-queue",
     "--example=queue_speed",
 ];

@@ -1,10 +1,13 @@
 //! The small controller of `cargo xtask bench` on Leasehold: the whole manager, as a user runs it,
 //! with the workload cluster as its home. Mode `bare` is a loop that only sends the same patches,
-//! over the connection that the manager would use.
+//! over the connection that the manager would use; mode `queue` is the work queue alone.
 
+#[cfg(not(feature = "jemalloc"))]
+use std::alloc::System as Allocator;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use cap::Cap;
 use clap::Parser;
 use clusters::Access;
 use clusters::connect::{Connector, Role};
@@ -17,12 +20,19 @@ use model::ObjectKey;
 use peer::bare;
 use peer::bench::{self, Bench};
 use peer::lines::{Line, Request, Requests, say};
-use peer::{Args, Mode, Tally, clock, heap_bytes};
+use peer::{Args, Mode, Tally, clock};
 use prometheus::Registry;
 use sdk::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler, predicate};
+#[cfg(feature = "jemalloc")]
+use tikv_jemallocator::Jemalloc as Allocator;
 use tokio_util::sync::CancellationToken;
 
 mod idle;
+mod work_queue;
+
+/// Counts allocations, so that it can report its heap.
+#[global_allocator]
+static ALLOCATOR: Cap<Allocator> = Cap::new(Allocator, usize::MAX);
 
 /// The name of the controller.
 const NAME: &str = "bench";
@@ -93,8 +103,10 @@ fn reconciling(args: &Args) -> ControllerSpec {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    if args.mode == Mode::Bare {
-        return bare(&args).await;
+    match args.mode {
+        Mode::Bare => return bare(&args).await,
+        Mode::Queue => return work_queue::measure(),
+        _ => {}
     }
     let mut requests = Requests::listen();
     let home = Home::Kubeconfig {
@@ -118,7 +130,7 @@ async fn main() -> Result<()> {
             }
             Request::Heap => {
                 let cache_bytes = Some(sum(&metrics, "leasehold_cache_bytes"));
-                say(Line::Heap { bytes: heap_bytes(), cache_bytes });
+                say(Line::Heap { bytes: ALLOCATOR.allocated(), cache_bytes });
             }
             Request::Trigger(_) => {}
         }
@@ -141,7 +153,7 @@ async fn bare(args: &Args) -> Result<()> {
     while let Some(request) = requests.next().await? {
         match request {
             Request::Count => say(Line::Counted { objects: 0 }),
-            Request::Heap => say(Line::Heap { bytes: heap_bytes(), cache_bytes: None }),
+            Request::Heap => say(Line::Heap { bytes: ALLOCATOR.allocated(), cache_bytes: None }),
             Request::Trigger(trigger) => bare::patch_all(&client, args, trigger).await?,
         }
     }

@@ -9,8 +9,8 @@ use kube::{Client, Config};
 /// The arguments of a peer.
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
-    /// The cluster to work on.
-    #[arg(long)]
+    /// The cluster to work on, unless only the queue is measured.
+    #[arg(long, default_value = "kubeconfig")]
     pub kubeconfig: PathBuf,
     /// The home cluster of a peer that has one [default: the same cluster]
     #[arg(long)]
@@ -19,7 +19,7 @@ pub struct Args {
     #[arg(long, value_enum)]
     pub mode: Mode,
     /// The namespace of everything that is watched.
-    #[arg(long)]
+    #[arg(long, default_value = "default")]
     pub namespace: String,
     /// How many objects there are to reconcile, named `bench-00000` and so on.
     #[arg(long, default_value_t = 0)]
@@ -48,6 +48,8 @@ pub enum Mode {
     Kinds,
     /// Sends the patches of `patch` on request, without watching anything.
     Bare,
+    /// Measures how fast keys pass through the work queue, without a cluster.
+    Queue,
 }
 
 impl Args {

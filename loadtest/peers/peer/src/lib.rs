@@ -11,12 +11,8 @@
 //!
 //! # Invariants
 //! - Counting costs every peer the same, and little: a few atomic operations for each reconcile and
-//!   each allocation.
+//!   each allocation, by an allocator of its own.
 //! - `clock` alone reads clocks.
-
-use std::alloc::System;
-
-use cap::Cap;
 
 mod args;
 pub mod bare;
@@ -27,12 +23,3 @@ pub mod tally;
 
 pub use args::{Args, Mode};
 pub use tally::Tally;
-
-/// Counts allocations, so that a peer can report its heap.
-#[global_allocator]
-static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
-
-/// Bytes that are allocated and not freed.
-pub fn heap_bytes() -> usize {
-    ALLOCATOR.allocated()
-}

@@ -40,6 +40,13 @@ pub enum Line {
         /// By the cache's own count, if it has one.
         cache_bytes: Option<usize>,
     },
+    /// How fast a queue is.
+    Queue {
+        /// How many keys passed through it.
+        keys: usize,
+        /// Keys added, taken and finished a second.
+        per_second: f64,
+    },
 }
 
 /// A line from the harness.
@@ -127,6 +134,10 @@ mod tests {
             (
                 Line::Heap { bytes: 5, cache_bytes: None },
                 r#"{"event":"heap","bytes":5,"cache_bytes":null}"#,
+            ),
+            (
+                Line::Queue { keys: 6, per_second: 7.5 },
+                r#"{"event":"queue","keys":6,"per_second":7.5}"#,
             ),
         ] {
             assert_eq!(serde_json::to_string(&line).unwrap(), expect);

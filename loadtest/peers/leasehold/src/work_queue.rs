@@ -1,0 +1,83 @@
+//! The work queue alone: how fast keys pass from one thread, which adds them, to another, which takes and finishes them,
+//! with the clock, metrics and waiting of a manager.
+
+use std::sync::Arc;
+use std::{slice, thread};
+
+use anyhow::Result;
+use leasehold::clock::SystemClock;
+use model::{Epoch, ObjectKey, Range, ShardId};
+use peer::clock::Begin;
+use peer::lines::{Line, say};
+use prometheus::{Histogram, HistogramOpts, IntCounter, exponential_buckets};
+use queue::{Limits, Outcome, Priority, QueueMetrics, RateLimiter, WorkQueue};
+use tokio::runtime::{Builder, Runtime};
+use tracing::Span;
+
+/// How many different keys pass through the queue.
+const KEYS: usize = 1_000_000;
+
+/// Says how fast it is.
+///
+/// # Errors
+/// If a runtime cannot be made.
+pub fn measure() -> Result<()> {
+    let keys: Vec<ObjectKey> = keys(KEYS)?;
+    let queue = work_queue()?;
+    let (adding, working) = (one_thread()?, one_thread()?);
+    let begin = Begin::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            adding.block_on(async {
+                for key in &keys {
+                    let key = (key.clone(), None);
+                    queue.add(slice::from_ref(&key), Priority::Change, &Span::none()).await;
+                }
+            });
+        });
+        scope.spawn(|| {
+            working.block_on(async {
+                for _ in &keys {
+                    let popped = queue.next().await;
+                    queue.succeeded(&popped.key);
+                    queue.finish(&popped.key, Outcome::Done);
+                }
+            });
+        });
+    });
+    let per_second = KEYS as f64 / begin.elapsed().as_secs_f64();
+    say(Line::Queue { keys: KEYS, per_second });
+    Ok(())
+}
+
+fn one_thread() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_time().build()
+}
+
+fn keys(count: usize) -> Result<Vec<ObjectKey>> {
+    let cluster: model::ClusterName = "east".parse()?;
+    let key = |index| ObjectKey::new(cluster.clone(), Some("ns"), &format!("object-{index}"));
+    Ok((0..count).map(key).collect())
+}
+
+/// A queue with one shard, open.
+fn work_queue() -> Result<WorkQueue<()>> {
+    let histogram = |name| {
+        let buckets = exponential_buckets(1e-8, 10.0, 12)?;
+        Histogram::with_opts(HistogramOpts::new(name, name).buckets(buckets))
+    };
+    let metrics = QueueMetrics {
+        adds: IntCounter::new("adds", "adds")?,
+        retries: IntCounter::new("retries", "retries")?,
+        waited: histogram("waited")?,
+        worked: histogram("worked")?,
+    };
+    let limits = Limits { per_cluster: 64, total: 64, keys: 2 * KEYS };
+    let retries = (RateLimiter::default(), fastrand::Rng::with_seed(1));
+    let queue =
+        WorkQueue::new(super::NAME.parse()?, limits, retries, Arc::new(SystemClock), metrics);
+    let shard = ShardId { cluster: "east".parse()?, group: "g".parse()?, range: Range::WHOLE };
+    queue.warm(&shard, Epoch(1), ());
+    queue.open(&shard, Epoch(1));
+    Ok(queue)
+}

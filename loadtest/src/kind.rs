@@ -1,0 +1,70 @@
+//! `kind/run.sh` over stand-ins for kind, docker, kubectl and helm.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A `kind` whose clusters are files. One with a number takes a second to be there, and the first of them is refused
+/// where the file `refuse` says so.
+const KIND: &str = r#"#!/usr/bin/env bash
+cd "$CLUSTERS"
+case "$1 $2" in
+  "create cluster")
+    echo "creating $5"
+    case $5 in
+      *-home) ;;
+      *-1) [ ! -e ../refuse ] || exit 1 ;;&
+      *) sleep 1 ;;
+    esac
+    touch "$5" ;;
+  "delete cluster") rm -f "$4" ;;
+  "get clusters") ls ;;
+esac
+"#;
+
+/// Runs the script over two clusters, and ends it by this signal when it creates the last. Returns whether it
+/// succeeded, and the clusters that are left.
+fn run(dir: &Path, signal: Option<&str>) -> (bool, usize) {
+    let (bin, clusters) = (dir.join("bin"), dir.join("clusters"));
+    fs::create_dir_all(&bin).unwrap();
+    fs::create_dir_all(&clusters).unwrap();
+    for (tool, text) in [
+        ("kind", KIND),
+        ("docker", "#!/bin/sh\n"),
+        ("kubectl", "#!/bin/sh\n"),
+        ("helm", "#!/bin/sh\n"),
+    ] {
+        fs::write(bin.join(tool), text).unwrap();
+        fs::set_permissions(bin.join(tool), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/kind/run.sh"))
+        .args(["2", "10"])
+        .envs([("PATH", path.as_str()), ("LOADTEST", "true")])
+        .env("CLUSTERS", &clusters)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(script.stdout.take().unwrap());
+    for line in said.lines().map(Result::unwrap) {
+        let is_last = line.starts_with("creating") && line.ends_with("-2");
+        if let Some(signal) = signal.filter(|_| is_last) {
+            let pid = script.id().to_string();
+            Command::new("kill").args(["-s", signal, &pid]).status().unwrap();
+        }
+    }
+    let succeeded = script.wait().unwrap().success();
+    (succeeded, fs::read_dir(&clusters).unwrap().count())
+}
+
+#[test]
+fn no_cluster_is_left_however_it_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(run(dir.path(), None), (true, 0));
+    assert_eq!(run(dir.path(), Some("TERM")), (false, 0));
+    assert_eq!(run(dir.path(), Some("INT")), (false, 0));
+    fs::write(dir.path().join("refuse"), "").unwrap();
+    assert_eq!(run(dir.path(), None), (false, 0));
+}

@@ -1,0 +1,74 @@
+//! The files of results in the folder of a run. Those of the run before go when a run begins, so that none outlives a
+//! run that failed.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::Context;
+
+/// All that runs write for people and programs, and nothing else that is in their folders.
+const FILES: [&str; 17] = [
+    "report.json",
+    "report.md",
+    "report.html",
+    "latency.svg",
+    "changes.svg",
+    "queued.svg",
+    "shards.svg",
+    "cpu.svg",
+    "memory.svg",
+    "series.svg",
+    "tasks.svg",
+    "open-files.svg",
+    "curves.json",
+    "curves.md",
+    "curves.html",
+    "p99.svg",
+    "vary.md",
+];
+
+/// Makes the folder, without results of a run before.
+///
+/// # Errors
+/// If it cannot be made, or a file not removed.
+pub fn begin(folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    for file in FILES.map(|name| folder.join(name)) {
+        match std::fs::remove_file(&file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("remove {}", file.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Writes a result.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    debug_assert!(FILES.contains(&name), "{name} would outlive the next run");
+    let file = folder.join(name);
+    std::fs::write(&file, content).with_context(|| format!("write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::example;
+
+    #[test]
+    fn a_run_begins_without_the_results_of_the_run_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("basic");
+        begin(&folder).unwrap();
+        std::fs::write(folder.join("home.yaml"), "").unwrap();
+        crate::run::write(&example(&[]), &folder).unwrap();
+        let names = || std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name());
+        assert_eq!(names().count(), 10, "{:?}", names().collect::<Vec<_>>());
+        begin(&folder).unwrap();
+        assert_eq!(names().collect::<Vec<_>>(), ["home.yaml"]);
+    }
+}
