@@ -110,7 +110,11 @@ impl Fleet {
             meter: Meter::new(Arc::clone(&clock)),
             clock,
             ownership: ownership.clone(),
-            clusters: watch::Sender::new(Arc::new(ClusterSet { clusters })).subscribe(),
+            clusters: watch::Sender::new(Arc::new(ClusterSet {
+                clusters,
+                ..ClusterSet::default()
+            }))
+            .subscribe(),
             groups: BTreeMap::from([(spec.name().clone(), GROUP.parse().unwrap())]),
             registry: &Registry::new(),
             observer: Arc::new(Unobserved),

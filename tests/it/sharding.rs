@@ -96,7 +96,7 @@ impl Home {
     fn configure(&self, clusters: &[&str]) {
         let down = |name: &&str| (name.parse().unwrap(), ClusterState::Down("not needed".into()));
         let clusters = clusters.iter().map(down).collect();
-        self.clusters.send_replace(Arc::new(ClusterSet { clusters }));
+        self.clusters.send_replace(Arc::new(ClusterSet { clusters, ..ClusterSet::default() }));
     }
 
     fn replica(&self, number: u64) -> Replica {

@@ -46,8 +46,8 @@ use crate::up::ClustersUp;
 /// How long the first publication waits for slow clients after all providers have answered. Clusters
 /// whose client is not ready by then are published as down.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
-/// How long the first publication waits for providers that do not answer. What they know counts as removed by nobody
-/// meanwhile: the maps of clusters that no member has stay for much longer.
+/// How long the first publication waits for providers that do not answer. Those that it leaves out it says to be open,
+/// so that nobody takes their clusters for removed.
 const FIRST_ANSWERS: Duration = Duration::from_secs(60);
 /// The first wait before making a client again after a failure; doubles each time.
 pub const RETRY_MIN: Duration = Duration::from_secs(5);
@@ -561,6 +561,7 @@ impl Task {
         self.status.send_replace(Arc::new(Status { clusters, problems: self.problems.clone() }));
         let set = ClusterSet {
             clusters: self.entries.iter().map(|(n, e)| (n.clone(), e.state())).collect(),
+            is_partial: self.snapshots.iter().any(Option::is_none),
         };
         // Probes change only the status. Then receivers of the set are not woken.
         let first = !std::mem::replace(&mut self.sent, true);

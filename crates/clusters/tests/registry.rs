@@ -220,12 +220,14 @@ async fn one_provider_that_cannot_be_read_keeps_the_clusters_of_the_others_from_
         spawn(vec![Directory::new(dir.path()).provider(), Box::new(Scripted(receiver))]);
     timeout(Duration::from_secs(61), clusters.ready()).await.unwrap().unwrap();
     assert_eq!(sum(&clusters.watch().borrow()), "east@1");
+    assert!(clusters.watch().borrow().is_partial, "there may be further ones");
     let problems = clusters.status().problems.clone();
     let [told] = &problems[..] else { panic!("{problems:?}") };
     assert!(told.contains("cannot be read since the start"), "{told}");
     sender.send(Some(Snapshot::default())).unwrap();
     let mut status = clusters.watch_status();
     timeout(PROMISE, status.wait_for(|status| status.problems.is_empty())).await.unwrap().unwrap();
+    timeout(PROMISE, clusters.watch().wait_for(|set| !set.is_partial)).await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

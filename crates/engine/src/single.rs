@@ -12,7 +12,8 @@
 //! # Invariants
 //! - S1: it begins only after the fence allowed it, and only when an earlier run of it here has ended.
 //!   The fence is asked each time before its future is polled, so that no line of it runs once the
-//!   Lease has ended by this member's clock.
+//!   Lease has ended by this member's clock. If a late answer then renews the Lease after all, the shard stays, and
+//!   the work begins anew.
 //! - S2: a drain is acknowledged only when its future is gone and no write of it is under way.
 //! - Its clients are fenced by its shard, as those of a reconcile are.
 //! - A panic ends the run and nothing else.
@@ -99,8 +100,8 @@ pub(crate) struct Ending {
 // === impl SingleSpec ===
 
 impl SingleSpec {
-    /// Work of that name. `run` is called each time this member gains the work's shard, and its future
-    /// is dropped when the shard is lost. A future that ends by itself does not run again until the
+    /// Work of that name. `run` is called each time this member gains the work's shard, or may act for it again, and
+    /// its future is dropped when the shard is lost. A future that ends by itself does not run again until the
     /// shard is gained again.
     ///
     /// # Errors
@@ -164,45 +165,72 @@ impl SingleRun {
         &self.shared.clock
     }
 
-    /// Runs when its turn has come and the fence allows it, until it ends or is cancelled.
-    async fn run(self, spec: SingleSpec, turn: Arc<Semaphore>, cancel: CancellationToken) {
-        let begun = cancel.run_until_cancelled(self.begin(&turn)).await;
-        let Some(Some(_turn)) = begun else { return };
-        let (shared, dispatch, fence) =
-            (Arc::clone(&self.shared), self.dispatch.clone(), self.fence.clone());
+    /// Runs when its turn has come and the fence allows it, until it ends or is cancelled. It runs again from its
+    /// beginning if the fence stopped it for a moment only.
+    async fn run(mut self, spec: SingleSpec, turn: Arc<Semaphore>, cancel: CancellationToken) {
+        let begun = async { turn.acquire().await.expect("the semaphore is never closed") };
+        let Some(_turn) = cancel.run_until_cancelled(begun).await else { return };
+        while let Some(true) = cancel.run_until_cancelled(self.may_begin()).await {
+            if self.run_once(&spec, &cancel).await.is_some() {
+                return;
+            }
+            self.fence = self.shared.fence();
+        }
+    }
+
+    /// One run; `None` if the fence stopped it.
+    async fn run_once(&self, spec: &SingleSpec, cancel: &CancellationToken) -> Option<()> {
+        let Self { dispatch, fence, shared, .. } = self;
         let (name, shard, epoch) = (&spec.name, &dispatch.shard, dispatch.epoch);
         tracing::info!(runnable = %name, %shard, %epoch, "single work begins");
         let work = async {
-            shared.observer.started(&dispatch);
-            (spec.run)(self).await;
+            shared.observer.started(dispatch);
+            (spec.run)(self.clone()).await;
         };
         let mut ran = None;
-        let run = fence.run(&dispatch, &mut ran, AssertUnwindSafe(work).catch_unwind());
-        match cancel.run_until_cancelled(run).await {
+        let run = fence.run(dispatch, &mut ran, AssertUnwindSafe(work).catch_unwind());
+        let ended = cancel.run_until_cancelled(run).await;
+        match &ended {
             Some(Some(Ok(()))) => tracing::info!(runnable = %name, "single work has ended"),
             Some(Some(Err(_))) => tracing::error!(runnable = %name, "single work panicked"),
-            Some(None) | None => {
+            Some(None) => {
+                tracing::warn!(runnable = %name, "single work stopped: the fence refuses it")
+            }
+            None => {
                 tracing::warn!(runnable = %name, "single work cancelled, its shard is no longer ours");
             }
         }
         fence.settle().await;
         if let Some(ran) = ran {
-            shared.observer.finished(&dispatch, ran);
+            shared.observer.finished(dispatch, ran);
+        }
+        match ended {
+            Some(None) => None,
+            _ => Some(()),
         }
     }
 
-    /// Waits until no earlier run is left and the fence allows this one.
-    async fn begin<'t>(&self, turn: &'t Semaphore) -> Option<tokio::sync::SemaphorePermit<'t>> {
-        let turn = turn.acquire().await.expect("the semaphore is never closed");
+    /// Waits until the fence allows a run; `false` if the work is told to stop before.
+    async fn may_begin(&self) -> bool {
         let Dispatch { shard, epoch, .. } = &self.dispatch;
-        while let Err(refusal) = self.shared.ownership.permit(shard, *epoch, Purpose::Dispatch) {
-            tracing::debug!(%shard, error = %refusal, "single work not begun");
-            if self.stopping.is_cancelled() {
-                return None;
+        while !self.stopping.is_cancelled() {
+            match self.shared.ownership.permit(shard, *epoch, Purpose::Dispatch) {
+                Ok(_) => return true,
+                Err(refusal) => {
+                    tracing::debug!(%shard, error = %refusal, "single work not begun");
+                    tokio::time::sleep(REFUSED_DELAY).await;
+                }
             }
-            tokio::time::sleep(REFUSED_DELAY).await;
         }
-        Some(turn)
+        false
+    }
+}
+
+impl Shared {
+    /// The fence of one run.
+    fn fence(&self) -> Fence {
+        let Self { ownership, clock, fence_rejected, .. } = self;
+        Fence::new(Arc::clone(ownership), Arc::clone(clock), fence_rejected.clone())
     }
 }
 
@@ -263,8 +291,7 @@ impl Singles {
             controller: spec.name.clone(),
             key: ObjectKey::new(shard.cluster.clone(), None, spec.name.as_str()),
         };
-        let Shared { ownership, clock, fence_rejected, .. } = &*self.shared;
-        let fence = Fence::new(Arc::clone(ownership), Arc::clone(clock), fence_rejected.clone());
+        let fence = self.shared.fence();
         let (stopping, shared) = (ending.stopping.clone(), Arc::clone(&self.shared));
         let span = tracing::info_span!("single", runnable = %spec.name, %shard, epoch = epoch.0);
         let run = SingleRun { dispatch, fence, stopping, shared };
@@ -320,5 +347,84 @@ impl fmt::Debug for SingleSpec {
 impl fmt::Debug for SingleRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SingleRun").field("dispatch", &self.dispatch).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use model::testing::PausedClock;
+    use model::{Moment, OwnedShards};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::dispatch::Unobserved;
+
+    /// A member that holds every shard, and may not act for a moment.
+    #[derive(Debug, Default)]
+    struct Stopped(AtomicBool);
+
+    impl Ownership for Stopped {
+        fn watch(&self) -> watch::Receiver<Arc<OwnedShards>> {
+            watch::channel(Arc::new(OwnedShards::none("m-1".parse().unwrap()))).1
+        }
+
+        fn permit(&self, shard: &ShardId, _: Epoch, _: Purpose) -> Result<Permit, FenceError> {
+            let (shard, member) = (shard.clone(), "m-1".parse().unwrap());
+            match self.0.load(Ordering::SeqCst) {
+                true => Err(FenceError::LeaseExpired { shard, member }),
+                false => Ok(Permit { valid_until: Moment::from_origin(Duration::MAX / 2) }),
+            }
+        }
+
+        fn members(&self) -> NonZeroU32 {
+            NonZeroU32::MIN
+        }
+
+        fn acknowledge_drain(&self, _: &ShardId, _: Epoch) {}
+    }
+
+    /// The late answer to a renewal makes the Lease valid again, and the shard stays all the while.
+    #[tokio::test(start_paused = true)]
+    async fn work_that_the_fence_stopped_for_a_moment_begins_anew() {
+        let ownership = Arc::new(Stopped::default());
+        let rejected = IntCounter::new("rejected", "writes").unwrap();
+        let (clock, observer) = (PausedClock::new(), Arc::new(Unobserved));
+        let mut singles = Singles::new(Arc::clone(&ownership) as _, observer, clock, rejected);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&begun);
+        let spec = SingleSpec::new("report", move |run| {
+            let count = Arc::clone(&count);
+            async move {
+                count.fetch_add(1, Ordering::SeqCst);
+                loop {
+                    tokio::select! {
+                        () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                        () = run.stopping().cancelled() => return,
+                    }
+                }
+            }
+            .boxed()
+        });
+        let spec = spec.unwrap();
+        let shard = single::shard(spec.group());
+        singles.add(spec);
+        singles.start(&shard, Epoch(3), &"m-1".parse().unwrap());
+        singles.open(&shard);
+        let pause = || tokio::time::sleep(Duration::from_secs(3));
+        pause().await;
+        assert_eq!(begun.load(Ordering::SeqCst), 1);
+        ownership.0.store(true, Ordering::SeqCst);
+        pause().await;
+        assert_eq!(begun.load(Ordering::SeqCst), 1, "not while it may not act");
+        ownership.0.store(false, Ordering::SeqCst);
+        pause().await;
+        assert_eq!(begun.load(Ordering::SeqCst), 2);
+        singles.drain(&shard).unwrap().over().await;
+        pause().await;
+        assert_eq!(begun.load(Ordering::SeqCst), 2, "it has ended by itself");
+        singles.shut_down().await;
     }
 }

@@ -78,6 +78,8 @@ pub enum ClusterState {
 pub struct ClusterSet {
     /// Every configured cluster by name, engaged or down.
     pub clusters: BTreeMap<ClusterName, ClusterState>,
+    /// Whether there may be further ones: some source of clusters has not answered yet.
+    pub is_partial: bool,
 }
 
 impl ClusterSet {

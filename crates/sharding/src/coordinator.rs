@@ -10,8 +10,8 @@
 //!   leave, and the map is not written (`base::Base`).
 //! - **S5** The coordinator takes a shard from a silent or dead member only after it took that member's
 //!   Lease by compare-and-swap and read the taken Lease back: from then on no renewal can succeed. If the Lease is
-//!   missing, the coordinator first creates it in its own name, which fails if the Lease was only not
-//!   seen. A Lease that anybody else took, gave back or edited is taken too, when it has run out
+//!   missing, the coordinator first creates it in its own name, after the longest duration that it ever saw in a Lease;
+//!   that fails if the Lease was only not seen. A Lease that anybody else took, gave back or edited is taken too, when it has run out
 //!   (`lease::edits`).
 //! - The coordinator neither replaces nor deletes a map in a version of the protocol that it does not
 //!   speak. It changes the version of a map only when all owners of its shards speak the next one
@@ -166,7 +166,7 @@ impl Coordinator {
         }
         self.missing_leases.retain(|member, _| peers.missing.contains(member));
         for member in &peers.missing {
-            let due = now + view.timings.silence();
+            let due = now + view.world.silence(view.timings);
             let due = *self.missing_leases.entry(member.clone()).or_insert(due);
             if now < due {
                 plan.wake_at(due);
@@ -179,8 +179,9 @@ impl Coordinator {
     }
 
     fn write_maps(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
-        let mut unwanted = self.removals.due(view, peers, now, plan);
         let names = Names::judge(view, peers, |name| removal::is_wanted(name, view, peers));
+        let is_renamed = |name: &ClusterName| names.has_renamed(name);
+        let mut unwanted = self.removals.due(view, peers, is_renamed, now, plan);
         unwanted.extend(names.unwanted());
         let kept = names.kept(view.clusters);
         let view = &View { clusters: &kept, ..view.clone() };
@@ -194,7 +195,7 @@ impl Coordinator {
             draft.pause(view.policies);
         }
         let lost = self.disputes.lost(&names, now, plan);
-        names.apply(view, &mut drafts, &lost);
+        names.apply(view, &mut drafts, &lost, plan);
         if !view.policies.is_empty() {
             let shards: Vec<ShardId> = drafts.values().flat_map(Draft::shards).collect();
             plan.problems.extend(view.policies.problems(shards.iter()));

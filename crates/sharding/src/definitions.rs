@@ -18,19 +18,20 @@ const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// What a fleet does without, so that it runs with the definitions of an earlier release: without the
 /// share of the heaviest object no shard is split, without the report of its clusters each member counts as
-/// if it had the coordinator's, without the named clusters a coordinator knows only the identities of its
+/// if it had the coordinator's, or as if what it says were all that it has configured, without the named clusters a coordinator knows only the identities of its
 /// own, without a member's container its death is noticed by the silence of its Lease, after a restore of home
 /// members learn from each other through the coordinator's Lease only, without a member's zone no policy
 /// selects it by that, without its installation the groups and clusters of a member of another one count, without sums of loads the shards that have no room weigh the same, without the controllers of a
 /// group people must know its name, and without the cause of a move nobody reads later why a shard is where it is.
 /// Without FleetPolicies there are none.
-const DISPENSABLE: [&str; 12] = [
+const DISPENSABLE: [&str; 13] = [
     "spec.groupDetails[].controllers",
     "spec.clusterLoads",
     "spec.restLoad",
     "spec.shards[].moved",
     "spec.loads[].heaviest",
     "spec.clusters",
+    "spec.clusters.partial",
     "spec.namedClusters",
     "spec.container",
     "spec.succeeds",

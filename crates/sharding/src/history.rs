@@ -31,7 +31,7 @@
 //!
 //! # Why it is safe
 //! - **S1** As coordinator, a member writes no map before one silence has passed since it learned of the
-//!   change. An owner that home does not know any more cannot renew its Lease: home has that at another
+//!   change, counted by the longest Lease that it ever saw. An owner that home does not know any more cannot renew its Lease: home has that at another
 //!   version, or not at all. So it learns of the change itself, or its validity ends within that silence.
 //!   An owner whose Lease was restored at exactly the version that it holds lost no renewal. It goes on,
 //!   rightly, until it is told.
@@ -52,6 +52,7 @@
 //! members then prove the change again and again, and nobody acts.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use model::{Epoch, Moment};
 
@@ -239,9 +240,10 @@ impl History {
         };
     }
 
-    /// Until when a coordinator waits, as far as it is known now.
-    pub(crate) fn open_until(&self, timings: LeaseTimings) -> Option<Moment> {
-        let silent = self.changed.map(|changed| changed + timings.silence());
+    /// Until when a coordinator waits, as far as it is known now. `silence` is how long a member may act of which home
+    /// knows nothing any more.
+    pub(crate) fn open_until(&self, timings: LeaseTimings, silence: Duration) -> Option<Moment> {
+        let silent = self.changed.map(|changed| changed + silence);
         let heard = self.returned.map(|returned| returned + timings.renew_interval * 2);
         silent.max(heard)
     }
@@ -263,14 +265,14 @@ impl History {
         &mut self,
         required: Epoch,
         durable: Epoch,
-        timings: LeaseTimings,
+        (timings, silence): (LeaseTimings, Duration),
         now: Moment,
     ) -> Option<Moment> {
         if required > durable {
             // It is new, and others learned of the change before it came.
             self.changed.get_or_insert(now);
         }
-        self.open_until(timings).filter(|&until| now < until)
+        self.open_until(timings, silence).filter(|&until| now < until)
     }
 
     /// From now on the watch shows the coordinator's Lease only. That it was made anew proves nothing.

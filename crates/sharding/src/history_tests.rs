@@ -124,6 +124,7 @@ fn what_others_know_is_followed_once() {
 #[test]
 fn a_coordinator_waits_one_silence_also_if_it_came_later() {
     let timings = LeaseTimings { margin: Duration::ZERO, ..LeaseTimings::default() };
+    let timings = (timings, timings.silence());
     let (low, high) = (Epoch(0), Epoch(7));
     let mut noticed = History::default();
     assert_eq!(noticed.waits(low, low, timings, at(1)), None, "nothing happened");
@@ -141,6 +142,7 @@ fn a_coordinator_waits_one_silence_also_if_it_came_later() {
 #[test]
 fn who_was_without_home_listens_for_two_intervals_first() {
     let timings = LeaseTimings::default();
+    let timings = (timings, timings.silence());
     let mut history = History::default();
     history.answers(at(1));
     assert_eq!(history.waits(Epoch(0), Epoch(0), timings, at(1)), None);

@@ -30,6 +30,7 @@ use crate::floor::Floor;
 use crate::installation;
 
 pub use edits::Past;
+pub(crate) use edits::is_usual;
 use edits::whole;
 
 /// The name of the coordinator's Lease.

@@ -111,8 +111,9 @@
 //!   What people write into a Lease by hand, holder or duration, hastens no takeover (`lease::edits`).
 //!   Attacked by
 //!   `the_fence_precedes_every_takeover`, `no_edit_lets_a_takeover_precede_the_fence`,
-//!   `nobody_who_edits_leases_under_faults_breaks_a_rule`, and by the bugs `NoMargin`,
-//!   `TakeWithoutVersion`, `TrustWallClock`, `BelieveHolder` and `BelieveDuration`.
+//!   `nobody_who_edits_leases_under_faults_breaks_a_rule`,
+//!   `nobody_has_the_shards_of_a_member_whose_lease_is_gone_before_it_stops`, and by the bugs `NoMargin`,
+//!   `TakeWithoutVersion`, `TrustWallClock`, `BelieveHolder`, `BelieveDuration` and `ForgetsDurations`.
 //!   In a large fleet most members do not watch the Leases of others (`node::sight`). They do not coordinate
 //!   before a list has shown them all Leases, and silence counts from that list. Attacked by
 //!   `a_fleet_without_heirs_finds_a_coordinator_and_takes_from_nobody_who_lives` and
@@ -153,12 +154,18 @@
 //!   many would go at once ([`coordinator`]). Attacked by `a_reader_is_never_wrong`,
 //!   `every_shard_ends_where_it_is_served`,
 //!   `six_clusters_of_which_one_member_has_three_are_served_and_none_is_forgotten`,
-//!   `an_emptied_configuration_does_not_drain_the_fleet`, `what_some_member_serves_is_served_under_faults`,
-//!   and by the bugs `IgnoresReports`, `HidesFailures` and `LosesInParts` of the simulation.
+//!   `an_emptied_configuration_does_not_drain_the_fleet`,
+//!   `clusters_of_a_source_that_cannot_be_read_are_not_forgotten`, `what_some_member_serves_is_served_under_faults`,
+//!   and by the bugs `IgnoresReports`, `HidesFailures`, `LosesInParts` and `HidesOpenSources` of the simulation.
 //!
 //! **P1** *What people want* ([`policy`]) changes only what the coordinator plans, so it breaks none of the rules
 //! above: a paused shard is drained as any other, and then waits. A coordinator that has not read the policies yet
-//! plans nothing. Attacked by `what_people_want_is_done_under_faults`, and by the bug `ForgetsPauses`.
+//! plans nothing, and one that has read them goes on with what it read until home shows others: also while home
+//! refuses to list them, and over a change of home's history ([`policy_list`]). A renamed cluster stays paused.
+//! Attacked by `what_people_want_is_done_under_faults`,
+//! `what_is_paused_stays_so_while_home_refuses_to_list_policies`,
+//! `a_pause_that_home_forgets_holds_until_it_is_written_again` and `a_renamed_cluster_stays_paused`, and by the bugs
+//! `ForgetsPauses`, `BelievesRefusals` and `ForgetsLostPauses`.
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. It also assumes that nobody edits ShardMaps by hand. Of a map that somebody deletes the
@@ -201,6 +208,7 @@ mod outbox;
 mod ownership;
 pub mod planner;
 pub mod policy;
+pub mod policy_list;
 mod problem;
 pub mod protocol;
 mod pulse;
@@ -208,6 +216,7 @@ pub mod ranges;
 mod reach;
 pub mod read;
 pub mod record;
+mod refusals;
 mod rights;
 mod shell;
 mod status;

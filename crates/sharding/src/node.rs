@@ -48,7 +48,7 @@ use crate::load::LoadReporter;
 use crate::member::{Departure, Membership, Standing};
 use crate::outbox::Outbox;
 use crate::ownership::Tracker;
-use crate::policy::Policies;
+use crate::policy::{Policies, PolicyRecord};
 use crate::problem;
 use crate::protocol;
 use crate::reach::Report;
@@ -74,6 +74,8 @@ pub enum Input {
     Completed(Target, WriteOutcome),
     /// The configured clusters, and the reasons why some are down.
     Clusters(BTreeSet<ClusterName>, Vec<DownCluster>),
+    /// Whether further clusters may be configured, of a source that could not be read yet.
+    Partial(bool),
     /// Which clusters these are: those that told.
     Identified(Identities),
     /// The engine says that the shard has no running work any more.
@@ -85,7 +87,7 @@ pub enum Input {
     /// Containers that have ended, as home says.
     Ended(Vec<Ended>),
     /// What people want; `None` while it is not known, and then no coordinator plans.
-    Policies(Option<Policies>),
+    Policies(Option<Vec<PolicyRecord>>),
     /// A plan was made, in that time.
     Planned(Box<MadePlan>, Duration),
     /// The seconds since 1970, by the wall clock. Without them the floor of epochs is what home keeps.
@@ -275,6 +277,7 @@ impl Node {
                 let counted = self.unusable.follow(self.clusters.as_ref(), now);
                 self.configured(counted);
             }
+            Input::Partial(is_partial) => self.reach.may_lack(is_partial),
             Input::Identified(identities) => self.identified(identities),
             Input::Acknowledged(shard, epoch) => {
                 self.tracker.acknowledge(&shard, epoch);
@@ -285,11 +288,7 @@ impl Node {
                 self.follow_unusable(now);
             }
             Input::Ended(ended) => self.learn_of_ended(ended),
-            Input::Policies(policies) => {
-                self.policies = policies;
-                self.policy_changes += 1;
-                self.planning.afresh();
-            }
+            Input::Policies(records) => self.follow_policies(records),
             Input::Planned(made, took) => self.planned(*made, took, now),
             Input::Wall(seconds) => self.wall = Epoch(seconds.min(floor::MAX_WALL)),
             Input::Leave => {

@@ -3,6 +3,9 @@
 //! A policy that cannot be read, or that selects nothing, is told as a problem and changes nothing else: one
 //! wrong object must not undo the others, and one wrong word not the rest of its object. What cannot be read any
 //! more holds as it was last read; where that is not known, a pause is still a pause ([`Unread`]).
+//!
+//! What home forgot when it was restored, emptied or replaced nobody took back: a pause that was read before holds
+//! until its policy is written again. A process that starts later does not know it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
@@ -23,6 +26,9 @@ use crate::read;
 
 /// The most policies that count. Those whose names come after are told as problems.
 const MAX_POLICIES: usize = 256;
+/// What becomes of a pause that home has forgotten.
+const LOST: &str = "was lost when the home cluster was restored, emptied or replaced, and its pause holds; write it \
+                    again, and delete it then if the pause is over";
 /// Problems that are told.
 const MAX_PROBLEMS: usize = 8;
 
@@ -50,6 +56,8 @@ pub struct Policies {
     policies: Vec<Policy>,
     index: Index,
     problems: Vec<String>,
+    /// The pauses that home may have forgotten, by the names of their policies.
+    lost: BTreeMap<String, FleetPolicySpec>,
 }
 
 /// One policy.
@@ -117,8 +125,14 @@ impl Policies {
 
     /// Reads policies that take the place of these.
     pub(crate) fn read_again(&self, mut records: Vec<PolicyRecord>) -> Self {
+        let mut lost = self.lost.clone();
+        records.iter().for_each(|record| drop(lost.remove(&record.name)));
+        records.extend(
+            lost.iter()
+                .map(|(name, pause)| PolicyRecord { name: name.clone(), spec: Ok(pause.clone()) }),
+        );
         records.sort_by(|a, b| a.name.cmp(&b.name));
-        let mut read = Self::default();
+        let mut read = Self { lost, ..Self::default() };
         for PolicyRecord { name, spec } in records {
             let number = read.policies.len();
             if number == MAX_POLICIES {
@@ -132,12 +146,25 @@ impl Policies {
                 Err(unread) => read.salvage(&name, unread, self),
             };
             let Some(spec) = spec else { continue };
+            if read.lost.contains_key(&name) {
+                read.problem(&name, LOST);
+            }
             if let Some(odd) = read.index.add(number, &spec) {
                 read.problem(&name, &format!("{}; correct it", model::error::foreign(&odd)));
             }
             read.policies.push(Policy { name, spec });
         }
         read
+    }
+
+    /// Home's history changed: it may have forgotten pauses that people have not taken back.
+    pub(crate) fn outlive_history(&mut self) {
+        let pauses = self.policies.iter().filter(|policy| policy.spec.pause == Some(true));
+        self.lost.extend(pauses.map(|Policy { name, spec }| {
+            let shards = spec.shards.clone();
+            let pause = FleetPolicySpec { shards, pause: Some(true), ..FleetPolicySpec::default() };
+            (name.clone(), pause)
+        }));
     }
 
     /// What holds of a policy that cannot be read. `before` are the policies as they were read last.

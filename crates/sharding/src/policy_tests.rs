@@ -134,6 +134,28 @@ fn what_cannot_be_read_holds_as_it_was_and_a_pause_is_a_pause() {
     }
 }
 
+/// Whoever restores home from an older backup does not end a pause.
+#[test]
+fn a_pause_that_home_forgets_holds_until_it_is_written_again() {
+    let east = || pause("p", shards(&["east"], &[], &[]));
+    let pin = record("q", FleetPolicySpec { busy: Some(5), ..FleetPolicySpec::default() });
+    let paused = |policies: &Policies| policies.pause_of(&shard("east/g/0/1")).is_some();
+    let mut read = Policies::read(vec![east(), pin]);
+    read.outlive_history();
+    // Several times, and over another change.
+    for _ in 0..2 {
+        read = read.read_again(Vec::new());
+        assert!(paused(&read));
+        assert_eq!(read.busy_of(&shard("east/g/0/1")), None, "only pauses hold");
+        let told: Vec<&String> = read.unfit().collect();
+        assert!(told[0].contains("p was lost when the home cluster was restored"), "{told:?}");
+        read.outlive_history();
+    }
+    let written = read.read_again(vec![east()]);
+    assert!(paused(&written) && written.unfit().next().is_none());
+    assert!(!paused(&written.read_again(Vec::new())), "whoever deletes it ends it");
+}
+
 #[test]
 fn more_policies_than_count_are_told_and_the_first_ones_count() {
     let all = (0..=MAX_POLICIES).map(|n| pause(&format!("p-{n:04}"), None)).collect();

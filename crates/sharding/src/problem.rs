@@ -70,6 +70,14 @@ pub(crate) fn of_another_installation(other: &str, mine: &str, namespace: &str) 
     )
 }
 
+/// What keeps a renamed cluster from being served: people have paused it by its old name.
+pub(crate) fn paused_by_its_old_name(old: &ClusterName, new: &ClusterName, policy: &str) -> String {
+    let policy = foreign(policy);
+    format!(
+        "cluster {new} waits without owners: it is the cluster {old} under a new name, and the FleetPolicy {policy} pauses {old} and not {new}; pause the new name as well: leasehold pause --cluster {new}, or take the pause back: leasehold lift {policy}"
+    )
+}
+
 /// What is wrong with the epoch floor in the coordinator's Lease, and how to repair it.
 pub(crate) fn unreadable_floor(world: &World, namespace: &str) -> Option<String> {
     let Floor::Unreadable(text) = &world.leases().get(COORDINATOR)?.record.floor else {

@@ -12,6 +12,7 @@
 //!   configured what it adds and has not configured what it lacks.
 //! - A report is rewritten only when it has become wrong. When a cluster comes or goes everywhere, each
 //!   member writes once.
+//! - A member that could not read a source of clusters yet says so: then what it does not name is not known.
 //! - A member of the previous release reports nothing: see `coordinator::reach` for how it counts.
 //!
 //! The digest protects from mistakes, not from members that lie: who may write Members may do more than that.
@@ -92,6 +93,8 @@ pub(crate) struct Report {
     /// The revision of the world in which it was last found true.
     revision: Option<u64>,
     too_different: bool,
+    /// Whether further clusters may be configured, of a source that could not be read yet.
+    is_partial: bool,
 }
 
 impl Report {
@@ -102,6 +105,11 @@ impl Report {
         let has_map = |name: &&ClusterName| world.maps().contains_key(*name);
         self.adds = own.iter().filter(|name| !has_map(name)).cloned().collect();
         self.revision = None;
+    }
+
+    /// Whether further clusters may be configured.
+    pub(crate) fn may_lack(&mut self, is_partial: bool) {
+        self.is_partial = is_partial;
     }
 
     /// ShardMaps came, went or changed.
@@ -163,7 +171,7 @@ impl Report {
 
     /// What the member says now; nothing before it knows its clusters.
     pub(crate) fn said(&self) -> Option<ConfiguredClusters> {
-        self.said.clone()
+        Some(ConfiguredClusters { partial: self.is_partial, ..self.said.clone()? })
     }
 
     /// Whether its clusters differ from the fleet's by more than it can say.

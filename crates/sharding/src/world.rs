@@ -12,11 +12,12 @@ mod sight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
+use std::time::Duration;
 
 use model::{ClusterName, Epoch, MemberId, Moment, ShardId};
 
 use crate::api::{MAX_SUCCEEDED, MemberContainer, ObjectVersion};
-use crate::config::LeaseTimings;
+use crate::config::{LeaseTimings, MAX_LEASE};
 use crate::death::{Deaths, Ended};
 use crate::lease::{self, LeaseState, ObservedLease};
 use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Target};
@@ -44,6 +45,8 @@ pub struct World {
     highest_gone: Epoch,
     /// The highest epoch floor ever seen in the coordinator's Lease.
     highest_floor: Epoch,
+    /// The longest duration of a member's Lease that was ever seen.
+    longest_lease: Duration,
     /// Whose processes have ended for certain.
     deaths: Deaths,
     listed: BTreeSet<Kind>,
@@ -274,6 +277,7 @@ impl World {
             deaths,
             mut changed_maps,
             highest_floor,
+            longest_lease,
             revision,
             loads_revision,
             leases_seen,
@@ -285,12 +289,20 @@ impl World {
             speaks,
             changed_maps,
             highest_floor,
+            longest_lease,
             deaths,
             revision,
             loads_revision,
             leases_seen,
             ..Self::default()
         };
+    }
+
+    /// How long a member may still act whose Lease nobody sees any more, counted from when it was gone: by the longest
+    /// duration that a Lease had here, for members may differ in theirs.
+    pub(crate) fn silence(&self, timings: LeaseTimings) -> Duration {
+        let duration = timings.duration.max(self.longest_lease);
+        LeaseTimings { duration, ..timings }.silence()
     }
 
     /// Takes in that no owner may be named at that epoch, or below.
@@ -329,6 +341,9 @@ impl World {
         let says_another = known.is_some_and(|known| says(&known.record) != says(&record));
         self.revision += u64::from(known.is_none() || passed_on || says_another);
         self.highest_floor = self.highest_floor.max(record.floor.known().unwrap_or_default());
+        if lease::is_usual(&record, known) {
+            self.longest_lease = self.longest_lease.max(record.duration.min(MAX_LEASE));
+        }
         let seen = ObservedLease::seen(record, known, now);
         self.leases.insert(seen.record.name.clone(), seen);
     }
@@ -394,16 +409,14 @@ impl Hash for World {
         let Self { leases, members, maps, former_maps, .. } = self;
         let Self { changed_maps, highest_floor, listed, deaths, revision: _, highest_gone, .. } =
             self;
-        let Self { index: _, loads_revision: _, leases_seen, lists_all, .. } = self;
+        let Self { index: _, loads_revision: _, leases_seen, lists_all, longest_lease, .. } = self;
         (leases, members, maps, former_maps, changed_maps, highest_floor, listed).hash(state);
-        (deaths, leases_seen, lists_all, highest_gone).hash(state);
+        (deaths, leases_seen, lists_all, highest_gone, longest_lease).hash(state);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::api::{MemberSpec, ObjectVersion};
     use crate::floor::Floor;

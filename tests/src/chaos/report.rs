@@ -15,6 +15,8 @@ pub struct Row {
     pub rounds: usize,
     /// How long a shard had no owner, for each change of owners.
     pub unowned: Vec<Duration>,
+    /// How long nobody dispatched for a shard, for each change of owners after a crash that home saw.
+    pub unserved: Vec<Duration>,
     /// How long it took from the end of the fault until all changes had taken effect, for each
     /// round.
     pub converged: Vec<Duration>,
@@ -30,10 +32,14 @@ pub struct Row {
     pub untrue: usize,
 }
 
+/// How long nobody may dispatch for a shard after a crash: the Lease's duration and 5 s.
+const MAX_UNSERVED: Duration = Duration::from_secs(13);
+
 impl Row {
     /// Whether something happened that must never happen.
     pub fn is_bad(&self) -> bool {
-        self.overlaps + self.violations + self.lost + self.untrue > 0
+        let late = self.unserved.iter().any(|time| *time > MAX_UNSERVED);
+        late || self.overlaps + self.violations + self.lost + self.untrue > 0
     }
 
     fn cells(&self) -> Vec<String> {
@@ -45,6 +51,7 @@ impl Row {
             time(&self.unowned, 50),
             time(&self.unowned, 99),
             time(&self.unowned, 100),
+            time(&self.unserved, 100),
             self.overlaps.to_string(),
             self.violations.to_string(),
             self.refused.to_string(),
@@ -62,6 +69,7 @@ impl Row {
             "fault": self.fault,
             "rounds": self.rounds,
             "unownedSeconds": times(&self.unowned),
+            "unservedSeconds": times(&self.unserved),
             "convergedSeconds": times(&self.converged),
             "doublyDispatched": self.overlaps,
             "violations": self.violations,
@@ -81,6 +89,7 @@ pub fn table(rows: &[Row]) -> Table {
         "unowned p50",
         "p99",
         "max",
+        "unserved max",
         "doubly dispatched",
         "violations",
         "refused by fence",
@@ -127,6 +136,7 @@ mod tests {
             fault: "kill".to_owned(),
             rounds: 2,
             unowned: millis(&[7_000, 8_040, 250]),
+            unserved: millis(&[7_100, 8_900]),
             converged: millis(&[100, 9_000]),
             refused: 4,
             ..Row::default()
@@ -147,8 +157,8 @@ mod tests {
         let table = table(&[row()]);
         let text = table.render(Format::Text);
         let words = [
-            "kill", "2", "3", "7.0 s", "8.0 s", "8.0 s", "0", "0", "4", "0", "0.100 s", "9.0 s",
-            "0",
+            "kill", "2", "3", "7.0 s", "8.0 s", "8.0 s", "8.9 s", "0", "0", "4", "0", "0.100 s",
+            "9.0 s", "0",
         ];
         let line = text.lines().nth(1).unwrap();
         assert_eq!(
@@ -165,6 +175,7 @@ mod tests {
     fn a_row_is_bad_for_each_thing_that_must_not_happen() {
         assert!(!row().is_bad());
         for bad in [
+            Row { unserved: vec![Duration::from_secs(14)], ..row() },
             Row { overlaps: 1, ..row() },
             Row { violations: 1, ..row() },
             Row { lost: 1, ..row() },

@@ -184,6 +184,11 @@ fn load_before(round: usize) -> Duration {
     MIN_LOAD + Duration::from_millis(later)
 }
 
+/// Whether a fault ends or stops replicas while home answers the others.
+fn is_crash(fault: &NamedFault) -> bool {
+    fault.expected.reason == Some("crash") && !fault.expected.old_lease
+}
+
 /// A row for each fault, and one for what happened outside all rounds.
 fn rows(plan: &Schedule<'_>, notes: &Notes, gaps: &[Gap], judgement: &Judgement) -> Vec<Row> {
     let name =
@@ -193,10 +198,13 @@ fn rows(plan: &Schedule<'_>, notes: &Notes, gaps: &[Gap], judgement: &Judgement)
         let of_fault =
             |findings: &[Finding]| findings.iter().filter(|f| name(f.at) == fault).count();
         let of_gaps = gaps.iter().filter(|gap| name(gap.until) == fault);
+        let crashes = plan.faults.iter().any(|known| known.name == fault && is_crash(known));
+        let after_crash = of_gaps.clone().filter(|gap| crashes && !gap.drained);
         Row {
             fault: fault.to_owned(),
             rounds: notes.windows.iter().filter(|(_, f)| f.name == fault).count(),
             unowned: of_gaps.map(Gap::unowned).collect(),
+            unserved: after_crash.filter_map(Gap::unserved).collect(),
             converged: notes.converged.get(fault).cloned().unwrap_or_default(),
             overlaps: of_fault(&judgement.overlaps),
             violations: of_fault(&judgement.violations),

@@ -279,5 +279,8 @@ fn clusters(
         };
         (name, state)
     };
-    Arc::new(ClusterSet { clusters: configured.iter().map(state).collect() })
+    Arc::new(ClusterSet {
+        clusters: configured.iter().map(state).collect(),
+        ..ClusterSet::default()
+    })
 }

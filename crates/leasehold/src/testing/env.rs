@@ -183,7 +183,10 @@ fn engaged(members: &[TestCluster]) -> Arc<ClusterSet> {
         let identity = identity.clone();
         (name.clone(), ClusterState::Engaged(Cluster { identity, ..cluster }))
     };
-    Arc::new(ClusterSet { clusters: members.iter().map(cluster).collect() })
+    Arc::new(ClusterSet {
+        clusters: members.iter().map(cluster).collect(),
+        ..ClusterSet::default()
+    })
 }
 
 /// Which cluster a server is, as the manager learns it.

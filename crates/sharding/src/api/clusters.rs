@@ -46,6 +46,10 @@ pub struct ConfiguredClusters {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(with = "i32", range(min = 0))]
     pub failing: u32,
+    /// Whether it may have further clusters configured, of a source that it could not read yet. Then it is not known
+    /// which clusters it does not have.
+    #[serde(default, skip_serializing_if = "super::is_false")]
+    pub partial: bool,
 }
 
 impl ConfiguredClusters {

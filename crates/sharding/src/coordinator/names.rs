@@ -20,6 +20,8 @@
 //!   takes nothing from a cluster that is in use. Nor does who has another cluster of that name: the map
 //!   stands for the first as long as a live member has the name configured and does not say that it is
 //!   another cluster. If all such fail to reach it, they may not know; then that lasts for [`LONG_GRACE`].
+//! - **P1** What people have paused by a cluster's old name stays paused: the old map stays, so the new one gets no
+//!   owners, until they pause the new name as well or take the pause back.
 //!
 //! Two coordinators that overlap could each create a map for one cluster, because these are two objects.
 //! Then members act under the first of the two names as soon as they see both.
@@ -35,6 +37,7 @@ use super::peers::Peers;
 use super::removal::{LONG_GRACE, REMOVAL_GRACE};
 use super::{Plan, View};
 use crate::planner::{Fit, Role};
+use crate::problem;
 
 /// What the names of clusters stand for.
 #[derive(Debug, Default)]
@@ -119,6 +122,11 @@ impl<'a> Names<'a> {
         kept
     }
 
+    /// Whether a cluster has another name now.
+    pub(super) fn has_renamed(&self, old: &ClusterName) -> bool {
+        self.renamed.contains_key(old)
+    }
+
     /// The names whose maps are to go now.
     pub(super) fn unwanted(&self) -> impl Iterator<Item = ClusterName> {
         self.seconds.iter().chain(self.renamed.keys()).map(|name| (*name).clone())
@@ -131,11 +139,15 @@ impl<'a> Names<'a> {
         view: &View<'_>,
         drafts: &mut Drafts<'_>,
         lost: &BTreeSet<ClusterName>,
+        plan: &mut Plan,
     ) {
         for (old, new) in &self.renamed {
             let Some((name, mut before)) = drafts.remove_entry(*old) else { continue };
             if let Some(next) = drafts.get_mut(*new) {
                 next.take_over(&mut before);
+            }
+            if let Some(policy) = before.keep_while_paused(new, view.policies) {
+                plan.problems.push(problem::paused_by_its_old_name(old, new, policy));
             }
             drafts.insert(name, before);
         }

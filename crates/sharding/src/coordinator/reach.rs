@@ -8,6 +8,9 @@
 //! A member that fails to reach more clusters than a Member can name may fail to reach any of those that it does
 //! not name: it gets their shards only where nobody is known to reach them.
 //!
+//! A member with a source of clusters that it could not read yet may have any further cluster configured: it gets
+//! nothing of them, and no map goes because of it.
+//!
 //! A member of an earlier release reports nothing. It counts as it did in that release: as if it had
 //! configured what the coordinator has. One that is still joining has not read its configuration, so
 //! nothing is known about it.
@@ -77,6 +80,9 @@ impl<'a> Reports<'a> {
             // It fails to reach further clusters, nobody knows which.
             doubt_served(&mut reach);
         }
+        if said.partial {
+            doubt_lacked(&mut reach);
+        }
         for name in &said.fails {
             if reach.of(name) > Fit::Fails || reach.of(name) == Fit::Unknown {
                 Arc::make_mut(&mut reach.named).insert(name.clone(), Fit::Fails);
@@ -116,6 +122,13 @@ fn reach_of(otherwise: Fit, mut named: Fits) -> Reach {
         named.insert(single::fleet_cluster(), Fit::Serves);
     }
     Reach { otherwise, named: Arc::new(named) }
+}
+
+/// Doubts whether a member does not have the clusters that it does not name.
+fn doubt_lacked(reach: &mut Reach) {
+    let doubted = |fit: Fit| if fit == Fit::Lacks { Fit::Unknown } else { fit };
+    let named = reach.named.iter().map(|(name, fit)| (name.clone(), doubted(*fit))).collect();
+    *reach = reach_of(doubted(reach.otherwise), named);
 }
 
 /// Doubts whether a member reaches the clusters that it has configured.

@@ -69,11 +69,12 @@ enum Wanted {
 }
 
 impl Removals {
-    /// The clusters whose maps are to go now.
+    /// The clusters whose maps are to go now. Of one that `is_renamed` nobody need be told that it is missing.
     pub(super) fn due(
         &mut self,
         view: &View<'_>,
         peers: &Peers<'_>,
+        is_renamed: impl Fn(&ClusterName) -> bool,
         now: Moment,
         plan: &mut Plan,
     ) -> BTreeSet<ClusterName> {
@@ -96,7 +97,7 @@ impl Removals {
                 plan.wake_at(early);
             } else if now < late {
                 plan.wake_at(late);
-                kept.extend((grace == LONG_GRACE).then_some(cluster));
+                kept.extend((grace == LONG_GRACE && !is_renamed(cluster)).then_some(cluster));
             } else if wanted(cluster, view, peers) == Wanted::No {
                 due.insert(cluster.clone());
             }

@@ -10,6 +10,13 @@
 //! shorter one is an edit, and its member may still act by the longer one, by a renewal that was perhaps
 //! never seen. So a duration edited to nonsense delays the takeover of that one id by [`MAX_LEASE`] at most.
 //!
+//!
+//! Somebody may also delete a Lease, and with it what it said; or home forgets all Leases. A member that does not see
+//! that acts on by its own duration. Whoever waits for a Lease that is gone therefore waits for the longest duration
+//! that it ever saw in any, whatever member had it (`World::silence`). A single version with another duration than the
+//! one before does not count there: a member repeats its own. A coordinator that never saw the Lease of such a
+//! member, and none as long, waits too short.
+//!
 //! # Holder
 //! A member that finds another holder in its Lease, or none, fences itself. It finds it in its watch or by
 //! its next renewal, which fails; until then it acts, for as long as its last renewal allows. So another
@@ -43,6 +50,13 @@ pub struct Past {
 pub(crate) fn whole(duration: Duration) -> Duration {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     Duration::from_secs(seconds.max(1))
+}
+
+/// Whether a member's Lease says the duration that its member writes with each renewal, as far as that can be known: it
+/// is the first version of it that is seen, or says what the version before said.
+pub(crate) fn is_usual(record: &LeaseRecord, known: Option<&ObservedLease>) -> bool {
+    subject(&record.name).is_some()
+        && known.is_none_or(|known| known.record.duration == record.duration)
 }
 
 impl ObservedLease {

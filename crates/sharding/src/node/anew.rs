@@ -1,5 +1,6 @@
 //! Home's history changed: the member fences itself, forgets what it observed, and reads home anew.
-//! [`crate::history`] says when, and why this is enough.
+//! [`crate::history`] says when, and why this is enough. What people have paused stays paused
+//! ([`crate::policy`]).
 
 use model::{Epoch, Moment};
 
@@ -86,7 +87,8 @@ impl Node {
         let required = self.required_floor();
         // While the floor cannot be read, nobody can raise it: this member keeps it in mind.
         let durable = self.world.durable_floor().unwrap_or(required);
-        let until = self.history.waits(required, durable, self.config.lease, now);
+        let timings = (self.config.lease, self.world.silence(self.config.lease));
+        let until = self.history.waits(required, durable, timings, now);
         until.or_else(|| (durable < required).then(|| now + super::MAX_SLEEP))
     }
 
@@ -95,6 +97,9 @@ impl Node {
         if let Standing::Holding { .. } = self.membership.standing() {
             let was = self.membership.id().clone();
             self.start_over(&was, proof, now);
+        }
+        if let Some(policies) = &mut self.policies {
+            policies.outlive_history();
         }
         self.world.forget();
         self.unread.clear();

@@ -67,7 +67,8 @@ impl Hash for Node {
         } = self;
         (clusters, world, unread, tracker, election, coordinator).hash(state);
         (reach.said(), reread, is_behind).hash(state);
-        (history.is_away(), history.open_until(config.lease)).hash(state);
+        (history.is_away(), history.open_until(config.lease, world.silence(config.lease)))
+            .hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
         (narrow_from, outbox, member_written, leave_by, cordon, departed, was_coordinating, floor)
             .hash(state);

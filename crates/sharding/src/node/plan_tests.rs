@@ -9,7 +9,6 @@ use super::{MadePlan, PlanTask};
 use crate::api::{MemberSpec, ObjectVersion};
 use crate::config::Config;
 use crate::node::{Input, Node};
-use crate::policy::Policies;
 use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Write, WriteOutcome};
 
 struct Home {
@@ -155,7 +154,7 @@ fn a_plan_that_takes_longer_than_the_lease_is_dropped() {
 #[test]
 fn changed_wishes_make_a_plan_void_that_is_being_made() {
     let (mut home, plan) = Home::planning(&["c0"]);
-    home.node.handle(Input::Policies(Some(Policies::default())), home.now);
+    home.node.handle(Input::Policies(Some(Vec::new())), home.now);
     home.answer(plan, 0);
     assert!(home.settle().is_some(), "it is planned again");
 }
@@ -171,7 +170,7 @@ fn what_has_no_room_is_sent_before_the_next_plan_is_made() {
     // But not if something else is wanted by then.
     let (mut home, plan) = Home::planning(&names);
     home.answer(plan, 2);
-    home.node.handle(Input::Policies(Some(Policies::default())), home.now);
+    home.node.handle(Input::Policies(Some(Vec::new())), home.now);
     home.settle();
     assert!(home.maps.len() < 200, "the rest is planned anew");
 }

@@ -15,6 +15,7 @@ use super::Message;
 use super::follow::{Closed, Failure, Shown, Sink, follow};
 use super::policies::Policies;
 use crate::lease;
+use crate::policy::PolicyRecord;
 use crate::problem::Operation;
 use crate::read::{self, Unreadable};
 use crate::record::{Kind, Object, Observation};
@@ -31,12 +32,13 @@ pub(crate) struct Watches<'a> {
 
 impl Watches<'_> {
     /// Starts all but that of Leases. `number` tells what they show from what earlier watches showed.
-    pub(crate) fn start(mut self, number: u64) -> JoinSet<()> {
+    /// `policies` are those that the watches before knew.
+    pub(crate) fn start(mut self, number: u64, policies: Option<Vec<PolicyRecord>>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         for kind in [Kind::Member, Kind::Map] {
             self.follow(&mut tasks, kind, LeasesSeen::All, number);
         }
-        let policies = Policies::new(self.namespace, self.messages, number);
+        let policies = Policies::new(self.namespace, self.messages, self.clock, number, policies);
         let api = read::policies(self.client, self.namespace);
         tasks.spawn(follow(api, policies, Arc::clone(self.clock), self.rng.fork()));
         tasks

@@ -19,10 +19,11 @@ use super::follow::{Closed, Failure, Shown, Sink, follow};
 use crate::death::Ended;
 use crate::problem::Operation;
 use crate::read::Unreadable;
+use crate::refusals::Refusals;
 
 /// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(2);
-/// The pause where the right to read Pods is missing.
+/// The pause where the right to read Pods is missing for a while.
 const FORBIDDEN_PAUSE: Duration = Duration::from_secs(300);
 
 /// Follows the Pods until the loop is gone.
@@ -35,13 +36,17 @@ pub(crate) fn spawn(
 ) -> impl Future<Output = ()> + Send + 'static {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
     let api = Api::namespaced_with(client.clone(), &namespace, &resource);
-    follow(api, Pods { namespace, messages, was_forbidden: false }, clock, rng)
+    let refusals = Refusals::default();
+    let pods = Pods { namespace, messages, clock: Arc::clone(&clock), refusals, is_told: false };
+    follow(api, pods, clock, rng)
 }
 
 struct Pods {
     namespace: String,
     messages: mpsc::Sender<Message>,
-    was_forbidden: bool,
+    clock: Arc<dyn Clock>,
+    refusals: Refusals,
+    is_told: bool,
 }
 
 impl Sink for Pods {
@@ -72,17 +77,21 @@ impl Sink for Pods {
     }
 
     async fn report(&mut self, _: Operation, failure: Option<Failure>) -> Result<Duration, Closed> {
-        let Some(Failure { code, text }) = failure else { return Ok(Duration::ZERO) };
+        let Some(Failure { code, text }) = failure else {
+            self.refusals.end();
+            return Ok(Duration::ZERO);
+        };
         debug!("{text}");
         if code != Some(403) {
             return Ok(PAUSE);
         }
-        if !std::mem::replace(&mut self.was_forbidden, true) {
+        let now = self.clock.now();
+        if self.refusals.refused(now) && !std::mem::replace(&mut self.is_told, true) {
             info!(
                 namespace = self.namespace,
                 "this member may not list and watch Pods in the home cluster: where a container ends and does not start again, its Lease decides when its shards move"
             );
         }
-        Ok(FORBIDDEN_PAUSE)
+        Ok(self.refusals.pause(now, FORBIDDEN_PAUSE))
     }
 }

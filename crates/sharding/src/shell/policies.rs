@@ -1,40 +1,46 @@
-//! Takes in the FleetPolicies of the home cluster. Where there is no such kind, or no right to read it, there are
-//! none. But those that were read once hold until home shows others.
+//! Takes in the FleetPolicies of the home cluster.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::DynamicObject;
+use model::Clock;
 use tokio::sync::mpsc;
 use tracing::info;
 
 use super::Message;
 use super::follow::{Closed, Failure, Shown, Sink};
 use crate::policy::PolicyRecord;
+use crate::policy_list::{PolicyList, Refused};
 use crate::problem::Operation;
 use crate::read::Unreadable;
-
-/// The pause where the kind, or the right to read it, is missing.
-const MISSING_PAUSE: Duration = Duration::from_secs(60);
 
 /// Takes in policies.
 pub(super) struct Policies {
     namespace: String,
     messages: mpsc::Sender<Message>,
+    clock: Arc<dyn Clock>,
     number: u64,
-    /// What was read; `None` before the first list.
-    known: Option<BTreeMap<String, PolicyRecord>>,
+    list: PolicyList,
 }
 
 impl Policies {
-    pub(super) fn new(namespace: &str, messages: &mpsc::Sender<Message>, number: u64) -> Self {
-        let (namespace, messages) = (namespace.to_owned(), messages.clone());
-        Self { namespace, messages, number, known: None }
+    /// The policies as the watches of that number show them. `before` is what the watch before knew.
+    pub(super) fn new(
+        namespace: &str,
+        messages: &mpsc::Sender<Message>,
+        clock: &Arc<dyn Clock>,
+        number: u64,
+        before: Option<Vec<PolicyRecord>>,
+    ) -> Self {
+        let (namespace, messages, clock) =
+            (namespace.to_owned(), messages.clone(), Arc::clone(clock));
+        Self { namespace, messages, clock, number, list: PolicyList::after(before) }
     }
 
     async fn tell(&self) -> Result<(), Closed> {
-        let all = self.known.iter().flat_map(|known| known.values().cloned()).collect();
-        self.messages.send(Message::Policies(self.number, all)).await.map_err(|_| Closed)
+        let message = Message::Policies(self.number, self.list.records());
+        self.messages.send(message).await.map_err(|_| Closed)
     }
 }
 
@@ -59,16 +65,12 @@ impl Sink for Policies {
     }
 
     async fn show(&mut self, shown: Shown<PolicyRecord>) -> Result<(), Closed> {
-        let known = self.known.get_or_insert_default();
-        match shown {
-            Shown::Listed(_, policies) => {
-                let named = policies.into_iter().map(|policy| (policy.name.clone(), policy));
-                *known = named.collect();
-            }
-            Shown::Applied(policy) => drop(known.insert(policy.name.clone(), policy)),
-            Shown::Deleted(policy) => drop(known.remove(&policy.name)),
-        }
-        self.tell().await
+        let is_news = match shown {
+            Shown::Listed(_, policies) => self.list.listed(policies),
+            Shown::Applied(policy) => self.list.applied(policy),
+            Shown::Deleted(policy) => self.list.deleted(&policy.name),
+        };
+        if is_news { self.tell().await } else { Ok(()) }
     }
 
     async fn report(
@@ -76,21 +78,24 @@ impl Sink for Policies {
         operation: Operation,
         failure: Option<Failure>,
     ) -> Result<Duration, Closed> {
-        let is_missing = failure.as_ref().is_some_and(|f| matches!(f.code, Some(403 | 404)));
-        if is_missing && self.known.is_none() {
-            info!(
-                namespace = self.namespace,
-                "the home cluster has no FleetPolicies that this member may list and watch: nothing is paused, \
-                 pinned or limited"
-            );
-            self.known = Some(BTreeMap::new());
-            self.tell().await?;
-            return Ok(MISSING_PAUSE);
-        }
-        // What was read goes on: who loses the right to read a pause must not begin to work.
-        let is_none = self.known.as_ref().is_some_and(BTreeMap::is_empty);
-        if is_missing && is_none {
-            return Ok(MISSING_PAUSE);
+        if !failure.as_ref().is_some_and(|failure| matches!(failure.code, Some(403 | 404))) {
+            self.list.answered();
+        } else {
+            match self.list.refused(self.clock.now()) {
+                Refused::Holds => {}
+                Refused::Doubted => return Ok(Duration::ZERO),
+                Refused::Believed { is_news, pause } => {
+                    if is_news {
+                        info!(
+                            namespace = self.namespace,
+                            "the home cluster has no FleetPolicies that this member may list and watch: nothing is \
+                             paused, pinned or limited"
+                        );
+                        self.tell().await?;
+                    }
+                    return Ok(pause);
+                }
+            }
         }
         let message = Message::Problem(operation, failure.map(|failure| failure.text));
         self.messages.send(message).await.map_err(|_| Closed)?;

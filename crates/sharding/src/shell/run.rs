@@ -21,7 +21,7 @@ use crate::lease;
 use crate::member::{Departure, Standing};
 use crate::metrics::Metrics;
 use crate::node::{Input, Node, Note, Published};
-use crate::policy::{Policies, PolicyRecord};
+use crate::policy::PolicyRecord;
 use crate::problem::Operation;
 use crate::record::{Kind, Target, Write};
 use crate::world::LeasesSeen;
@@ -62,12 +62,10 @@ pub(crate) struct Snapshot {
 /// The policies as the watches show them.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyState {
-    /// Those that the node knows.
+    /// Those that the node knows, also by the watches before.
     known: Option<Vec<PolicyRecord>>,
     /// Those that it does not know yet.
     latest: Option<Vec<PolicyRecord>>,
-    /// As they were read last, also by the watches before.
-    read: Policies,
 }
 
 /// The present watches of home. What a watch with another number shows is of the past.
@@ -185,6 +183,7 @@ impl Loop {
             Some(ended) = checks.join_next() => return watch_ended(ended),
             () = self.definitions(&mut messages) => {}
         }
+        self.node.handle(Input::Policies(None), self.clock.now());
         let mut watches = self.watch_home(&sender);
         let mut leases = self.watch_leases(&sender);
         let (events, writing) =
@@ -272,12 +271,11 @@ impl Loop {
         }
     }
 
-    /// Watches home from a list on. The policies are not known before theirs.
+    /// Watches home from a list on. The policies that were read hold until it shows others.
     fn watch_home(&mut self, sender: &mpsc::Sender<Message>) -> JoinSet<()> {
-        (self.policies.known, self.policies.latest) = (None, None);
-        self.node.handle(Input::Policies(None), self.clock.now());
-        let number = self.reading.rereads;
-        self.home(sender).start(number)
+        self.policies.latest = None;
+        let (number, known) = (self.reading.rereads, self.policies.known.clone());
+        self.home(sender).start(number, known)
     }
 
     /// Watches Leases from a list on.
@@ -293,6 +291,7 @@ impl Loop {
 
     fn take_clusters(&mut self) {
         let set = Arc::clone(&self.clusters.borrow_and_update());
+        self.node.handle(Input::Partial(set.is_partial), self.clock.now());
         let names = set.clusters.keys().cloned().collect();
         self.node.handle(Input::Clusters(names, DownCluster::all_of(&set)), self.clock.now());
         let identified = set
@@ -303,11 +302,8 @@ impl Loop {
 
     fn take_requests(&mut self) {
         let now = self.clock.now();
-        if let Some(latest) = self.policies.latest.take()
-            && self.policies.known.as_ref() != Some(&latest)
-        {
-            self.policies.read = self.policies.read.read_again(latest.clone());
-            self.node.handle(Input::Policies(Some(self.policies.read.clone())), now);
+        if let Some(latest) = self.policies.latest.take() {
+            self.node.handle(Input::Policies(Some(latest.clone())), now);
             self.policies.known = Some(latest);
         }
         for (shard, epoch) in self.acknowledged.take() {

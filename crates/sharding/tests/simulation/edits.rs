@@ -1,16 +1,29 @@
 //! People edit Leases: holders, durations, installations. S1, S3 and S5 hold meanwhile, and every shard is owned afterwards.
 
-use crate::fleet::{Edit, Fault, Fleet, Network};
-use crate::for_each_seed;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use leasehold_sharding::LeaseTimings;
+
+use crate::fleet::{Bug, Edit, Fault, Fleet, Network};
+use crate::{for_each_seed, seeds};
+
+/// Longer than others have.
+const LONG: LeaseTimings = LeaseTimings {
+    duration: Duration::from_secs(60),
+    renew_interval: Duration::from_secs(15),
+    margin: Duration::from_millis(500),
+};
 
 /// What somebody may write into a Lease.
-const EDITS: [Edit; 7] = [
+const EDITS: [Edit; 8] = [
     Edit::Duration(0),
     Edit::Duration(1),
     Edit::Duration(60),
     Edit::Holder(None),
     Edit::Holder(Some("somebody")),
     Edit::Restore,
+    Edit::Delete,
     Edit::Installation("oops"),
 ];
 
@@ -34,6 +47,43 @@ fn an_edit_that_its_member_does_not_see_gives_nothing_away() {
             assert_eq!(fleet.oracle.owners(), [4, 4, 4], "{edit:?}");
         });
     }
+}
+
+/// A fleet whose Leases are about to last longer: one member has the new setting already, and does not hear from home
+/// when somebody deletes its Lease, or when home is emptied.
+fn longer(seed: u64, bug: Bug) {
+    let mut fleet = Fleet::new(seed, 12, Network::Calm);
+    fleet.bug = bug;
+    fleet.start_all(2);
+    fleet.lease = LONG;
+    fleet.start();
+    fleet.run_for(30_000);
+    assert_eq!(fleet.oracle.owners(), [4, 4, 4]);
+    let pause = fleet.draw(0..15_000);
+    fleet.run_for(pause);
+    let is_led = !fleet.coordinates(2);
+    fleet.inject(Fault::Partition(2, 80_000));
+    match fleet.draw(0..2) {
+        0 => fleet.edit_lease(2, Edit::Delete),
+        _ => fleet.replace_home(1_000_000, 1_000),
+    }
+    fleet.run_for(70_000);
+    // Else another must take office first, and waits from then on.
+    assert!(!is_led || fleet.oracle.owners() == [6, 6], "{:?}", fleet.oracle.owners());
+    fleet.run_for(100_000);
+    assert_eq!(fleet.oracle.owners(), [4, 4, 4]);
+}
+
+#[test]
+fn nobody_has_the_shards_of_a_member_whose_lease_is_gone_before_it_stops() {
+    for_each_seed("longer", |seed| longer(seed, Bug::None));
+}
+
+#[test]
+fn a_fleet_that_forgets_how_long_leases_last_is_caught() {
+    let fails =
+        |seed| catch_unwind(AssertUnwindSafe(|| longer(seed, Bug::ForgetsDurations))).is_err();
+    assert!(seeds().any(fails));
 }
 
 /// The next renewal puts the duration right.

@@ -2,6 +2,7 @@
 //! every shard busy.
 
 mod clock;
+mod faults;
 mod hands;
 mod home;
 mod kubelet;
@@ -21,12 +22,14 @@ use leasehold_sharding::death::Ended;
 use leasehold_sharding::identity::Identities;
 use leasehold_sharding::node::{Input, Node, PlanTask, Published};
 use leasehold_sharding::policy::PolicyRecord;
+use leasehold_sharding::policy_list::PolicyList;
 use leasehold_sharding::record::{Kind, Target, Write, WriteOutcome};
 use leasehold_sharding::world::LeasesSeen;
 use leasehold_sharding::{Config, DEFAULT_INSTALLATION, LeaseTimings};
 use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
 
 use self::clock::{DriftingClock, Heat};
+pub use self::faults::Fault;
 pub use self::hands::Edit;
 use self::reach::Reached;
 pub use self::reach::{Bug, clusters};
@@ -40,25 +43,6 @@ const WRITE_TIMEOUT_US: u64 = 1_400_000;
 const MS: u64 = 1_000;
 /// How often the engine reports how much work it has done.
 const MEASURE_INTERVAL_US: u64 = 5_000_000;
-
-/// A fault of a replica.
-#[derive(Clone, Copy, Debug)]
-pub enum Fault {
-    /// It stops at once and for good, and nobody says so.
-    Crash(usize),
-    /// Its container ends at once, and its kubelet says so.
-    Kill(usize),
-    /// The same, and another replica starts in its container. Perhaps no kubelet says so.
-    Restart(usize),
-    /// It pauses for that many milliseconds.
-    Pause(usize, u64),
-    /// It cannot reach the store for that many milliseconds. What it sent before may still arrive.
-    Partition(usize, u64),
-    /// Its watches are silent for that many milliseconds, while its writes succeed.
-    Freeze(usize, u64),
-    /// It leaves.
-    Leave(usize),
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
@@ -88,6 +72,8 @@ pub struct Fleet {
     pub oracle: Oracle,
     /// The versions of the protocol that the next replica speaks.
     pub speaks: ProtocolVersions,
+    /// The timings of the next replica.
+    pub lease: LeaseTimings,
     /// The installation of the next replica.
     pub installation: &'static str,
     /// Whether replicas notice that a cluster fails of which they hold no shard.
@@ -108,6 +94,8 @@ pub struct Fleet {
     heat: BTreeMap<ClusterName, Heat>,
     /// What people want.
     policies: Vec<PolicyRecord>,
+    /// Until when home refuses to list that.
+    policies_refused_until: u64,
     /// Until when home answers nobody.
     home_away_until: u64,
 }
@@ -127,6 +115,8 @@ struct Replica {
     running: BTreeMap<ShardId, Run>,
     /// Which Leases its watch shows.
     leases: LeasesSeen,
+    /// What its watch of policies knows.
+    policies: PolicyList,
     /// The plans that are being made.
     plans: VecDeque<(u64, PlanTask)>,
     /// What its engine knew last.
@@ -148,6 +138,7 @@ impl Fleet {
             server: Server::default(),
             oracle: Oracle::default(),
             speaks: ProtocolVersions::SPOKEN,
+            lease: LeaseTimings::default(),
             installation: DEFAULT_INSTALLATION,
             probes: true,
             bug: Bug::None,
@@ -163,6 +154,7 @@ impl Fleet {
             identities: Identities::new(),
             heat: BTreeMap::new(),
             policies: Vec::new(),
+            policies_refused_until: 0,
             home_away_until: 0,
         };
         fleet.set_clusters(clusters);
@@ -195,7 +187,7 @@ impl Fleet {
         let identity = format!("replica-{}", self.replicas.len());
         let groups = BTreeSet::from(["tdset".parse().expect("a name")]);
         let config = Config {
-            lease: LeaseTimings::default(),
+            lease: self.lease,
             speaks: self.speaks,
             installation: self.installation.to_owned(),
             container: Some(container.clone()),
@@ -216,6 +208,7 @@ impl Fleet {
             requests: BTreeMap::new(),
             running: BTreeMap::new(),
             leases: LeasesSeen::All,
+            policies: PolicyList::after(None),
             plans: VecDeque::new(),
             held: None,
             planned_step: u64::MAX,
@@ -263,68 +256,6 @@ impl Fleet {
     /// The next replica is of one of these releases.
     pub fn draw_release(&mut self, releases: &[ProtocolVersions]) {
         self.speaks = releases[self.rng.usize(..releases.len())];
-    }
-
-    /// Causes a fault.
-    pub fn inject(&mut self, fault: Fault) {
-        match fault {
-            Fault::Crash(replica) => self.stop(replica),
-            Fault::Kill(replica) => self.kill(replica),
-            Fault::Restart(replica) => self.restart(replica),
-            Fault::Pause(replica, ms) => {
-                self.replicas[replica].paused_until = self.now_us + ms * MS;
-            }
-            Fault::Partition(replica, ms) => {
-                self.replicas[replica].cut_off_until = self.now_us + ms * MS;
-                // The watch is opened again after the partition.
-                self.schedule(ms * MS + 1, replica, Happening::Watch { upto: usize::MAX });
-            }
-            Fault::Freeze(replica, ms) => {
-                self.replicas[replica].frozen_until = self.now_us + ms * MS;
-                self.schedule(ms * MS + 1, replica, Happening::Watch { upto: usize::MAX });
-            }
-            Fault::Leave(replica) => {
-                let now = self.replicas[replica].clock.read(self.now_us);
-                self.replicas[replica].node.handle(Input::Leave, now);
-                self.schedule(0, replica, Happening::Step);
-            }
-        }
-    }
-
-    /// Causes a random fault, but keeps at least two replicas that stay.
-    pub fn inject_any(&mut self) {
-        let replica = self.draw(0..self.replicas.len() as u64) as usize;
-        let ms = self.draw(0..20_000);
-        match self.draw(0..9) {
-            0 if self.alive() > 2 => self.inject(Fault::Crash(replica)),
-            1 if self.alive() > 2 => self.inject(Fault::Leave(replica)),
-            2 => self.inject(Fault::Partition(replica, ms)),
-            3 => self.inject(Fault::Freeze(replica, ms)),
-            4 if self.replicas.len() < 8 => self.start(),
-            5 if self.alive() > 2 => self.inject(Fault::Kill(replica)),
-            6 if !self.replicas[replica].gone => self.inject(Fault::Restart(replica)),
-            7 => self.delete_map(&format!("c{}", ms as usize % self.clusters.len().max(1))),
-            _ => self.inject(Fault::Pause(replica, ms)),
-        }
-    }
-
-    /// That many random faults, each with a pause of less than `pause_ms` after it.
-    pub fn suffer(&mut self, faults: usize, pause_ms: u64) {
-        for _ in 0..faults {
-            self.inject_any();
-            let pause = self.draw(0..pause_ms);
-            self.run_for(pause);
-        }
-    }
-
-    /// Ends all pauses and partitions.
-    pub fn heal(&mut self) {
-        for replica in 0..self.replicas.len() {
-            self.replicas[replica].paused_until = 0;
-            self.replicas[replica].cut_off_until = 0;
-            self.replicas[replica].frozen_until = 0;
-            self.schedule(1, replica, Happening::Watch { upto: usize::MAX });
-        }
     }
 
     /// Lets that many milliseconds pass.

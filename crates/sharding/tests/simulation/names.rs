@@ -4,7 +4,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::fleet::{Fleet, LONGEST_RECONCILE_MS, Network};
+use crate::fleet::{Fault, Fleet, LONGEST_RECONCILE_MS, Network};
+use crate::policy::pause;
 use crate::{for_each_seed, seeds};
 
 /// `c0` and `c1` are one cluster.
@@ -78,6 +79,52 @@ fn a_renamed_cluster_goes_on_from_its_epochs_as_soon_as_its_work_has_ended() {
         assert!(fleet.oracle.dispatches("c1") > 0);
         assert_eq!(fleet.oracle.epoch("c1"), fleet.oracle.epoch("c0") + 1, "the next epoch");
     });
+}
+
+/// People have paused a cluster, and all replicas get another name for it.
+fn renamed_while_paused(seed: u64, names: [&[&str]; 2]) -> Fleet {
+    let mut fleet = Fleet::new(seed, 0, Network::Calm);
+    fleet.are_one(&["c0", "c1"]);
+    fleet.name_clusters(None, names[0]);
+    fleet.start_all(3);
+    fleet.run_for(5_000);
+    fleet.set_policies(vec![pause("p", &["c0"])]);
+    fleet.run_for(10_000);
+    fleet.name_clusters(None, names[1]);
+    fleet.run_for(5_000);
+    // The next coordinator learns of it from the maps.
+    let coordinator = (0..3).find(|&replica| fleet.coordinates(replica)).expect("one does");
+    fleet.inject(Fault::Crash(coordinator));
+    fleet.run_for(60_000);
+    assert_eq!(fleet.oracle.dispatches("c1"), 0, "P1: a paused cluster is worked on");
+    fleet
+}
+
+#[test]
+fn a_renamed_cluster_stays_paused() {
+    for_each_seed("rename paused", |seed| {
+        let names: [&[&str]; 2] = [&["c0=u0", "c2=u2"], &["c1=u0", "c2=u2"]];
+        let mut fleet = renamed_while_paused(seed, names);
+        let coordinator = (0..3).find(|&replica| fleet.coordinates(replica)).expect("one does");
+        let problem = fleet.problem(coordinator).expect("people must know");
+        assert!(problem.contains("the FleetPolicy p pauses c0 and not c1"), "{problem}");
+        // They pause the new name too: then the old map goes.
+        fleet.set_policies(vec![pause("p", &["c0"]), pause("q", &["c1"])]);
+        fleet.run_for(10_000);
+        assert_eq!((fleet.oracle.dispatches("c1"), fleet.server.maps()), (0, 2));
+        fleet.set_policies(Vec::new());
+        fleet.run_for(10_000);
+        assert!(fleet.oracle.dispatches("c1") > 0);
+        assert!(fleet.oracle.epoch("c1") > fleet.oracle.epoch("c0"), "the next epoch");
+    });
+}
+
+#[test]
+fn a_fleet_that_does_not_know_a_renamed_cluster_is_caught_at_work_on_what_is_paused() {
+    let names: [&[&str]; 2] = [&["c0=", "c2="], &["c1=", "c2="]];
+    let fails =
+        |seed| catch_unwind(AssertUnwindSafe(|| renamed_while_paused(seed, names))).is_err();
+    assert!(seeds().any(fails));
 }
 
 #[test]

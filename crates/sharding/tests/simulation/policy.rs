@@ -21,6 +21,16 @@ fn of(clusters: &[&str]) -> Option<ShardSelector> {
     Some(ShardSelector { clusters, ..ShardSelector::default() })
 }
 
+/// A policy that pauses clusters.
+pub fn pause(name: &str, clusters: &[&str]) -> PolicyRecord {
+    let shards = of(clusters);
+    policy(name, FleetPolicySpec { shards, pause: Some(true), ..FleetPolicySpec::default() })
+}
+
+fn paused_clusters() -> PolicyRecord {
+    pause("p", &PAUSED)
+}
+
 fn dispatches(fleet: &Fleet) -> usize {
     PAUSED.iter().map(|cluster| fleet.oracle.dispatches(cluster)).sum()
 }
@@ -31,9 +41,7 @@ fn paused(seed: u64, bug: Bug) -> Fleet {
     fleet.bug = bug;
     fleet.start_all(3);
     fleet.run_for(5_000);
-    let spec =
-        FleetPolicySpec { shards: of(&PAUSED), pause: Some(true), ..FleetPolicySpec::default() };
-    fleet.set_policies(vec![policy("p", spec)]);
+    fleet.set_policies(vec![paused_clusters()]);
     fleet.suffer(6, 6_000);
     fleet.heal();
     fleet.run_for(40_000);
@@ -65,6 +73,78 @@ fn what_people_want_is_done_under_faults() {
 #[test]
 fn a_coordinator_that_forgets_pauses_is_caught() {
     let fails = |seed| catch_unwind(AssertUnwindSafe(|| paused(seed, Bug::ForgetsPauses))).is_err();
+    assert!(seeds().any(fails));
+}
+
+/// The coming and going of home's word about policies: it refuses to list them when home is read anew, and to
+/// replicas that begin.
+fn refused(seed: u64, bug: Bug) {
+    let (mut fleet, before) = calm(seed, bug);
+    fleet.refuse_policies(40_000);
+    (0..fleet.replicas()).for_each(|replica| fleet.reread(replica));
+    fleet.run_for(50_000);
+    fleet.refuse_policies(8_000);
+    (0..fleet.replicas()).for_each(|replica| fleet.inject(Fault::Crash(replica)));
+    fleet.start_all(3);
+    fleet.run_for(60_000);
+    assert_eq!(dispatches(&fleet), before, "nobody works on what is paused");
+    assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 6, "the others are owned");
+}
+
+/// Three members, of whose clusters half are paused; and what was done for these before.
+fn calm(seed: u64, bug: Bug) -> (Fleet, usize) {
+    let mut fleet = Fleet::new(seed, 12, Network::Calm);
+    fleet.bug = bug;
+    fleet.start_all(3);
+    fleet.run_for(5_000);
+    fleet.set_policies(vec![paused_clusters()]);
+    fleet.run_for(20_000);
+    let before = dispatches(&fleet);
+    (fleet, before)
+}
+
+#[test]
+fn what_is_paused_stays_so_while_home_refuses_to_list_policies() {
+    for_each_seed("refused", |seed| refused(seed, Bug::None));
+}
+
+#[test]
+fn a_fleet_that_believes_one_refusal_is_caught() {
+    let fails =
+        |seed| catch_unwind(AssertUnwindSafe(|| refused(seed, Bug::BelievesRefusals))).is_err();
+    assert!(seeds().any(fails));
+}
+
+/// Home is restored from before the pause, or emptied: nobody has taken the pause back.
+fn lost(seed: u64, bug: Bug) {
+    let (mut fleet, before) = calm(seed, bug);
+    fleet.lose_policies();
+    match fleet.draw(0..2) {
+        0 => fleet.replace_home(1_000_000, 1_000),
+        _ => fleet.restore_home(30, 1_000),
+    }
+    fleet.run_for(40_000);
+    assert_eq!(dispatches(&fleet), before, "nobody works on what is paused");
+    assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 6, "the others are owned");
+    let coordinator = (0..3).find(|&replica| fleet.coordinates(replica)).expect("one does");
+    let problem = fleet.problem(coordinator).expect("people must know");
+    assert!(problem.contains("p was lost when the home cluster was restored"), "{problem}");
+    fleet.set_policies(vec![paused_clusters()]);
+    fleet.run_for(1_000);
+    fleet.set_policies(Vec::new());
+    fleet.run_for(10_000);
+    assert_eq!(fleet.oracle.owners(), [4, 4, 4], "all are owned again");
+}
+
+#[test]
+fn a_pause_that_home_forgets_holds_until_it_is_written_again() {
+    for_each_seed("lost", |seed| lost(seed, Bug::None));
+}
+
+#[test]
+fn a_fleet_that_forgets_pauses_with_home_is_caught() {
+    let fails =
+        |seed| catch_unwind(AssertUnwindSafe(|| lost(seed, Bug::ForgetsLostPauses))).is_err();
     assert!(seeds().any(fails));
 }
 
@@ -105,13 +185,7 @@ fn a_policy_that_selects_nothing_hinders_no_replica() {
         let mut fleet = Fleet::new(seed, 12, Network::Calm);
         fleet.start_all(3);
         fleet.run_for(5_000);
-        let pause = |clusters: &[&str]| FleetPolicySpec {
-            shards: of(clusters),
-            pause: Some(true),
-            ..FleetPolicySpec::default()
-        };
-        fleet
-            .set_policies(vec![policy("gone", pause(&["c99"])), policy("p", pause(&["c0", "C1"]))]);
+        fleet.set_policies(vec![pause("gone", &["c99"]), pause("p", &["c0", "C1"])]);
         fleet.run_for(10_000);
         let coordinator = (0..3).find(|&replica| fleet.coordinates(replica)).expect("one does");
         assert!(fleet.problem(coordinator).is_some(), "people must know");

@@ -194,6 +194,41 @@ fn what_some_member_serves_is_served_under_faults() {
     for_each_seed("skewed", |seed| skewed(seed, Bug::None));
 }
 
+/// Replicas are replaced by ones that cannot read the source of two of the eight clusters yet.
+fn open(seed: u64, bug: Bug) -> Fleet {
+    let mut fleet = Fleet::new(seed, 8, Network::Calm);
+    fleet.bug = bug;
+    fleet.start_all(3);
+    fleet.run_for(15_000);
+    for former in 0..3 {
+        fleet.start();
+        fleet.configure(former + 3, &clusters(0..6));
+        fleet.leave_open(former + 3, true);
+        let pause = fleet.draw(0..10_000);
+        fleet.run_for(pause);
+        fleet.inject(Fault::Leave(former));
+        fleet.run_for(10_000);
+    }
+    fleet.run_for(700_000);
+    fleet
+}
+
+#[test]
+fn clusters_of_a_source_that_cannot_be_read_are_not_forgotten() {
+    for_each_seed("open source", |seed| {
+        let mut fleet = open(seed, Bug::None);
+        assert_eq!(fleet.server.maps(), 8);
+        assert_eq!(fleet.oracle.owners(), [2, 2, 2], "nobody gets what it may not have");
+        for replica in 3..6 {
+            fleet.configure(replica, &clusters(0..8));
+            fleet.leave_open(replica, false);
+        }
+        fleet.run_for(20_000);
+        assert_served(&fleet);
+        assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 8);
+    });
+}
+
 /// Each rule finds the bug that breaks it.
 #[test]
 fn each_planted_bug_is_caught() {
@@ -223,6 +258,10 @@ fn each_planted_bug_is_caught() {
         fleet.cut_from(0, clusters(0..6));
         fleet.run_for(LEFT_MS);
         assert_served(&fleet);
+    });
+    caught(&|| {
+        let fleet = open(1, Bug::HidesOpenSources);
+        assert_eq!(fleet.server.maps(), 8, "S7: clusters of an open source are forgotten");
     });
     caught(&|| {
         let fleet = emptied(1, 24, Bug::LosesInParts);

@@ -123,7 +123,7 @@ impl Fleet {
             let cluster = Cluster::new(name.clone(), home.client.clone(), 1);
             clusters.insert(name, ClusterState::Engaged(cluster));
         }
-        self.clusters.send_replace(Arc::new(ClusterSet { clusters }));
+        self.clusters.send_replace(Arc::new(ClusterSet { clusters, ..ClusterSet::default() }));
         Ok(())
     }
 

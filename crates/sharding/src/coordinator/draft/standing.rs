@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use model::{ClusterName, ClusterUid, Epoch, GroupName};
+use model::{ClusterName, ClusterUid, Epoch, GroupName, ShardId};
 
 use super::{Base, Draft, Goal};
 use crate::api::ShardPath;
 use crate::handover::Entry;
+use crate::policy::Policies;
 use crate::record::MapRecord;
 
 impl Draft<'_> {
@@ -55,6 +56,22 @@ impl Draft<'_> {
         if let Goal::Remove { is_durable } = before.goal {
             before.goal = Goal::Remove { is_durable: is_durable && is_there };
         }
+    }
+
+    /// Keeps the map of a renamed cluster as long as people pause shards of it by its old name and not by the `new`
+    /// one: these names are all that a policy knows. Returns such a policy.
+    pub(in crate::coordinator) fn keep_while_paused<'p>(
+        &mut self,
+        new: &ClusterName,
+        policies: &'p Policies,
+    ) -> Option<&'p str> {
+        let policy = self.shards().find_map(|shard| {
+            let policy = policies.pause_of(&shard)?;
+            let renamed = ShardId { cluster: new.clone(), ..shard };
+            policies.pause_of(&renamed).is_none().then_some(policy)
+        })?;
+        self.goal = Goal::Remove { is_durable: false };
+        Some(policy)
     }
 }
 

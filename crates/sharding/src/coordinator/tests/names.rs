@@ -3,6 +3,7 @@
 use model::{ClusterUid, Identity};
 use std::sync::Arc;
 
+use super::policy::pause;
 use super::*;
 use crate::api::{ConfiguredClusters, NamedCluster};
 
@@ -214,6 +215,29 @@ fn two_clusters_that_swap_their_names_are_served_in_the_end() {
     scene.wait(REMOVAL_GRACE);
     assert_eq!(scene.carry_out(), ["east= @7", "west= @3"]);
     assert_eq!(scene.carry_out(), ["east=u2 m-0@8", "west=u1 m-0@4"]);
+}
+
+/// People have paused the cluster, not a name.
+#[test]
+fn a_renamed_cluster_waits_while_it_is_paused_by_its_old_name() {
+    let mut scene = Scene::new(&["m-0"], &[]);
+    scene.stands("east", "u1", "@7");
+    scene.policies = pause(&["east"]);
+    scene.identify(&["west=u1"]);
+    assert_eq!(scene.carry_out(), ["west= @7"], "the old map stays");
+    for _ in 0..3 {
+        assert_eq!(scene.carry_out(), [""; 0]);
+        scene.wait(LONG_GRACE);
+    }
+    let problems = scene.plan().problems.join("\n");
+    assert!(problems.contains("the FleetPolicy p pauses east and not west"), "{problems}");
+    // The new name is paused too, then neither.
+    scene.policies = pause(&["east", "west"]);
+    assert_eq!(scene.carry_out(), ["delete east"]);
+    assert_eq!(scene.carry_out(), ["west=u1 @7"]);
+    assert_eq!(scene.carry_out(), [""; 0]);
+    scene.policies = Policies::default();
+    assert_eq!(scene.carry_out(), ["west=u1 m-0@8"]);
 }
 
 #[test]

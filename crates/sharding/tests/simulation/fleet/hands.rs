@@ -20,6 +20,8 @@ pub enum Edit {
     Duration(u64),
     /// Another holder, or none.
     Holder(Option<&'static str>),
+    /// Nothing: somebody deletes it.
+    Delete,
     /// The member as holder.
     Restore,
     /// Another installation, into the coordinator's.
@@ -118,6 +120,7 @@ impl Fleet {
         };
         let Some(mut lease) = self.lease(&name).cloned() else { return };
         match edit {
+            Edit::Delete => return self.delete_lease(&name),
             Edit::Duration(seconds) => lease.duration = Duration::from_secs(seconds),
             Edit::Holder(holder) => lease.holder = holder.map(str::to_owned),
             Edit::Restore => lease.holder = Some(member.as_str().to_owned()),

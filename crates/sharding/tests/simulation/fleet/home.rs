@@ -36,10 +36,11 @@ impl Fleet {
     }
 
     /// The watches of a replica start anew, with lists.
-    pub(super) fn reread(&mut self, replica: usize) {
+    pub fn reread(&mut self, replica: usize) {
         self.replicas[replica].watched = usize::MAX;
         let delay = self.delay();
         self.schedule(delay, replica, Happening::Watch { upto: usize::MAX });
+        self.reread_policies(replica);
     }
 
     /// What the store makes of a write.

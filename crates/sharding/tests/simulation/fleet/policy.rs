@@ -1,9 +1,10 @@
 //! What people want, and when each replica reads it.
 
 use leasehold_sharding::node::Input;
-use leasehold_sharding::policy::{Policies, PolicyRecord};
+use leasehold_sharding::policy::PolicyRecord;
+use leasehold_sharding::policy_list::{PolicyList, Refused};
 
-use super::{Bug, Fleet, Happening};
+use super::{Bug, Fleet, Happening, MS};
 
 impl Fleet {
     /// People write these policies in place of the present ones.
@@ -13,6 +14,16 @@ impl Fleet {
             let delay = self.delay();
             self.schedule(delay, replica, Happening::Policies);
         }
+    }
+
+    /// Home forgets the policies, as when it is restored from an older backup. Its watches end later.
+    pub fn lose_policies(&mut self) {
+        self.policies.clear();
+    }
+
+    /// For that long home refuses to list policies, as an API server does that has only begun.
+    pub fn refuse_policies(&mut self, ms: u64) {
+        self.policies_refused_until = self.now_us + ms * MS;
     }
 
     /// A replica begins: it has not read them yet.
@@ -29,15 +40,43 @@ impl Fleet {
         self.schedule(delay, replica, Happening::Policies);
     }
 
+    /// Its watch of policies begins anew.
+    pub(super) fn reread_policies(&mut self, replica: usize) {
+        let reader = &mut self.replicas[replica];
+        let known = reader.policies.records();
+        if self.bug == Bug::ForgetsLostPauses {
+            let now = reader.clock.read(self.now_us);
+            reader.node.handle(Input::Policies(Some(known.clone())), now);
+        }
+        reader.policies = PolicyList::after(Some(known).filter(|known| !known.is_empty()));
+        let delay = self.delay();
+        self.schedule(delay, replica, Happening::Policies);
+    }
+
     pub(super) fn tell_policies(&mut self, replica: usize) {
         let told = &mut self.replicas[replica];
-        let deaf_until = told.cut_off_until.max(told.frozen_until);
+        let deaf_until = told.cut_off_until.max(told.frozen_until).max(self.home_away_until);
         if deaf_until > self.now_us {
             let after = deaf_until - self.now_us + 1;
             self.schedule(after, replica, Happening::Policies);
             return;
         }
         let now = told.clock.read(self.now_us);
-        told.node.handle(Input::Policies(Some(Policies::read(self.policies.clone()))), now);
+        let is_news = if self.policies_refused_until <= self.now_us {
+            told.policies.listed(self.policies.clone())
+        } else {
+            let refused = told.policies.refused(now);
+            let is_believed = matches!(refused, Refused::Believed { is_news: true, .. });
+            self.schedule(5_000 * MS, replica, Happening::Policies);
+            is_believed || self.bug == Bug::BelievesRefusals
+        };
+        let told = &mut self.replicas[replica];
+        let records = match self.bug {
+            Bug::BelievesRefusals if self.policies_refused_until > self.now_us => Vec::new(),
+            _ => told.policies.records(),
+        };
+        if is_news {
+            told.node.handle(Input::Policies(Some(records)), now);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use leasehold_sharding::LeaseTimings;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease;
 use leasehold_sharding::node::Input;
@@ -42,6 +43,14 @@ pub enum Bug {
     ForgetTime,
     /// A coordinator plans before it has read the policies.
     ForgetsPauses,
+    /// Home that refuses to list policies once has none.
+    BelievesRefusals,
+    /// Who reads home anew after a change of its history knows nothing of before.
+    ForgetsLostPauses,
+    /// All Leases are believed to last as long as most do.
+    ForgetsDurations,
+    /// Nobody says that it does not know all of its clusters.
+    HidesOpenSources,
     /// Nobody says which clusters it does not reach.
     HidesFailures,
     /// Clusters that are gone all at once are told a few at a time, so that they are no mass.
@@ -90,6 +99,13 @@ impl Fleet {
         self.schedule(0, replica, Happening::Step);
     }
 
+    /// Whether a source of clusters is open that a replica could not read yet.
+    pub fn leave_open(&mut self, replica: usize, is_open: bool) {
+        let is_said = is_open && self.bug != Bug::HidesOpenSources;
+        let now = self.replicas[replica].clock.read(self.now_us);
+        self.replicas[replica].node.handle(Input::Partial(is_said), now);
+    }
+
     /// These clusters and no others do not answer a replica from now on.
     pub fn cut_from(&mut self, replica: usize, set: BTreeSet<ClusterName>) {
         self.replicas[replica].reached.unreached = set;
@@ -112,13 +128,17 @@ impl Fleet {
 
     /// An input as a replica gets it.
     pub fn seen(&self, input: Input) -> Input {
-        if self.bug != Bug::IgnoresReports {
+        if !matches!(self.bug, Bug::IgnoresReports | Bug::ForgetsDurations) {
             return input;
         }
         let forget = |object: Object| match object {
-            Object::Member(mut member) => {
+            Object::Member(mut member) if self.bug == Bug::IgnoresReports => {
                 member.spec.clusters = None;
                 Object::Member(member)
+            }
+            Object::Lease(mut lease) if self.bug == Bug::ForgetsDurations => {
+                lease.duration = LeaseTimings::default().duration;
+                Object::Lease(lease)
             }
             other => other,
         };
