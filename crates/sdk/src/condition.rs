@@ -3,6 +3,8 @@
 //! Owns the rule that `lastTransitionTime` moves only when a condition's status does, so that a newly
 //! computed status equals the recorded one as long as nothing changed.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -46,6 +48,28 @@ pub fn conditions(
             }
         })
         .collect()
+}
+
+/// The rest of `length` since a moment that was recorded; `None` if it is over. Clocks differ, so a moment that is ahead
+/// counts as the beginning. One that is ahead by more than `length` was written by a clock that was wrong, and is over:
+/// else nothing would happen until time has caught up.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use leasehold_sdk::condition::rest;
+///
+/// let at = |second| jiff::Timestamp::from_second(second).unwrap();
+/// let minute = Duration::from_secs(60);
+/// assert_eq!(rest(at(100), minute, at(115)), Some(Duration::from_secs(45)));
+/// assert_eq!(rest(at(100), minute, at(160)), None);
+/// assert_eq!(rest(at(100), minute, at(90)), Some(minute));
+/// assert_eq!(rest(at(100), minute, at(39)), None);
+/// ```
+pub fn rest(since: Timestamp, length: Duration, now: Timestamp) -> Option<Duration> {
+    let elapsed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    let left = length.checked_sub(elapsed).filter(|left| !left.is_zero());
+    left.filter(|_| since <= now + length)
 }
 
 /// `moment` as a server records it: without fractions of a second.

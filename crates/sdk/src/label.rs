@@ -25,6 +25,24 @@ pub fn label_value(name: &str) -> String {
     format!("{head}-{:016x}", uid_hash(name))
 }
 
+/// Whether an object can have that name: lower-case letters, digits, `-` and `.`, at most 253 of them, with a letter or a
+/// digit at either end. Another name may make a request of another object, or none.
+///
+/// ```
+/// use leasehold_sdk::is_object_name;
+///
+/// assert!(is_object_name("web-1.example"));
+/// assert!(["", "web ", "web#x", "Web", "-web"].iter().all(|name| !is_object_name(name)));
+/// ```
+pub fn is_object_name(name: &str) -> bool {
+    let is_end = |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let bytes = name.as_bytes();
+    name.len() <= 253
+        && bytes.iter().all(|c| is_end(c) || b"-.".contains(c))
+        && bytes.first().is_some_and(is_end)
+        && bytes.last().is_some_and(is_end)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

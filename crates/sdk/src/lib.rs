@@ -55,7 +55,7 @@ pub use engine::{
 };
 pub use events::{Event, EventRecorder};
 pub use finalizers::Lifecycle;
-pub use label::label_value;
+pub use label::{is_object_name, label_value};
 pub use lookup::Lookup;
 pub use model::{
     AnyObject, Clock, ClusterName, ClusterUid, ControllerName, Epoch, GroupName, GroupScope, Kind,

@@ -306,7 +306,7 @@ pub struct CredentialsSource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretRef {
     /// Its name.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub name: String,
 }
 
@@ -457,7 +457,7 @@ impl QueueStatus {
 
     /// The account in which the queue was made, once that is known.
     pub(super) fn pinned(&self) -> Option<&str> {
-        self.account.as_deref().filter(|_| self.is_ours())
+        self.account.as_deref().filter(|_| !self.observed)
     }
 }
 

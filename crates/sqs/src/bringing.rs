@@ -115,8 +115,13 @@ impl Bringing<'_, '_> {
             turn.in_account(pinned, name).await?;
         }
         let url = turn.create(self.desired, self.place.mark()).await?;
-        let Some(found) = turn.observe(url.as_ref(), name).await? else {
-            return Err(self.settling(turn.now + WAIT, false));
+        let found = match turn.observe(url.as_ref(), name).await {
+            Ok(Some(found)) => found,
+            unseen => {
+                self.made(url).await?;
+                unseen?;
+                return Err(self.settling(turn.now + WAIT, false));
+            }
         };
         self.in_place(Some(&found))?;
         let mark = found.tags.get(OWNER_TAG).map(String::as_str);
@@ -144,6 +149,22 @@ impl Bringing<'_, '_> {
             return Ok(());
         }
         let status = intent(self.queue, self.desired, self.turn.now);
+        Ok(write(self.turn.ctx, self.queue, status).await?)
+    }
+
+    /// Records where the queue was made that no look shows yet: no other one is made elsewhere.
+    async fn made(&mut self, url: Option<String>) -> Result<(), Stop> {
+        // https://sqs.REGION.amazonaws.com/ACCOUNT/NAME
+        let account = url.as_ref().and_then(|url| url.rsplit('/').nth(1));
+        let is_account = |found: &&str| found.bytes().all(|digit| digit.is_ascii_digit());
+        let Some(account) = account.filter(is_account).map(str::to_owned) else { return Ok(()) };
+        let status = QueueStatus {
+            url,
+            account: Some(account),
+            endpoint: self.queue.spec.endpoint.clone(),
+            observed: false,
+            ..self.queue.status.clone().unwrap_or_default()
+        };
         Ok(write(self.turn.ctx, self.queue, status).await?)
     }
 

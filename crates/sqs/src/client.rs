@@ -42,8 +42,8 @@ pub(super) const TO_LOOK: u32 = 2;
 /// Requests to create one: a look for it, the creation, and a look at it.
 pub(super) const TO_MAKE: u32 = 4;
 
-/// How many queues are asked for whose dead-letter queue goes: enough for a message.
-const MAX_SOURCES: i32 = 10;
+/// How many queues are asked for whose dead-letter queue goes: as many as SQS lists at once.
+const MAX_SOURCES: i32 = 1_000;
 
 /// How long one request may take, and its connection to be made.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -306,14 +306,14 @@ impl Sqs {
         request.send().await.map(drop).map_err(failure)
     }
 
-    /// The URLs of queues, or some of them, whose dead-letter queue this is.
+    /// The URLs of queues whose dead-letter queue this is, and whether there are more.
     ///
     /// # Errors
     /// What SQS says.
-    pub(super) async fn sources(&self, url: &str) -> Result<Vec<String>, Failure> {
+    pub(super) async fn sources(&self, url: &str) -> Result<(Vec<String>, bool), Failure> {
         let request = self.0.list_dead_letter_source_queues().queue_url(url);
         let answer = request.max_results(MAX_SOURCES).send().await.map_err(failure)?;
-        Ok(answer.queue_urls)
+        Ok((answer.queue_urls, answer.next_token.is_some()))
     }
 
     /// Deletes the queue with its messages.

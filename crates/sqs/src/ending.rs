@@ -172,7 +172,17 @@ async fn delete_with<'a>(
     }
 }
 
-/// Whether nobody's messages go to the queue any more when they fail. Queues that are being deleted too do
+/// Whether the queue of an object goes with it, as far as that is known.
+fn ends(queue: &Queue) -> bool {
+    let policy = queue.spec.deletion_policy;
+    queue.metadata.deletion_timestamp.is_some()
+        && left(queue).is_none()
+        && queue.spec.management == Management::Manage
+        && matches!(policy, DeletionPolicy::Delete | DeletionPolicy::DeleteIfEmpty)
+        && queue.status.as_ref().is_some_and(QueueStatus::is_ours)
+}
+
+/// Whether nobody's messages go to the queue any more when they fail. Queues that go with their objects do
 /// not count: else two that name each other would wait for ever.
 async fn unreferenced(
     turn: &Requests<'_>,
@@ -183,8 +193,7 @@ async fn unreferenced(
     let mut referrers = turn.ctx.indexed::<Queue>(REFERRERS, &by_name(queue))?;
     let arn = found.arn().cloned().unwrap_or_default();
     referrers.extend(turn.ctx.indexed::<Queue>(REFERRERS, &arn)?);
-    let (ending, staying): (Vec<_>, Vec<_>) =
-        referrers.iter().partition(|queue| queue.metadata.deletion_timestamp.is_some());
+    let (ending, staying): (Vec<_>, Vec<_>) = referrers.iter().partition(|queue| ends(queue));
     let staying = staying.into_iter().filter(|referrer| counts(referrer, queue, &arn));
     let mut names: Vec<_> = staying
         .map(|queue| {
@@ -196,8 +205,11 @@ async fn unreferenced(
             let mut urls = ending.iter().filter_map(|queue| queue.status.as_ref()?.url.as_ref());
             urls.any(|found| found == url)
         };
-        let sources = turn.sources(found, name).await?.unwrap_or_default();
+        let (sources, more) = turn.sources(found, name).await?.unwrap_or_default();
         names = sources.into_iter().filter(|url| !known(url)).collect();
+        if names.is_empty() && more {
+            names.push("more queues than SQS lists at once".to_owned());
+        }
     }
     if names.is_empty() {
         return Ok(());

@@ -10,13 +10,15 @@
 //! A crash between any two of these leaves no finalizer behind: the name of the Secret is recorded
 //! first, and forgotten with the object.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::Api;
-use sdk::{Context, Event, Lifecycle, ReconcileError};
+use sdk::{ClusterName, Context, Event, Lifecycle, ReconcileError};
 
 use super::api::{Queue, QueueStatus};
 use super::record::write;
@@ -24,32 +26,36 @@ use sdk::refusal::{refusal, refused};
 
 /// The most Queues of which is remembered that they hold their Secret. Beyond it, all are looked at anew.
 const MAX_SEEN: usize = 10_000;
+/// How long it is remembered: whoever replaces a Secret takes all finalizers off.
+const SEEN_FOR: Duration = Duration::from_secs(3_600);
 
 /// A Secret that keeps a Queue's finalizer, because we may not take it off: why, and what to do.
 #[derive(Debug)]
 pub(super) struct StillHeld(pub(super) String);
 
-/// Which Queues hold which Secret, as far as this process has seen it.
+/// Which Queues hold which Secret, and when this process has seen it.
 #[derive(Debug, Default)]
-pub(super) struct Held(Mutex<HashSet<(String, String)>>);
+pub(super) struct Held(Mutex<HashMap<Seen, Timestamp>>);
+
+/// A cluster, the uid of a Queue there, and a Secret. Clusters that were restored from one backup have the same uids.
+type Seen = (ClusterName, String, String);
 
 impl Held {
-    fn has(&self, uid: &str, secret: &str) -> bool {
+    fn has(&self, seen: &Seen, now: Timestamp) -> bool {
         let held = self.0.lock().expect("no holder of this lock panics");
-        held.contains(&(uid.to_owned(), secret.to_owned()))
+        held.get(seen).is_some_and(|at| now < *at + SEEN_FOR)
     }
 
-    fn note(&self, uid: &str, secret: &str) {
+    fn note(&self, seen: Seen, now: Timestamp) {
         let mut held = self.0.lock().expect("no holder of this lock panics");
         if held.len() >= MAX_SEEN {
             held.clear();
         }
-        held.insert((uid.to_owned(), secret.to_owned()));
+        held.insert(seen, now);
     }
 
-    fn forget(&self, uid: &str, secret: &str) {
-        let mut held = self.0.lock().expect("no holder of this lock panics");
-        held.remove(&(uid.to_owned(), secret.to_owned()));
+    fn forget(&self, seen: &Seen) {
+        self.0.lock().expect("no holder of this lock panics").remove(seen);
     }
 
     /// Holds the Secret that the Queue uses, if it uses one, and lets go of the one before. `queue` is
@@ -61,8 +67,9 @@ impl Held {
         wanted: Option<&str>,
     ) -> Result<(), ReconcileError> {
         let recorded = queue.status.as_ref().and_then(|status| status.secret.clone());
-        let uid = queue.uid().unwrap_or_default();
-        if recorded.as_deref() == wanted && wanted.is_none_or(|secret| self.has(&uid, secret)) {
+        let now = ctx.now();
+        let is_seen = |secret| self.has(&seen(ctx, queue, secret), now);
+        if recorded.as_deref() == wanted && wanted.is_none_or(is_seen) {
             return Ok(());
         }
         if recorded.is_some() && recorded.as_deref() != wanted {
@@ -84,7 +91,7 @@ impl Held {
         }
         let (Some(secret), Some(name)) = (found, wanted) else { return Ok(()) };
         if add(ctx, queue, &secret).await? {
-            self.note(&uid, name);
+            self.note(seen(ctx, queue, name), now);
         }
         Ok(())
     }
@@ -99,7 +106,7 @@ impl Held {
             return Ok(Ok(()));
         };
         let uid = queue.uid().unwrap_or_default();
-        self.forget(&uid, name);
+        self.forget(&seen(ctx, queue, name));
         let why = match read(ctx, queue, name).await? {
             Ok(None) => return Ok(Ok(())),
             Ok(Some(secret)) => match ctx.remove_finalizer(&secret, &finalizer(&uid)).await {
@@ -116,6 +123,10 @@ impl Held {
         ctx.publish(Event::warning(queue, "SecretNotReleased", "Release", note.clone())).await;
         Ok(Err(StillHeld(note)))
     }
+}
+
+fn seen(ctx: &Context, queue: &Queue, secret: &str) -> Seen {
+    (ctx.cluster().clone(), queue.uid().unwrap_or_default(), secret.to_owned())
 }
 
 /// The finalizer of the Queue with this uid.

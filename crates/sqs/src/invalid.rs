@@ -40,6 +40,15 @@ pub(super) enum InvalidSpec {
         /// Which there are.
         choices: &'static str,
     },
+    /// A name that no Secret has.
+    #[error(
+        "spec.credentials.secretRef.name is {name:?}, which is no name of a Secret: write lower-case letters, digits, \
+         '-' and '.'"
+    )]
+    SecretName {
+        /// The name given.
+        name: String,
+    },
     /// A field of FIFO queues without FIFO.
     #[error("spec.{field} is for FIFO queues: set spec.fifo too, or remove it")]
     NotFifo {

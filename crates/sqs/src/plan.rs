@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use sdk::condition::rest;
 
 use super::api::{DeletionPolicy, Messages, QueueStatus};
 use super::desired::Desired;
@@ -99,7 +100,7 @@ pub(super) fn plan(
     status: &QueueStatus,
     now: Timestamp,
 ) -> Step {
-    let settles = settles_at(status).filter(|until| now < *until);
+    let settles = settles_at(status, now);
     let Some(observed) = observed else {
         return match (status.is_ours(), settles) {
             (true, Some(until)) => Step::Settle { until },
@@ -132,9 +133,10 @@ pub(super) fn plan(
     }
 }
 
-/// The time from which SQS shows our last change everywhere.
-pub(super) fn settles_at(status: &QueueStatus) -> Option<Timestamp> {
-    status.last_change.as_ref().map(|change| change.0 + SETTLED_AFTER)
+/// The time from which SQS shows our last change everywhere, if it is still to come.
+fn settles_at(status: &QueueStatus, now: Timestamp) -> Option<Timestamp> {
+    let change = status.last_change.as_ref()?.0;
+    rest(change, SETTLED_AFTER, now).map(|_| change + SETTLED_AFTER)
 }
 
 /// Replaces a mark of ours in the form of earlier versions.
@@ -271,7 +273,7 @@ pub(super) fn ending(
     now: Timestamp,
 ) -> Ending {
     let Some(observed) = observed else {
-        return match settles_at(status).filter(|until| now < *until) {
+        return match settles_at(status, now) {
             Some(until) => Ending::Settle { until },
             None => Ending::Gone,
         };

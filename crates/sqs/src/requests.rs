@@ -111,15 +111,15 @@ impl Requests<'_> {
         Ok(Some(Observed { url, attributes, tags }))
     }
 
-    /// Queues whose dead-letter queue this is, by their URLs; `None` if we may not ask.
+    /// Queues whose dead-letter queue this is, by their URLs, and whether there are more; `None` if we may not ask.
     pub(super) async fn sources(
         &self,
         observed: &Observed,
         name: &str,
-    ) -> Result<Option<Vec<String>>, Stop> {
+    ) -> Result<Option<(Vec<String>, bool)>, Stop> {
         let Session { sqs, upstream, .. } = &self.session;
         match upstream.read("ListDeadLetterSourceQueues", sqs.sources(&observed.url)).await {
-            Ok(urls) => Ok(Some(urls)),
+            Ok(found) => Ok(Some(found)),
             Err(error) if is(&error, Refusal::Denied) || is(&error, Refusal::NoQueue) => Ok(None),
             Err(error) => Err(self.stop("list the sources of", name, error)),
         }

@@ -1,5 +1,7 @@
 //! Where a spec says that credentials come from. Pure.
 
+use sdk::is_object_name;
+
 use super::api::{CredentialsSource, QueueSpec};
 use super::invalid::InvalidSpec;
 
@@ -39,6 +41,11 @@ pub(super) fn source(spec: &QueueSpec) -> Result<Source, InvalidSpec> {
         assume_role.map(|role| Source::AssumeRole(role.role_arn)),
         environment.map(|_| Source::Own),
     ];
+    if let [Some(Source::Secret(name)), ..] = &sources
+        && !is_object_name(name)
+    {
+        return Err(InvalidSpec::SecretName { name: name.clone() });
+    }
     let mut found: Vec<_> = sources.into_iter().flatten().collect();
     match (found.pop(), found.len()) {
         (Some(source), 0) => Ok(source),
@@ -47,5 +54,26 @@ pub(super) fn source(spec: &QueueSpec) -> Result<Source, InvalidSpec> {
             count: others + usize::from(last.is_some()),
             choices: "secretRef, webIdentity, assumeRole and environment",
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Definitions of earlier versions let them pass.
+    #[test]
+    fn a_name_that_no_secret_has_is_refused() {
+        let named = |name: &str| {
+            let credentials = json!({"secretRef": {"name": name}});
+            let spec = json!({"region": "eu-west-1", "credentials": credentials});
+            source(&serde_json::from_value(spec).unwrap()).map_err(|error| error.to_string())
+        };
+        assert_eq!(named("aws"), Ok(Source::Secret("aws".to_owned())));
+        for name in ["aws key", "aws#key", "aws/key", ""] {
+            assert!(named(name).unwrap_err().contains("no name of a Secret"), "{name}");
+        }
     }
 }

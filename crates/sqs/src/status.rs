@@ -22,6 +22,9 @@ const FRACTION: f64 = 0.4;
 /// The longest interval of looks at a queue in trouble. The next one comes within one and a half of it.
 pub(super) const IN_TROUBLE: Duration = Duration::from_secs(300);
 
+/// How much later than two intervals a look may be due that waits for SQS.
+const LATER: Duration = Duration::from_secs(120);
+
 /// The reason of an object that waits for the end of its queue.
 pub(super) const BLOCKED: &str = "DeletionBlocked";
 
@@ -114,7 +117,8 @@ pub(super) fn outage_matters(queue: &Queue, now: Timestamp) -> bool {
 }
 
 /// Until when there is nothing to do: the status describes this spec, and the next check is not due
-/// yet. `redrive` is the present ARN of the dead-letter queue.
+/// yet. One that is later than any check may be was recorded by a clock that was wrong. `redrive` is the present ARN of the
+/// dead-letter queue.
 pub(super) fn rests_until(
     queue: &Queue,
     redrive: Option<&str>,
@@ -124,7 +128,8 @@ pub(super) fn rests_until(
     let next = status.next_check.as_ref().map(|next| next.0)?;
     let same = status.observed_generation == queue.metadata.generation
         && status.redrive_target.as_deref() == redrive;
-    (same && now < next).then_some(next)
+    let latest = now + 2 * interval(queue) + LATER;
+    (same && now < next && next <= latest).then_some(next)
 }
 
 /// The status before the queue is created: what is needed to find it again.

@@ -4,6 +4,7 @@ use std::error::Error;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::Api;
+use sdk::refusal::refused;
 use sdk::{Context, Controller, External, ExternalError, Object, ReconcileError, Scope, Selector};
 
 use crate::api::Placement;
@@ -26,7 +27,8 @@ const RELEASE: &str = "ReleaseAddress";
 const DELETE: &str = "DeleteHost";
 
 /// Something that only a person can fix.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub(super) struct Blocked {
     /// One word, for a condition.
     pub reason: &'static str,
@@ -41,17 +43,33 @@ impl Blocked {
         Some(Self { reason, message: format!("{failure}: {remedy}") })
     }
 
-    /// What a provider refuses for good, if that is why a step failed.
+    /// What only a person can fix, if that is why a step failed: a provider or the API server refuses something for
+    /// good.
     ///
     /// # Errors
     /// The step's error otherwise: it is retried.
     pub(super) fn within(error: ReconcileError) -> Result<Self, ReconcileError> {
-        let failed = error.source().and_then(|source| source.downcast_ref());
+        let source = error.source();
+        let known = source.and_then(|source| source.downcast_ref::<Self>()).cloned();
+        let failed = source.and_then(|source| source.downcast_ref());
         let blocked = match failed {
             Some(ExternalError::Failed { what, source }) => Self::of(what, source),
-            _ => None,
+            _ => known,
         };
-        blocked.ok_or(error)
+        match blocked {
+            Some(blocked) => Ok(blocked),
+            None => Ok(Self::rejected("what the Tunnel needs", &refused(error)?)),
+        }
+    }
+
+    /// What the API server refuses, in its words.
+    pub(super) fn rejected(what: &str, why: &str) -> Self {
+        let remedy =
+            "change the policy, quota or right that refuses it; it is tried again every minute";
+        Self {
+            reason: "Rejected",
+            message: format!("the API server refuses {what}: {why}; {remedy}"),
+        }
     }
 
     fn of(what: &str, failure: &Failure) -> Option<Self> {
@@ -67,6 +85,12 @@ impl Blocked {
             }),
             _ => Self::by(failure),
         }
+    }
+}
+
+impl From<Blocked> for ReconcileError {
+    fn from(blocked: Blocked) -> Self {
+        Self::transient(blocked)
     }
 }
 
@@ -102,30 +126,47 @@ pub(super) fn defaults(ctx: &Context) -> Result<Defaults, ReconcileError> {
 /// The account at a placement's provider, with the token that a Secret holds, and that Secret.
 ///
 /// The Secret is read when it is needed: a watch would cache every Secret of the cluster.
+///
+/// # Errors
+/// [`Blocked`] if there is no such token.
 pub(super) async fn account(
     ctx: &Context,
     settings: &Settings,
     placement: &Placement,
     token: Option<&TokenRef>,
-) -> Result<Result<(Account, Option<Secret>), Blocked>, ReconcileError> {
+) -> Result<(Account, Option<Secret>), ReconcileError> {
     let (mut value, mut held) = (String::new(), None);
     if let Some(TokenRef { namespace, secret }) = token {
-        held = Api::<Secret>::namespaced(ctx.client(), namespace).get_opt(&secret.name).await?;
+        let missing = |message| Blocked { reason: "TokenMissing", message };
+        let secrets = Api::<Secret>::namespaced(ctx.client(), namespace);
+        held = match secrets.get_opt(&secret.name).await.map_err(ReconcileError::from) {
+            Ok(held) => held,
+            Err(error) => {
+                let why = refused(error)?;
+                return Err(missing(format!(
+                    "the manager may not read Secret {namespace}/{} with the token of {}: {why}; give it that right",
+                    secret.name, placement.provider
+                ))
+                .into());
+            }
+        };
         let data = held.as_ref().and_then(|held| held.data.as_ref()?.get(&secret.key));
         let Some(text) = data.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()) else {
-            let missing = format!(
+            return Err(missing(format!(
                 "Secret {namespace}/{} has no key {}: put the token of {} there",
                 secret.name, secret.key, placement.provider
-            );
-            return Ok(Err(Blocked { reason: "TokenMissing", message: missing }));
+            ))
+            .into());
         };
         value = text;
     }
-    let account = provider::account(placement, &value, &settings.http, &settings.local);
-    Ok(account.map(|account| (account, held)).map_err(|failure| match Blocked::by(&failure) {
-        Some(blocked) => blocked,
-        None => Blocked { reason: "Unequipped", message: failure.to_string() },
-    }))
+    match provider::account(placement, &value, &settings.http, &settings.local) {
+        Ok(account) => Ok((account, held)),
+        Err(failure) => {
+            let unequipped = || Blocked { reason: "Unequipped", message: failure.to_string() };
+            Err(Blocked::by(&failure).unwrap_or_else(unequipped).into())
+        }
+    }
 }
 
 /// The cluster's identity, whatever its name.

@@ -126,13 +126,21 @@ pub struct Placement {
     /// `digitalocean/leasehold-system/cloud`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
+    /// The key of that Secret: each is another account.
+    #[serde(rename = "tokenKey", default, skip_serializing_if = "Option::is_none")]
+    pub token_key: Option<String>,
 }
 
 impl Placement {
-    /// Whether a host that is here is where it is wanted. Earlier versions recorded no account.
+    /// Whether a host that is here is where it is wanted.
     pub fn is(&self, wanted: &Self) -> bool {
-        let account = self.account.clone().or_else(|| wanted.account.clone());
-        Self { account, ..self.clone() } == *wanted
+        self.clone().or_account_of(wanted) == *wanted
+    }
+
+    /// The same, with what earlier versions did not record of the account.
+    pub(crate) fn or_account_of(self, other: &Self) -> Self {
+        let account = self.account.or_else(|| other.account.clone());
+        Self { account, token_key: self.token_key.or_else(|| other.token_key.clone()), ..self }
     }
 }
 

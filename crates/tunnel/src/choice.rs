@@ -410,6 +410,7 @@ pub(super) fn placement(spec: &TunnelSpec) -> Result<Placement, InvalidTunnel> {
         size: or(&spec.size, size),
         endpoint: spec.endpoint.clone(),
         account: None,
+        token_key: None,
         provider: name,
     })
 }
@@ -448,6 +449,12 @@ pub(super) fn open_ports(spec: &TunnelSpec) -> Vec<TunnelPort> {
 /// Whether the host needs a port itself.
 fn is_reserved(port: &TunnelPort) -> bool {
     port.protocol == Protocol::Tcp && RESERVED_PORTS.contains(&port.port)
+}
+
+/// A placement in the account of a token.
+pub(super) fn in_account(placement: Placement, token: Option<&TokenRef>) -> Placement {
+    let account = Some(account_name(&placement, token));
+    Placement { account, token_key: token.map(|token| token.secret.key.clone()), ..placement }
 }
 
 /// What an account is called: its provider, and the Secret with its token.

@@ -1,13 +1,17 @@
 //! How a Tunnel's client is kept connected to its host, and tried. Shell.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
-use sdk::{Action, Event, ReconcileError, spread};
+use sdk::refusal::refused;
+use sdk::{Action, ApplyOptions, Event, Object, ReconcileError, controlled_by, spread};
 
+use crate::account::Blocked;
 use crate::api::{HostStatus, Placement};
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, CredentialsError};
 use crate::exit::{self, Archives, Exit, Form};
 use crate::ipv6::Ipv6;
 use crate::names;
@@ -48,12 +52,51 @@ impl TunnelRun<'_> {
     ) -> Result<Deployment, ReconcileError> {
         let config = exit::client_config(&self.tunnel, address, &exit.credentials, form);
         let secret = exit::client_secret(&self.tunnel, &config);
-        if self.secrets.client.as_ref().is_none_or(|found| found.data != secret.data) {
-            self.ctx.apply_child(&self.tunnel, secret).await?;
-        }
+        self.secrets.client = Some(match self.secrets.client.take() {
+            Some(found) if found.data == secret.data => found,
+            Some(found) => self.apply(Some(&found), secret).await?,
+            None => self.create_secret(secret).await?,
+        });
         // After the Secret: a new Pod must find its configuration.
         let client = exit::client(&self.tunnel, &config, host, self.defaults.priority());
-        self.ctx.apply_child(&self.tunnel, client).await
+        let found = self.deployment()?;
+        self.apply(found.as_deref(), client).await
+    }
+
+    /// The client's Deployment, if there is one that is ours.
+    fn deployment(&self) -> Result<Option<Arc<Deployment>>, ReconcileError> {
+        let name = names::client(&self.tunnel.name_any());
+        let found = self.ctx.get::<Deployment>(Some(&self.namespace()), &name)?;
+        Ok(found.filter(|found| controlled_by(&**found, &self.tunnel)))
+    }
+
+    /// Ends the Pods of the client, if there are any: another owner may get the host's address.
+    pub(super) async fn rest_client(&self) -> Result<(), ReconcileError> {
+        let found = self.deployment()?.filter(|found| found.spec.replicas != Some(0));
+        if found.is_some() {
+            let mut resting = exit::client(&self.tunnel, "", "", None);
+            resting.spec.replicas = Some(0);
+            self.apply(found.as_deref(), resting).await?;
+        }
+        Ok(())
+    }
+
+    /// Applies a child: the one that was found by its uid, and without force where none was. So one that others made
+    /// since is a conflict, and not taken over.
+    async fn apply<K: Object>(&self, found: Option<&K>, mut child: K) -> Result<K, ReconcileError> {
+        child.meta_mut().uid = found.and_then(|found| found.meta().uid.clone());
+        sdk::set_controller(&self.tunnel, &mut child).map_err(ReconcileError::terminal)?;
+        let options = ApplyOptions::default().force(found.is_some());
+        let applied = self.ctx.apply_with(&child, options).await;
+        applied.map_err(|error| rejected(&child, error))
+    }
+
+    /// Creates a child, unless there is one of its name.
+    async fn create_secret(&self, mut child: Secret) -> Result<Secret, ReconcileError> {
+        sdk::set_controller(&self.tunnel, &mut child).map_err(ReconcileError::terminal)?;
+        let secrets = Api::<Secret>::namespaced(self.ctx.client(), &self.namespace());
+        let created = secrets.create(&PostParams::default(), &child).await;
+        created.map_err(|error| rejected(&child, error.into()))
     }
 
     pub(super) async fn connect(
@@ -97,13 +140,24 @@ impl TunnelRun<'_> {
                 let drawn = Credentials::draw().map_err(ReconcileError::transient)?;
                 let mut secret = Secret { data: Some(drawn.data()), ..Secret::default() };
                 secret.metadata.name = Some(names::credentials(&self.tunnel.name_any()));
-                sdk::set_controller(&self.tunnel, &mut secret).map_err(ReconcileError::terminal)?;
-                let secrets = Api::<Secret>::namespaced(self.ctx.client(), &self.namespace());
-                secrets.create(&PostParams::default(), &secret).await?
+                self.create_secret(secret).await?
             }
         };
-        let credentials = Credentials::of(&stored).map_err(ReconcileError::terminal);
+        let damaged = |error: CredentialsError| Blocked {
+            reason: "CredentialsDamaged",
+            message: error.to_string(),
+        };
+        let credentials = Credentials::of(&stored).map_err(damaged)?;
         self.secrets.credentials = Some(stored);
-        credentials
+        Ok(credentials)
+    }
+}
+
+/// The error of a write of a child.
+fn rejected<K: Object>(child: &K, error: ReconcileError) -> ReconcileError {
+    let what = format!("{} {}", K::kind(&()), child.name_any());
+    match refused(error) {
+        Ok(why) => Blocked::rejected(&what, &why).into(),
+        Err(error) => error,
     }
 }

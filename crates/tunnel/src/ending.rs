@@ -1,14 +1,13 @@
 //! How a Tunnel gives back what it has: when it is deleted, or when it may not use its account any more. Shell.
 
-use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
-use sdk::{Action, Event, ReconcileError, controlled_by};
+use sdk::{Action, Event, ReconcileError};
 
-use crate::account::{Blocked, ProviderClient};
+use crate::account::Blocked;
 use crate::api::{HostStatus, Placement};
+use crate::names;
 use crate::plan::{Cleanup, Mark, Outcome, POLL, cleanup};
 use crate::reconcile::TunnelRun;
-use crate::{exit, names};
 
 impl TunnelRun<'_> {
     /// Takes back what the Tunnel may not have any more: its address first, then the client, then its hosts.
@@ -24,7 +23,14 @@ impl TunnelRun<'_> {
         if !is_told && !self.tell(blocked.clone()).await? {
             return Ok(Action::Done);
         }
-        self.rest_client().await?;
+        // A client that may not be stopped keeps no host.
+        let runs_on = match self.rest_client().await {
+            Ok(()) => None,
+            Err(error) => Some(Blocked::within(error)?),
+        };
+        if let Some(Blocked { reason, message }) = runs_on.clone() {
+            self.ctx.publish(Event::warning(&self.tunnel, reason, "Rest", message)).await;
+        }
         if is_held {
             match self.give_back(at).await? {
                 Ok(Some(again)) => return Ok(again),
@@ -39,7 +45,7 @@ impl TunnelRun<'_> {
             let Blocked { reason, message } = blocked;
             self.record(&Outcome::Withdrawn { reason, message }, None).await?;
         }
-        match self.let_go().await? {
+        match self.let_go().await?.or(runs_on) {
             Some(_) => Ok(self.recheck()),
             None => Ok(Action::Done),
         }
@@ -57,24 +63,21 @@ impl TunnelRun<'_> {
         &mut self,
         at: &Placement,
     ) -> Result<Result<Option<Action>, Blocked>, ReconcileError> {
-        let provider = match self.provider(at).await? {
-            Ok(provider) => provider,
-            Err(blocked) => return Ok(Err(blocked)),
-        };
-        match self.clear(&provider).await {
+        match self.clear(at).await {
             Ok(again) => Ok(Ok(again)),
             Err(error) => Ok(Err(Blocked::within(error)?)),
         }
     }
 
     /// Deletes the addresses and hosts that are left, and says when to look again; `None` when nothing is left.
-    async fn clear(&self, provider: &ProviderClient) -> Result<Option<Action>, ReconcileError> {
-        let hosts = self.hosts(provider).await?;
+    async fn clear(&mut self, at: &Placement) -> Result<Option<Action>, ReconcileError> {
+        let provider = self.provider(at).await?;
+        let hosts = self.hosts(&provider).await?;
         // Before the hosts: an address without tags is known by its host.
         if self.may_have_address(false) {
-            let own = self.own_addresses(provider, &provider.addresses().await?);
+            let own = self.own_addresses(&provider, &provider.addresses().await?);
             if !own.is_empty() {
-                self.release_addresses(provider, &own).await?;
+                self.release_addresses(&provider, &own).await?;
                 return Ok(Some(Action::RequeueAfter(POLL)));
             }
         }
@@ -88,21 +91,6 @@ impl TunnelRun<'_> {
             Cleanup::Await(wait) => Ok(Some(Action::RequeueAfter(wait))),
             Cleanup::Release => Ok(None),
         }
-    }
-
-    /// Ends the Pods of the client, if there are any: another owner may get the host's address.
-    async fn rest_client(&self) -> Result<(), ReconcileError> {
-        let (namespace, name) = (self.namespace(), names::client(&self.tunnel.name_any()));
-        let found = self.ctx.get::<Deployment>(Some(&namespace), &name)?;
-        let runs = |found: &Deployment| {
-            controlled_by(found, &self.tunnel) && found.spec.replicas != Some(0)
-        };
-        if found.is_some_and(|found| runs(&found)) {
-            let mut resting = exit::client(&self.tunnel, "", "", None);
-            resting.spec.replicas = Some(0);
-            self.ctx.apply_child(&self.tunnel, resting).await?;
-        }
-        Ok(())
     }
 
     /// Removes the hosts of a Tunnel that is being deleted, then its finalizer.

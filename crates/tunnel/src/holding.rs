@@ -20,9 +20,11 @@ use crate::plan::Mark;
 use crate::reconcile::TunnelRun;
 
 impl TunnelRun<'_> {
-    /// Holds the Secret whose token is in use, and lets go of the one before. Returns why no host may be made with it,
-    /// if so.
-    pub(super) async fn hold(&mut self) -> Result<Option<Blocked>, ReconcileError> {
+    /// Holds the Secret whose token is in use, and lets go of the one before.
+    ///
+    /// # Errors
+    /// [`Blocked`] if no host may be made with it.
+    pub(super) async fn hold(&mut self) -> Result<(), ReconcileError> {
         let namespace = self.namespace();
         let own = self.secrets.token.take();
         let own = own.filter(|found| found.metadata.namespace.as_ref() == Some(&namespace));
@@ -30,7 +32,7 @@ impl TunnelRun<'_> {
         if self.status().token_secret != name {
             // It stays on record: only one can be, and nobody else would take its finalizer off.
             if self.let_go().await?.is_some() {
-                return Ok(None);
+                return Ok(());
             }
             if name.is_some() {
                 self.mark(&Mark::Holding(name.clone())).await?;
@@ -38,16 +40,16 @@ impl TunnelRun<'_> {
         }
         // What is not on record would be held for ever: the Tunnel may be gone, or its CRD that of an earlier version.
         let recorded = self.status().token_secret;
-        let Some(secret) = own.filter(|_| recorded == name) else { return Ok(None) };
+        let Some(secret) = own.filter(|_| recorded == name) else { return Ok(()) };
         let name = secret.name_any();
         let error = match self.ctx.finalizer(&secret, &holder(&self.uid())).await {
             Ok(Lifecycle::Over) if !self.status().has_host() => {
                 let message = format!(
                     "Secret {namespace}/{name} is being deleted: make it anew with the provider's token when it is gone"
                 );
-                return Ok(Some(Blocked { reason: "TokenMissing", message }));
+                return Err(Blocked { reason: "TokenMissing", message }.into());
             }
-            Ok(_) => return Ok(None),
+            Ok(_) => return Ok(()),
             Err(error) => error,
         };
         let why = refused(error)?;
@@ -55,7 +57,7 @@ impl TunnelRun<'_> {
             "Secret {name} is not held while it is in use: {why}; let the manager patch it"
         );
         self.ctx.publish(Event::warning(&self.tunnel, "SecretNotHeld", "Hold", note)).await;
-        Ok(None)
+        Ok(())
     }
 
     /// Lets go of the Secret that the Tunnel holds, if it holds one. Returns why we may not, and an Event says so too.

@@ -20,7 +20,9 @@ impl TunnelRun<'_> {
         wanted: Placement,
         exit: Exit,
     ) -> Result<Action, ReconcileError> {
-        let request = self.request(names::host(&self.uid()), &wanted, exit).await?;
+        let name = names::host(&self.uid());
+        let request = self.request(name.clone(), &wanted, exit).await?;
+        let is_repeated = self.status().creating_since.is_some();
         if !self.record(&Outcome::Creating(wanted.clone()), None).await? {
             return Ok(Action::Done);
         }
@@ -30,10 +32,8 @@ impl TunnelRun<'_> {
                 Ok(Action::RequeueAfter(POLL))
             }
             // The next look will find it.
-            Err(error) if error.failure().is_some_and(|found| found.kind == Kind::Exists) => {
-                Ok(Action::RequeueAfter(POLL))
-            }
-            Err(error) => self.not_created(error).await,
+            Err(error) if exists(&error) && !is_repeated => Ok(Action::RequeueAfter(POLL)),
+            Err(error) => self.not_created(error, &name).await,
         }
     }
 
@@ -46,13 +46,14 @@ impl TunnelRun<'_> {
         exit: Exit,
     ) -> Result<Action, ReconcileError> {
         let name = names::next_host(&self.uid(), &exit.digest());
-        let request = self.request(name, wanted, exit).await?;
+        let request = self.request(name.clone(), wanted, exit).await?;
+        let is_repeated = self.status().creating_since.is_some();
         if !self.mark(&Mark::Replacing).await? {
             return Ok(Action::Done);
         }
         match provider.create(request).await {
-            Err(error) if error.failure().is_none_or(|found| found.kind != Kind::Exists) => {
-                return self.not_created(error).await;
+            Err(error) if is_repeated || !exists(&error) => {
+                return self.not_created(error, &name).await;
             }
             _ => {}
         }
@@ -135,13 +136,23 @@ impl TunnelRun<'_> {
     async fn not_created(
         &mut self,
         error: ExternalError<Failure>,
+        name: &str,
     ) -> Result<Action, ReconcileError> {
         let unsent = matches!(error, ExternalError::HeldBack { .. });
         if !unsent && !error.failure().is_some_and(Failure::changed_nothing) {
             // A host may exist: the mark stays, and the next looks show it.
             return Err(error.into());
         }
-        let obstacle = error.failure().and_then(Blocked::by);
+        let obstacle = match exists(&error) {
+            true => Some(Blocked {
+                reason: "NameTaken",
+                message: format!(
+                    "host {name} exists without the labels of this Tunnel, by which it is found: put them back, or \
+                     delete it at the provider"
+                ),
+            }),
+            false => error.failure().and_then(Blocked::by),
+        };
         if self.status().host_id.is_some() {
             self.mark(&Mark::NotReplaced { refused: obstacle.is_some() }).await?;
             let Some(Blocked { reason, message }) = obstacle else { return Err(error.into()) };
@@ -211,4 +222,9 @@ impl TunnelRun<'_> {
         self.ctx.publish(Event::warning(&self.tunnel, reason, "Replace", message)).await;
         Ok(Action::RequeueAfter(SOON))
     }
+}
+
+/// Whether there is a host of that name.
+fn exists(error: &ExternalError<Failure>) -> bool {
+    error.failure().is_some_and(|found| found.kind == Kind::Exists)
 }

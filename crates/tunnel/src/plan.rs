@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use sdk::condition::{Finding, conditions, whole_seconds};
+use sdk::condition::{Finding, conditions, rest, whole_seconds};
 
 use crate::api::{HostStatus, Placement, ReservedAddress, Tunnel, TunnelStatus};
 use crate::exit::has_usual_image;
@@ -156,18 +156,21 @@ fn may_serve(host: &Host, status: &TunnelStatus) -> bool {
 /// Whether a host is off, and was at a look some minutes ago too.
 fn stays_off(host: &Host, status: &TunnelStatus, now: Timestamp) -> bool {
     let since = status.stopped_since.as_ref().filter(|_| status.host_id.as_ref() == Some(&host.id));
-    host.state == State::Stopped && since.is_some_and(|since| left(since.0, OFF, now).is_none())
+    host.state == State::Stopped && since.is_some_and(|since| rest(since.0, OFF, now).is_none())
 }
 
 /// Whether a host that comes in the place of another should serve by now.
 pub(super) fn is_late(host: &Host, now: Timestamp) -> bool {
-    host.created.is_some_and(|created| left(created, COMING, now).is_none())
+    // By its provider's clock.
+    host.created.is_some_and(|created| now >= created + COMING)
 }
 
 /// How long to wait after a request that the provider refused, unless the spec has changed since.
 fn refused(tunnel: &Tunnel, status: &TunnelStatus, now: Timestamp) -> Option<Duration> {
     let same = status.observed_generation == tunnel.metadata.generation;
-    let retry_at = status.retry_at.as_ref().filter(|at| same && at.0 > now);
+    // A later one was written by a clock that was ahead.
+    let retry_at = status.retry_at.as_ref();
+    let retry_at = retry_at.filter(|at| same && at.0 > now && at.0 <= now + RETRY);
     retry_at.map(|at| at.0.duration_since(now).unsigned_abs())
 }
 
@@ -207,7 +210,7 @@ fn absent(tunnel: &Tunnel, status: &TunnelStatus, now: Timestamp) -> Step {
     let Some(id) = &status.host_id else {
         return refused(tunnel, status, now).map_or(Step::Create, Step::Await);
     };
-    match status.host_since.as_ref().and_then(|since| left(since.0, SETTLING, now)) {
+    match status.host_since.as_ref().and_then(|since| rest(since.0, SETTLING, now)) {
         Some(wait) => Step::Await(wait.min(POLL)),
         None => Step::Lost(id.clone()),
     }
@@ -220,13 +223,7 @@ fn pending(status: &TunnelStatus, now: Timestamp) -> Option<Duration> {
 
 /// Likewise, since a request.
 pub(super) fn unseen(since: Option<&Time>, now: Timestamp) -> Option<Duration> {
-    left(since?.0, GRACE, now).map(|wait| wait.min(POLL))
-}
-
-/// The rest of `length` since `since`. A clock that was set back counts as the beginning.
-fn left(since: Timestamp, length: Duration, now: Timestamp) -> Option<Duration> {
-    let elapsed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-    length.checked_sub(elapsed).filter(|left| !left.is_zero())
+    rest(since?.0, GRACE, now).map(|wait| wait.min(POLL))
 }
 
 /// The next step for a Tunnel that is being deleted, given every host with its tag.
@@ -394,10 +391,9 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
         ..before.clone()
     };
     // The account of a host that was made by an earlier version, or of one that was never recorded.
-    let place = |at: &Placement| match &before.placement {
-        Some(Placement { account: Some(_), .. }) => before.placement.clone(),
-        Some(here) => Some(Placement { account: at.account.clone(), ..here.clone() }),
-        None => Some(at.clone()),
+    let place = |at: &Placement| {
+        let here = before.placement.clone();
+        here.map_or_else(|| Some(at.clone()), |here| Some(here.or_account_of(at)))
     };
     let still = |since: &Option<Time>, host: &Host| {
         let known = since.clone().filter(|_| before.host_id.as_ref() == Some(&host.id));

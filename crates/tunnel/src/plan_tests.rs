@@ -20,6 +20,7 @@ fn placement(region: &str) -> Placement {
         region: region.to_owned(),
         size: "small".to_owned(),
         account: None,
+        token_key: None,
     }
 }
 
@@ -91,9 +92,12 @@ fn the_next_step() {
         ("nothing yet", none(), vec![], "create"),
         ("refused a while ago", refused(300), vec![], "await 300"),
         ("refused long ago", refused(-1), vec![], "create"),
+        ("refused by a clock that was ahead", refused(7_200), vec![], "create"),
         ("asked, not seen", marked(5), vec![], "await 10"),
         ("asked, the grace time nearly over", marked(115), vec![], "await 5"),
         ("asked, never seen", marked(120), vec![], "create"),
+        ("asked by a clock a little ahead", marked(-60), vec![], "await 10"),
+        ("asked by a clock that was ahead", marked(-7_200), vec![], "create"),
         ("asked, and seen", marked(5), vec![host("1", Starting, None)], "follow 1"),
         ("made without our hearing", none(), vec![host("1", Running, ip)], "connect 1 1.2.3.4"),
         ("runs without address", recorded("1", 5), vec![host("1", Running, None)], "follow 1"),

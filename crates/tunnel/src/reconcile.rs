@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::account::{Blocked, ProviderClient, account, cluster_uid, defaults, watching_defaults};
 use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
 use crate::choice::{
-    Defaults, InvalidTunnel, TokenRef, account_name, check_image, check_ports, open_ports, token,
+    Defaults, InvalidTunnel, TokenRef, check_image, check_ports, in_account, open_ports, token,
     wanted, wants_address,
 };
 use crate::exit::{Archives, Exit};
@@ -158,14 +158,6 @@ impl Found {
     }
 }
 
-/// Why a name of a child is not free.
-enum Taken {
-    /// The child of a Tunnel of the same name that is gone: it goes too.
-    ByFormer,
-    /// An object of others.
-    ByOthers(Blocked),
-}
-
 impl TunnelRun<'_> {
     pub(super) fn status(&self) -> TunnelStatus {
         self.tunnel.status.clone().unwrap_or_default()
@@ -179,19 +171,18 @@ impl TunnelRun<'_> {
         self.tunnel.namespace().unwrap_or_default()
     }
 
+    /// The provider of a placement.
+    ///
+    /// # Errors
+    /// [`Blocked`] if there is no token for it.
     pub(super) async fn provider(
         &mut self,
         placement: &Placement,
-    ) -> Result<Result<ProviderClient, Blocked>, ReconcileError> {
-        let token = match self.held_token(placement) {
-            Ok(token) => token,
-            Err(invalid) => return Ok(Err(invalid.into())),
-        };
-        let account = account(self.ctx, self.settings, placement, token.as_ref()).await?;
-        Ok(account.map(|(account, secret)| {
-            self.secrets.token = secret;
-            ProviderClient::new(self.ctx, account)
-        }))
+    ) -> Result<ProviderClient, ReconcileError> {
+        let token = self.held_token(placement).map_err(Blocked::from)?;
+        let (account, secret) = account(self.ctx, self.settings, placement, token.as_ref()).await?;
+        self.secrets.token = secret;
+        Ok(ProviderClient::new(self.ctx, account))
     }
 
     /// Where the token for a placement is, which may be that of a host that exists.
@@ -210,7 +201,7 @@ impl TunnelRun<'_> {
         let mut at = self.status().held()?.clone();
         if at.account.is_none() {
             let token = self.held_token(&at).ok()?;
-            at.account = Some(account_name(&at, token.as_ref()));
+            at = in_account(at, token.as_ref());
         }
         let refused = self.permit(&at).err()?;
         Some((at, refused))
@@ -229,26 +220,24 @@ impl TunnelRun<'_> {
     }
 
     /// Records in the administrator's ConfigMap that an account is used, if it does not say so yet.
-    async fn remember(&self, used: &Used) -> Result<Result<(), Blocked>, ReconcileError> {
-        match misses(&self.defaults, used) {
-            Ok(false) => return Ok(Ok(())),
-            Ok(true) => {}
-            Err(full) => return Ok(Err(full.into())),
+    async fn remember(&self, used: &Used) -> Result<(), ReconcileError> {
+        if !misses(&self.defaults, used).map_err(Blocked::from)? {
+            return Ok(());
         }
         let patch = json!({"metadata": {"annotations": {used.key(): used.value()}}});
         let config_maps = Api::<ConfigMap>::namespaced(self.ctx.client(), &self.defaults.namespace);
         let params = PatchParams::default();
         match config_maps.patch_metadata(names::CONFIG_MAP, &params, &Patch::Merge(patch)).await {
-            Err(kube::Error::Api(refused)) if refused.is_forbidden() => Ok(Err(Blocked {
-                reason: "AccountNotRecorded",
-                message: format!(
+            Err(kube::Error::Api(refused)) if refused.is_forbidden() => {
+                let message = format!(
                     "the manager may not patch ConfigMap {} of namespace {}, which records the accounts to sweep: \
                      give it that right",
                     names::CONFIG_MAP,
                     self.defaults.namespace
-                ),
-            })),
-            patched => Ok(Ok(patched.map(drop)?)),
+                );
+                Err(Blocked { reason: "AccountNotRecorded", message }.into())
+            }
+            patched => Ok(patched.map(drop)?),
         }
     }
 
@@ -270,7 +259,8 @@ impl TunnelRun<'_> {
         provider.look(names::tunnel_tag(&self.uid()), self.status().host_id.as_deref()).await
     }
 
-    /// Brings a Tunnel that is not being deleted a step on. What its provider refuses for good is told.
+    /// Brings a Tunnel that is not being deleted a step on. What its provider or the API server refuses for good is
+    /// told, and what serves is tried on.
     async fn live(&mut self) -> Result<Action, ReconcileError> {
         match self.step().await {
             Err(error) => {
@@ -294,7 +284,7 @@ impl TunnelRun<'_> {
         let named = token(&self.tunnel.spec, &self.namespace(), &self.defaults, &wanted);
         let account = match named {
             Ok(token) => {
-                wanted.account = Some(account_name(&wanted, token.as_ref()));
+                wanted = in_account(wanted, token.as_ref());
                 Used::new(&wanted, token.as_ref())
             }
             Err(refused) if refused.is_of_account() => {
@@ -312,17 +302,12 @@ impl TunnelRun<'_> {
             };
         }
         let at = self.status().held().unwrap_or(&wanted).clone();
-        match self.read_children().await? {
-            Some(Taken::ByFormer) => return Ok(Action::RequeueAfter(POLL)),
-            Some(Taken::ByOthers(blocked)) => return self.blocked(blocked, recheck).await,
-            None => {}
+        if self.read_children().await? {
+            return Ok(Action::RequeueAfter(POLL));
         }
         // The client is updated even if the provider does not answer.
         let client = self.connected(archives.clone()).await?;
-        let provider = match self.provider(&at).await? {
-            Ok(provider) => provider,
-            Err(blocked) => return self.blocked(blocked, recheck).await,
-        };
+        let provider = self.provider(&at).await?;
         // Before the provider is asked: hundreds that wait for a place would use up what it answers in an hour.
         if self.status().held().is_none() {
             let all = self.ctx.list::<Tunnel>(None, &Selector::all())?;
@@ -331,12 +316,8 @@ impl TunnelRun<'_> {
                 return self.blocked(full.into(), recheck).await;
             }
         }
-        if let Some(blocked) = self.hold().await? {
-            return self.blocked(blocked, recheck).await;
-        }
-        if let Err(blocked) = self.remember(&account).await? {
-            return self.blocked(blocked, recheck).await;
-        }
+        self.hold().await?;
+        self.remember(&account).await?;
         let exit = self.exit(archives).await?;
         let found = Found { exit, client, address: None };
         // An address moves only within its account and region.
@@ -490,8 +471,12 @@ impl TunnelRun<'_> {
         }
     }
 
-    /// Reads what is in the cluster under the names of the Tunnel's children. Returns why one is not free, if so.
-    async fn read_children(&mut self) -> Result<Option<Taken>, ReconcileError> {
+    /// Reads what is in the cluster under the names of the Tunnel's children. Returns whether some of it is of a Tunnel of
+    /// the same name that is gone: it goes too.
+    ///
+    /// # Errors
+    /// [`Blocked`] if some of it is of others.
+    async fn read_children(&mut self) -> Result<bool, ReconcileError> {
         let (namespace, name) = (self.namespace(), self.tunnel.name_any());
         let (client, credentials) = (names::client(&name), names::credentials(&name));
         let secrets = Api::<Secret>::namespaced(self.ctx.client(), &namespace);
@@ -499,26 +484,24 @@ impl TunnelRun<'_> {
         self.secrets.client = secrets.get_opt(&client).await?;
         let deployment = self.ctx.get::<Deployment>(Some(&namespace), &client)?;
         let Secrets { credentials: found, client: config, .. } = &self.secrets;
-        let taken = deployment.and_then(|found| self.taken(&*found, "Deployment"));
-        let taken = taken.or_else(|| self.taken(config.as_ref()?, "Secret"));
-        Ok(taken.or_else(|| self.taken(found.as_ref()?, "Secret")))
+        Ok(self.is_former(deployment.as_deref(), "Deployment")?
+            || self.is_former(config.as_ref(), "Secret")?
+            || self.is_former(found.as_ref(), "Secret")?)
     }
 
-    /// Why an object under the name of a child is not the Tunnel's, if so.
-    fn taken<K: Resource>(&self, found: &K, kind: &str) -> Option<Taken> {
-        if controlled_by(found, &self.tunnel) {
-            return None;
-        }
+    fn is_former<K: Resource>(&self, found: Option<&K>, kind: &str) -> Result<bool, Blocked> {
+        let not_ours = found.filter(|found| !controlled_by(*found, &self.tunnel));
+        let Some(found) = not_ours else { return Ok(false) };
         let (name, own) = (found.name_any(), self.tunnel.name_any());
         let mut owners = found.owner_references().iter();
         if owners.any(|owner| {
             owner.controller == Some(true) && owner.kind == "Tunnel" && owner.name == own
         }) {
-            return Some(Taken::ByFormer);
+            return Ok(true);
         }
         let message = format!(
             "{kind} {name} is not this Tunnel's: delete it, or rename the Service and with it the Tunnel"
         );
-        Some(Taken::ByOthers(Blocked { reason: "NameTaken", message }))
+        Err(Blocked { reason: "NameTaken", message })
     }
 }

@@ -119,6 +119,7 @@ mod tests {
             region: region.to_owned(),
             size: "small".to_owned(),
             account: None,
+            token_key: None,
         };
         let (here, there) = (placement("fra1"), placement("ams3"));
         let (one, two) = (address("1", Some("uid"), None), address("2", Some("uid"), None));

@@ -3,9 +3,10 @@
 //!
 //! A finalizer keeps each Tunnel until its host is gone. So there are none, unless a Tunnel was
 //! abandoned on purpose, or a request to a provider arrived too late. A host is removed only if it has
-//! the tags of this cluster and of a Tunnel that the server, asked after the list, does not have.
+//! the tags of this cluster and of a Tunnel that the server, asked after the list, does not have, or that has another
+//! host in another account.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use sdk::{ClusterName, ObjectKey, uid_hash};
 use serde_json::json;
 
 use crate::account::{Blocked, ProviderClient, account, cluster_uid};
-use crate::api::Tunnel;
+use crate::api::{Tunnel, TunnelStatus};
 use crate::choice::Defaults;
 use crate::names::{self, CONFIG_MAP, Tag};
 use crate::provider::{Address, Host, State};
@@ -33,6 +34,9 @@ pub(super) const EVERY: Duration = Duration::from_secs(3_600);
 const SOONER: Duration = Duration::from_secs(900);
 /// How old a host must be: a younger one may be another replica's work in progress.
 pub(super) const MIN_AGE: Duration = Duration::from_secs(900);
+
+/// Why something is removed.
+const GONE: &str = "its Tunnel is gone, or has another in another account";
 
 /// Reconciles ConfigMaps of defaults.
 #[derive(Debug)]
@@ -53,30 +57,50 @@ pub(super) fn controller(settings: Settings) -> ControllerSpec {
         .reconciler(SweepReconciler { settings, swept: Mutex::default() })
 }
 
-/// Of the hosts of this cluster, those that no Tunnel has. Pure.
+/// The Tunnels of a cluster by their uids, each with what it has.
+type Tunnels = BTreeMap<String, TunnelStatus>;
+
+/// Of the hosts that an account has of this cluster, those that no Tunnel has. Pure.
 pub(super) fn orphans<'a>(
     hosts: &'a [Host],
-    tunnels: &BTreeSet<String>,
+    used: &Used,
+    tunnels: &Tunnels,
     now: Timestamp,
 ) -> Vec<&'a Host> {
-    hosts
-        .iter()
-        .filter(|host| host.state != State::Leaving && is_old(host.created, now))
-        .filter(|host| host.tunnel.as_ref().is_some_and(|uid| !tunnels.contains(uid)))
-        .collect()
+    let is_left = |status: &TunnelStatus, host: &Host| {
+        let other = status.host_id.as_ref().is_some_and(|id| *id != host.id);
+        other && status.creating_since.is_none() && is_elsewhere(status, used)
+    };
+    let orphan = |host: &&Host| {
+        let gone = |uid| tunnels.get(uid).is_none_or(|status| is_left(status, host));
+        host.state != State::Leaving
+            && is_old(host.created, now)
+            && host.tunnel.as_ref().is_some_and(gone)
+    };
+    hosts.iter().filter(orphan).collect()
 }
 
-/// Of the addresses of this cluster, those that no Tunnel has. Pure.
+/// Of the addresses that an account has of this cluster, those that no Tunnel has. Pure.
 fn orphaned<'a>(
     addresses: &'a [Address],
-    tunnels: &BTreeSet<String>,
+    used: &Used,
+    tunnels: &Tunnels,
     now: Timestamp,
 ) -> Vec<&'a Address> {
-    let gone = |uid: &String| !tunnels.contains(uid);
+    let is_left = |status: &TunnelStatus, address: &Address| {
+        let other = status.address.as_ref().is_some_and(|own| own.id != address.id);
+        other && status.reserving_since.is_none() && is_elsewhere(status, used)
+    };
     let orphan = |address: &&Address| {
+        let gone = |uid| tunnels.get(uid).is_none_or(|status| is_left(status, address));
         is_old(address.created, now) && address.tunnel.as_ref().is_some_and(gone)
     };
     addresses.iter().filter(orphan).collect()
+}
+
+/// Whether a Tunnel has what it has in another account than this one.
+fn is_elsewhere(status: &TunnelStatus, used: &Used) -> bool {
+    status.placement.as_ref().is_some_and(|held| used.is_left(held))
 }
 
 fn is_old(created: Option<Timestamp>, now: Timestamp) -> bool {
@@ -104,16 +128,19 @@ impl Reconciler for SweepReconciler {
             return Ok(again);
         }
         let tag = names::cluster_tag(&cluster_uid(ctx).await?);
-        let mut then = again;
+        let mut then = Ok(again);
         for (name, used) in due {
-            if self.sweep(ctx, &config_map, &used, &tag).await? {
-                let at = (ctx.cluster().clone(), name);
-                self.swept.lock().expect("no holder of this lock panics").insert(at, ctx.now());
-            } else {
-                then = Action::RequeueAfter(SOONER);
+            match self.sweep(ctx, &config_map, &used, &tag).await {
+                Ok(true) => {
+                    let at = (ctx.cluster().clone(), name);
+                    self.swept.lock().expect("no holder of this lock panics").insert(at, ctx.now());
+                }
+                Ok(false) => then = then.map(|_| Action::RequeueAfter(SOONER)),
+                // It is asked again; meanwhile the others are swept.
+                Err(error) => then = then.and(Err(error)),
             }
         }
-        Ok(then)
+        then
     }
 }
 
@@ -142,9 +169,10 @@ impl SweepReconciler {
         tag: &Tag,
     ) -> Result<bool, ReconcileError> {
         let Some((placement, token)) = used.account() else { return Ok(true) };
-        let (account, _) = match account(ctx, &self.settings, &placement, token.as_ref()).await? {
+        let found = account(ctx, &self.settings, &placement, token.as_ref()).await;
+        let (account, _) = match found {
             Ok(account) => account,
-            Err(blocked) => return Ok(unswept(ctx, config_map, &blocked).await),
+            Err(error) => return Ok(unswept(ctx, config_map, &Blocked::within(error)?).await),
         };
         let provider = ProviderClient::new(ctx, account);
         let hosts = match provider.look(tag.clone(), None).await {
@@ -172,22 +200,18 @@ impl SweepReconciler {
             return Ok(true);
         };
         // Before the hosts: an address without tags is known by its host.
-        for address in orphaned(&addresses, &tunnels, ctx.now()) {
+        for address in orphaned(&addresses, used, &tunnels, ctx.now()) {
             if provider.release(&address.id).await.is_err() {
                 return Ok(false);
             }
-            let note = format!(
-                "released address {} at {}: its Tunnel is gone",
-                address.ip, placement.provider
-            );
+            let note = format!("released address {} at {}: {GONE}", address.ip, placement.provider);
             ctx.publish(Event::normal(config_map, "OrphanRemoved", "Sweep", note)).await;
         }
-        for host in orphans(&hosts, &tunnels, ctx.now()) {
+        for host in orphans(&hosts, used, &tunnels, ctx.now()) {
             if provider.delete(&host.id).await.is_err() {
                 return Ok(false);
             }
-            let note =
-                format!("removed host {} at {}: its Tunnel is gone", host.id, placement.provider);
+            let note = format!("removed host {} at {}: {GONE}", host.id, placement.provider);
             ctx.publish(Event::normal(config_map, "OrphanRemoved", "Sweep", note)).await;
         }
         Ok(true)
@@ -226,13 +250,14 @@ async fn forget(
     }
 }
 
-/// The uids of all Tunnels of the cluster; `None` if they may not be listed.
-async fn tunnels(ctx: &Context) -> Result<Option<BTreeSet<String>>, ReconcileError> {
-    match Api::<Tunnel>::all(ctx.client()).list_metadata(&ListParams::default()).await {
+/// All Tunnels of the cluster; `None` if they may not be listed.
+async fn tunnels(ctx: &Context) -> Result<Option<Tunnels>, ReconcileError> {
+    match Api::<Tunnel>::all(ctx.client()).list(&ListParams::default()).await {
         Err(kube::Error::Api(refused)) if refused.is_forbidden() => Ok(None),
         tunnels => {
-            let uids = tunnels?.items.into_iter().filter_map(|tunnel| tunnel.metadata.uid);
-            Ok(Some(uids.collect()))
+            let known =
+                |found: Tunnel| Some((found.metadata.uid?, found.status.unwrap_or_default()));
+            Ok(Some(tunnels?.items.into_iter().filter_map(known).collect()))
         }
     }
 }
@@ -269,8 +294,30 @@ mod tests {
             host("leaving", 60, Some("gone"), State::Leaving),
             Host { created: None, ..host("ageless", 0, Some("gone"), State::Running) },
         ];
-        let found = orphans(&hosts, &BTreeSet::from(["here".to_owned()]), now);
-        let found: Vec<_> = found.into_iter().map(|host| &*host.id).collect();
-        assert_eq!(found, ["orphan", "stopped orphan"]);
+        let found = |key: Option<&str>, host_id: Option<&str>, creating: bool| {
+            let used = json!({
+                "provider": "hetzner", "namespace": "shop", "secret": {"name": "mine", "key": "a"},
+            });
+            let status = json!({
+                "hostID": host_id, "creatingSince": creating.then_some("2026-11-22T11:59:00Z"),
+                "placement": {
+                    "provider": "hetzner", "region": "r", "size": "s", "account": "hetzner/shop/mine",
+                    "tokenKey": key,
+                },
+            });
+            let status = serde_json::from_value(status).unwrap();
+            let tunnels = BTreeMap::from([("here".to_owned(), status)]);
+            let found = orphans(&hosts, &serde_json::from_value(used).unwrap(), &tunnels, now);
+            found.into_iter().map(|host| host.id.clone()).collect::<Vec<_>>()
+        };
+        let gone = ["orphan", "stopped orphan"];
+        // The same account, and one of which the key is not recorded.
+        assert_eq!(found(Some("a"), Some("2"), false), gone);
+        assert_eq!(found(None, Some("2"), false), gone);
+        // Another account, in which the Tunnel has its host, or may have it before long.
+        assert_eq!(found(Some("b"), Some("2"), false), ["orphan", "stopped orphan", "owned"]);
+        assert_eq!(found(Some("b"), Some("2"), true), gone);
+        assert_eq!(found(Some("b"), None, false), gone);
+        assert_eq!(found(Some("b"), Some("owned"), false), gone);
     }
 }

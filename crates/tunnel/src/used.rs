@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::api::{Placement, SecretKey, Tunnel, TunnelSpec};
-use crate::choice::{Defaults, InvalidTunnel, TokenRef, account_name, placement, token};
+use crate::choice::{Defaults, InvalidTunnel, TokenRef, in_account, placement, token};
 use crate::names::{ACCOUNT, MAX_ACCOUNTS, MAX_OWN_ACCOUNTS, is_system};
 
 /// An account, as it is recorded.
@@ -62,9 +62,17 @@ impl Used {
         let Some((at, token)) = self.account() else { return false };
         let asks = tunnel.metadata.namespace == self.namespace
             && tunnel.spec.token_secret_ref.as_ref() == self.secret.as_ref();
-        let own = account_name(&at, token.as_ref());
         let held = tunnel.status.as_ref().and_then(|status| status.placement.as_ref());
-        asks || held.is_some_and(|held| held.account.as_ref().is_none_or(|held| *held == own))
+        asks || held.is_some_and(|held| holds(held, &at, token.as_ref()))
+    }
+
+    /// Whether a placement that is recorded as a whole is in another account.
+    pub(super) fn is_left(&self, held: &Placement) -> bool {
+        let known = held.account.is_some() && held.token_key.is_some();
+        known
+            && self.account().is_some_and(|(at, token)| {
+                held.endpoint != at.endpoint || !holds(held, &at, token.as_ref())
+            })
     }
 
     /// Where it makes hosts, and where its token is; `None` if it was not written by us.
@@ -79,6 +87,13 @@ impl Used {
         let is_whole = token.is_some() || self.provider == "local";
         Some((placement(&spec).ok()?, token)).filter(|_| is_whole)
     }
+}
+
+/// Whether a placement, as far as it is recorded, is in the account of a token.
+fn holds(held: &Placement, at: &Placement, token: Option<&TokenRef>) -> bool {
+    let own = in_account(at.clone(), token);
+    held.account.as_ref().is_none_or(|_| held.account == own.account)
+        && held.token_key.as_ref().is_none_or(|_| held.token_key == own.token_key)
 }
 
 /// The accounts that a ConfigMap has recorded, by the names of their annotations.
@@ -129,10 +144,7 @@ pub(super) fn held_token(
     held: &Placement,
 ) -> Result<Option<TokenRef>, InvalidTunnel> {
     let named = token(spec, namespace, defaults, held);
-    let is = |token: &Option<TokenRef>| {
-        held.account.as_ref().is_none_or(|at| *at == account_name(held, token.as_ref()))
-    };
-    if named.as_ref().is_ok_and(is) {
+    if named.as_ref().is_ok_and(|token| holds(held, held, token.as_ref())) {
         return named;
     }
     match used_token(defaults, namespace, held) {
@@ -150,11 +162,11 @@ pub(super) fn held_token(
 /// its host is given back there. A status alone does not say which Secret is sent where, for others may write it: the
 /// ConfigMap must have recorded the same.
 fn used_token(defaults: &Defaults, namespace: &str, at: &Placement) -> Option<TokenRef> {
-    let account = at.account.as_deref()?;
+    at.account.as_ref()?;
     let mut used = read(&defaults.used).filter_map(|(_, used)| used.account());
     let found = used.find(|(used, token)| {
         let here = used.provider == at.provider && used.endpoint == at.endpoint;
-        here && account_name(used, token.as_ref()) == account
+        here && holds(at, used, token.as_ref())
     });
     let ours = |of: &TokenRef| of.namespace == namespace || of.namespace == defaults.namespace;
     found.and_then(|(_, token)| token).filter(ours)
@@ -174,6 +186,7 @@ mod tests {
             region: "fsn1".to_owned(),
             size: "cx23".to_owned(),
             account: None,
+            token_key: None,
         };
         let secret = SecretKey { name: "mine".to_owned(), key: "token".to_owned() };
         let token = TokenRef { namespace: "shop".to_owned(), secret };
@@ -223,14 +236,13 @@ mod tests {
 
     #[test]
     fn an_account_is_named_by_a_spec_or_by_a_placement() {
-        let tunnel = |namespace: &str, key: &str, account: Option<&str>| {
+        let tunnel = |namespace: &str, key: &str, account: Option<(&str, Option<&str>)>| {
             let mut tunnel = Tunnel::new("web", TunnelSpec::default());
             tunnel.metadata.namespace = Some(namespace.to_owned());
             tunnel.spec.token_secret_ref =
                 Some(SecretKey { name: "mine".to_owned(), key: key.to_owned() });
-            let placement =
-                json!({"provider": "hetzner", "region": "r", "size": "s", "account": account});
-            let status = account.map(|_| json!({"placement": placement}));
+            let placement = |(account, key): (&str, Option<&str>)| json!({"provider": "hetzner", "region": "r", "size": "s", "account": account, "tokenKey": key});
+            let status = account.map(|held| json!({"placement": placement(held)}));
             tunnel.status = serde_json::from_value(json!(status)).unwrap();
             tunnel
         };
@@ -239,10 +251,40 @@ mod tests {
             (tunnel("shop", "1", None), true),
             (tunnel("shop", "2", None), false),
             (tunnel("bank", "1", None), false),
-            (tunnel("shop", "2", Some("hetzner/shop/mine")), true),
-            (tunnel("shop", "2", Some("hetzner/shop/other")), false),
+            // Earlier versions did not record the key.
+            (tunnel("shop", "2", Some(("hetzner/shop/mine", None))), true),
+            (tunnel("shop", "2", Some(("hetzner/shop/mine", Some("1")))), true),
+            (tunnel("shop", "2", Some(("hetzner/shop/mine", Some("2")))), false),
+            (tunnel("shop", "2", Some(("hetzner/shop/other", None))), false),
         ] {
             assert_eq!(account.is_named(&tunnel), expect, "{tunnel:?}");
         }
+    }
+
+    /// A Tunnel that names another key has its host where the former token is.
+    #[test]
+    fn the_token_of_a_host_is_that_of_its_account() {
+        let used = [1, 2].map(|key| used("kube-system", key));
+        let recorded: BTreeMap<_, _> = used.iter().map(|used| (used.key(), used.value())).collect();
+        let map = json!({
+            "metadata": {"name": "leasehold-tunnel", "namespace": "kube-system", "annotations": recorded},
+            "data": {"provider": "hetzner", "tokenSecret": "mine", "tokenSecretKey": "2"},
+        });
+        let defaults = Defaults::of(&serde_json::from_value(map).unwrap());
+        let held = |key: Option<&str>| Placement {
+            provider: "hetzner".to_owned(),
+            account: Some("hetzner/kube-system/mine".to_owned()),
+            token_key: key.map(str::to_owned),
+            region: String::new(),
+            size: String::new(),
+            endpoint: None,
+        };
+        let spec = TunnelSpec { provider: Some("hetzner".to_owned()), ..TunnelSpec::default() };
+        for (key, expect) in [(Some("1"), "1"), (Some("2"), "2"), (None, "2")] {
+            let found = held_token(&spec, "shop", &defaults, &held(key)).unwrap();
+            assert_eq!(found.unwrap().secret.key, expect, "{key:?}");
+        }
+        assert!(!held(Some("1")).is(&held(Some("2"))));
+        assert!(held(None).is(&held(Some("2"))), "as an earlier version recorded it");
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use sdk::condition::rest;
 
 use super::pending::{Pending, PodRef, controller, is_active};
 use super::record::next_second;
@@ -65,8 +66,7 @@ pub(super) fn next(pending: &Pending, pods: &[Pod], now: Timestamp) -> Eviction 
         let before = pending.pods.iter().filter(|pod| pod.controller.as_deref() == Some(uid));
         let missing = before.count().saturating_sub(pods.iter().filter(of_it).count());
         let since = pending.left_since.as_ref().map_or(now, |since| since.0);
-        let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-        if let Some(rest) = REPLACEMENT.checked_sub(passed).filter(|_| missing > 0) {
+        if let Some(rest) = rest(since, REPLACEMENT, now).filter(|_| missing > 0) {
             return Eviction::Wait(format!("{missing} Pods were not replaced yet"), Some(rest));
         }
     }
@@ -139,6 +139,8 @@ mod tests {
         assert_eq!(words(&restart, &[old("b"), new(true)], 12), "evict b");
         // A controller that was scaled down creates none.
         assert_eq!(words(&restart, &[old("b")], 131), "evict b");
+        // The clock was ahead when the Pod went.
+        assert_eq!(words(&restart, &[old("b")], -1_000), "evict b");
         assert_eq!(words(&restart, &[new(true), pod("d", owner, true)], 131), "done");
     }
 

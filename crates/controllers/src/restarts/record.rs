@@ -18,7 +18,7 @@ use std::time::Duration;
 use jiff::{Timestamp, ToSpan};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
-use sdk::condition::whole_seconds;
+use sdk::condition::{rest, whole_seconds};
 use serde::{Deserialize, Serialize};
 
 use super::pending::Pending;
@@ -73,12 +73,7 @@ impl Record {
 
     fn when(&self, now: Timestamp, window: Duration) -> Decision {
         let since = self.changed_at.as_ref().map_or(now, |changed| changed.0);
-        // A clock that was set back prolongs nothing.
-        let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-        match window.checked_sub(passed) {
-            Some(rest) if !rest.is_zero() => Decision::Wait(rest),
-            _ => Decision::Restart,
-        }
+        rest(since, window, now).map_or(Decision::Restart, Decision::Wait)
     }
 
     /// The content is the one of the last restart, or is seen for the first time.
@@ -175,7 +170,9 @@ mod tests {
         let record = seen("a");
         assert_eq!(record.decide("b", at(9), Duration::ZERO), Decision::Restart);
         let record = record.changed(at(100));
-        assert_eq!(record.decide("b", at(9), WINDOW), Decision::Wait(WINDOW));
+        assert_eq!(record.decide("b", at(97), WINDOW), Decision::Wait(WINDOW));
+        // The clock was ahead when the change was seen.
+        assert_eq!(record.decide("b", at(9), WINDOW), Decision::Restart);
     }
 
     #[test]

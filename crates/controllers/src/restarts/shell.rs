@@ -127,7 +127,7 @@ impl Restarts<'_> {
                 }
             }
             Decision::Follow(pending) if !pending.started => self.begin(record, pending).await,
-            Decision::Follow(pending) => self.follow(record, pending).await,
+            Decision::Follow(pending) => self.follow(record, pending, None).await,
         }
     }
 
@@ -191,7 +191,7 @@ impl Restarts<'_> {
     async fn begin(&self, record: Record, pending: Pending) -> Result<Advance, ReconcileError> {
         let waiting = pending.waiting();
         if waiting.is_empty() {
-            return self.follow(record, Pending { started: true, ..pending }).await;
+            return self.follow(record, Pending { started: true, ..pending }, None).await;
         }
         let mut refused = None;
         for batch in waiting.chunks(BATCH) {
@@ -208,9 +208,7 @@ impl Restarts<'_> {
             let then = failure.map_or(Then::GoOn, Then::Fail);
             return Ok(Advance { record: record.decided(pending), outcome, then });
         }
-        let (words, error) =
-            refused.expect("of a batch something has begun, or was refused, or failed");
-        Ok(Advance { record, outcome: Outcome::Refused(words), then: Then::Fail(error) })
+        self.follow(record, pending, refused).await
     }
 
     /// Begins these rollouts, some at once.
@@ -253,13 +251,19 @@ impl Restarts<'_> {
         Api::namespaced_with(self.ctx.client(), self.namespace, &kind)
     }
 
-    /// Looks how far a restart is that has begun, and evicts the next Pod.
-    async fn follow(&self, record: Record, pending: Pending) -> Result<Advance, ReconcileError> {
+    /// Looks how far a restart is that has begun, and evicts the next Pod. What has not begun is refused.
+    async fn follow(
+        &self,
+        record: Record,
+        pending: Pending,
+        refused: Option<(String, kube::Error)>,
+    ) -> Result<Advance, ReconcileError> {
         let (mut rolling, mut held, mut ended) = (Vec::new(), None, None);
-        let looks: Vec<_> =
-            pending.workloads.iter().map(|workload| self.look(workload, &pending)).collect();
+        let begun = pending.workloads.iter().filter(|one| pending.started || one.begun);
+        let begun: Vec<_> = begun.collect();
+        let looks: Vec<_> = begun.iter().map(|workload| self.look(workload, &pending)).collect();
         let stages: Vec<_> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
-        for (workload, stage) in pending.workloads.iter().zip(stages) {
+        for (workload, stage) in begun.into_iter().zip(stages) {
             match stage {
                 Stage::Done => {}
                 Stage::Rolling => rolling.push(workload.label()),
@@ -277,6 +281,12 @@ impl Restarts<'_> {
                 wait = rest.unwrap_or(wait).min(wait);
             }
             Evicted::Held(trouble) => held = held.or(Some(trouble)),
+        }
+        if let Some((words, error)) = refused {
+            let also = held.or(ended).map(|trouble| format!("; {}", trouble.words));
+            let words = words + &also.unwrap_or_default();
+            let (record, then) = (record.decided(pending), Then::Fail(error));
+            return Ok(Advance { record, outcome: Outcome::Refused(words), then });
         }
         let waits = (!rolling.is_empty())
             .then(|| Trouble::new("RollingOut", format!("waits: {}", listed(&rolling))));

@@ -127,7 +127,7 @@ pub struct TargetRef {
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
     /// Its name.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub name: String,
 }
 

@@ -11,10 +11,13 @@ use k8s_openapi::api::core::v1::{
     Container as PodContainer, ContainerPort, PodSpec, PodTemplateSpec, Service, ServicePort,
     ServiceSpec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, ManagedFieldsEntry, ObjectMeta, OwnerReference,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use sdk::label_value;
+use serde_json::json;
 
 use super::api::{Container, TDSet};
 use super::invalid::Invalid;
@@ -61,8 +64,60 @@ pub(super) fn deployment(
     })
 }
 
+/// Who controls an object.
+pub(super) fn controller<K: Resource>(object: &K) -> Option<&OwnerReference> {
+    object.owner_references().iter().find(|owner| owner.controller == Some(true))
+}
+
+/// Whether a TDSet may take over a Deployment: it says so, and nobody controls that.
+pub(super) fn may_adopt(set: &TDSet, found: &Deployment) -> bool {
+    let is_free = found.metadata.deletion_timestamp.is_none() && controller(found).is_none();
+    set.spec.adopt && is_free
+}
+
+/// The containers of a Deployment that the spec does not name any more, of which we own fields beside somebody else: an
+/// apply would give them up, and they would stay, beside those of the spec. `found` comes with its `managedFields`.
+///
+/// # Errors
+/// If there are any, or the template of the spec is none.
+pub(super) fn check_shared(set: &TDSet, found: &Deployment, manager: &str) -> Result<(), Invalid> {
+    let is_shared = |name: &&str| {
+        let fields = found.metadata.managed_fields.iter().flatten();
+        let owns = |entry: &&ManagedFieldsEntry| {
+            let item = format!("k:{}", json!({"name": name}));
+            let pod =
+                entry.fields_v1.as_ref().map(|fields| &fields.0["f:spec"]["f:template"]["f:spec"]);
+            let lists = ["f:containers", "f:initContainers"];
+            pod.is_some_and(|pod| lists.iter().any(|list| pod[list].get(&item).is_some()))
+        };
+        let is_ours = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(manager);
+        let (ours, theirs): (Vec<_>, Vec<_>) =
+            fields.filter(owns).partition(|entry| is_ours(entry));
+        !ours.is_empty() && !theirs.is_empty()
+    };
+    let desired = deployment(set, Some(found), 0)?;
+    let shared: Vec<_> = unnamed(found, &desired).into_iter().filter(is_shared).collect();
+    all_named(found, shared)
+}
+
+/// The containers of a Deployment that are not desired.
+pub(super) fn unnamed<'a>(found: &'a Deployment, desired: &Deployment) -> Vec<&'a str> {
+    let named = names(desired);
+    names(found).into_iter().filter(|name| !named.contains(name)).collect()
+}
+
+fn all_named(found: &Deployment, others: Vec<&str>) -> Result<(), Invalid> {
+    match others.is_empty() {
+        true => Ok(()),
+        false => {
+            Err(Invalid::Containers { deployment: found.name_any(), names: others.join(", ") })
+        }
+    }
+}
+
 /// Checks that a Deployment which others wrote has no containers but those desired. Containers are merged by name,
-/// so the others would stay beside them. In one that we have applied before, they were added on purpose.
+/// so the others would stay beside them. In one that we have applied before, they were added on purpose, but for those that
+/// [`check_shared`] finds.
 ///
 /// # Errors
 /// If it has.
@@ -70,14 +125,7 @@ pub(super) fn check_containers(found: &Deployment, desired: &Deployment) -> Resu
     if found.labels().contains_key(SET_LABEL) {
         return Ok(());
     }
-    let named = names(desired);
-    let others: Vec<_> = names(found).into_iter().filter(|name| !named.contains(name)).collect();
-    match others.is_empty() {
-        true => Ok(()),
-        false => {
-            Err(Invalid::Containers { deployment: found.name_any(), names: others.join(", ") })
-        }
-    }
+    all_named(found, unnamed(found, desired))
 }
 
 /// The names of all containers of its Pods.
@@ -156,4 +204,45 @@ fn labels(set: &TDSet) -> BTreeMap<String, String> {
     labels.insert("app.kubernetes.io/name".to_owned(), label_value(&set.name_any()));
     labels.insert("app.kubernetes.io/managed-by".to_owned(), "leasehold".to_owned());
     labels
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_container_that_others_own_too_would_stay() {
+        let set = TDSet::new(
+            "web",
+            serde_json::from_value(json!({"container": {"name": "api", "image": "i", "port": 1}}))
+                .unwrap(),
+        );
+        let check = |owners: &[(&str, &[&str])]| {
+            let owns = |names: &[&str]| -> Value {
+                let items =
+                    names.iter().map(|name| (format!("k:{{\"name\":\"{name}\"}}"), json!({})));
+                let items: Value = items.collect::<serde_json::Map<_, _>>().into();
+                json!({"f:spec": {"f:template": {"f:spec": {"f:containers": items}}}})
+            };
+            let fields: Vec<_> = owners
+                .iter()
+                .map(|(manager, names)| json!({"manager": manager, "fieldsV1": owns(names)}))
+                .collect();
+            let found = json!({
+                "metadata": {"name": "web", "managedFields": fields},
+                "spec": {
+                    "selector": {},
+                    "template": {"spec": {"containers": [{"name": "web"}, {"name": "side"}]}},
+                },
+            });
+            let found: Deployment = serde_json::from_value(found).unwrap();
+            check_shared(&set, &found, "us").map_err(|error| error.to_string())
+        };
+        let told = check(&[("us", &["web"]), ("kubectl", &["web", "side"])]).unwrap_err();
+        assert!(told.contains("has the containers web,"), "{told}");
+        assert_eq!(check(&[("us", &["web"]), ("kubectl", &["side"])]), Ok(()), "it goes");
+        assert_eq!(check(&[("us", &["api"]), ("kubectl", &["web", "side"])]), Ok(()), "added");
+    }
 }

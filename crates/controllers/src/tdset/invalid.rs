@@ -40,10 +40,10 @@ pub(super) enum Invalid {
         /// Why not.
         why: String,
     },
-    /// A Deployment to take over that has more containers than the spec.
+    /// A Deployment that was taken over, or would be, and has more containers than the spec.
     #[error(
-        "Deployment {deployment} has the containers {names}, which the spec does not name: taken over, it would keep \
-         them beside those of the spec; give a container of the spec that name, name them all in spec.template, or \
+        "Deployment {deployment} has the containers {names}, which the spec does not name: as others wrote them too, it \
+         would keep them beside those of the spec; give a container of the spec that name, name them all in spec.template, or \
          remove them from the Deployment"
     )]
     Containers {
@@ -51,6 +51,14 @@ pub(super) enum Invalid {
         deployment: String,
         /// Their names.
         names: String,
+    },
+    /// A name that no object has.
+    #[error(
+        "spec.targetRef.name is {name:?}, which is no name of an object: write lower-case letters, digits, '-' and '.'"
+    )]
+    Name {
+        /// The name given.
+        name: String,
     },
     /// A Service for a workload whose Pods are not known.
     #[error("spec.service is for the Pods that the TDSet makes: remove it, or spec.targetRef")]
@@ -78,7 +86,9 @@ impl Invalid {
             Self::Cron { .. } | Self::Date { .. } => "InvalidSchedule",
             Self::Kind { .. } => "NotPermitted",
             Self::Containers { .. } => "ContainersLeft",
-            Self::Workloads { .. } | Self::Template { .. } | Self::Service => "Invalid",
+            Self::Workloads { .. } | Self::Template { .. } | Self::Name { .. } | Self::Service => {
+                "Invalid"
+            }
         }
     }
 }

@@ -17,12 +17,11 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use sdk::controlled_by;
 
 use super::api::TDSet;
-use super::children;
+use super::children::{self, controller, may_adopt};
 use super::coverage::Coverage;
 use super::invalid::Invalid;
 use super::schedule::{Answer, Next, Schedule};
@@ -100,8 +99,7 @@ pub(super) fn plan(
     let schedule = Schedule::new(&set.spec)?;
     let answer = schedule.at(now);
     // A new spec is always applied: a comparison does not show what it no longer asks for.
-    let renewed =
-        set.status.as_ref().and_then(|status| status.applied_generation) != set.metadata.generation;
+    let renewed = is_renewed(set);
     let present = present(observed, target);
     let wanted = wanted(set, answer.replicas, present, observed.autoscaler);
     let (deployment, service) =
@@ -132,6 +130,11 @@ pub(super) fn plan(
     })
 }
 
+/// Whether the spec is one that was not applied yet.
+pub(super) fn is_renewed(set: &TDSet) -> bool {
+    set.status.as_ref().and_then(|status| status.applied_generation) != set.metadata.generation
+}
+
 /// The `minReplicas` of an autoscaler that says nothing.
 const DEFAULT_FLOOR: i32 = 1;
 
@@ -154,11 +157,6 @@ fn present(observed: Observed<'_>, target: &Target) -> Option<i32> {
         return observed.deployment.map(|found| found.spec.replicas.unwrap_or(1));
     }
     observed.scale.map(|scale| scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0))
-}
-
-/// Who controls an object.
-pub(super) fn controller<K: Resource>(object: &K) -> Option<&OwnerReference> {
-    object.owner_references().iter().find(|owner| owner.controller == Some(true))
 }
 
 /// What the schedule's number means beside what others want.
@@ -190,7 +188,7 @@ fn own(
     renewed: bool,
 ) -> Result<(Step<Deployment>, Step<Service>), Invalid> {
     let set = observed.set;
-    let free = observed.deployment.filter(|found| set.spec.adopt && is_free(found));
+    let free = observed.deployment.filter(|found| may_adopt(set, found));
     let ours = observed.deployment.filter(|found| controlled_by(*found, set));
     let mut desired = children::deployment(set, ours.or(free), replicas)?;
     if let Some(found) = ours.or(free) {
@@ -223,11 +221,6 @@ fn former(observed: Observed<'_>, target: &Target) -> (Step<Deployment>, Step<Se
         false => step(set, observed.deployment, None, false),
     };
     (deployment, step(set, observed.service, None, false))
-}
-
-/// Whether nobody controls it.
-fn is_free(deployment: &Deployment) -> bool {
-    deployment.metadata.deletion_timestamp.is_none() && controller(deployment).is_none()
 }
 
 #[cfg(test)]

@@ -7,19 +7,22 @@ use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
+use kube::api::{Api, ListParams};
 use kube::core::PartialObjectMeta;
 use sdk::{
     Action, AnyObject, Context, Controller, ControllerSpec, Event, Kind, Lookup, ObjectKey,
-    ReconcileError, Reconciler, Watch, mapping,
+    ReconcileError, Reconciler, Watch, controlled_by, mapping,
 };
 use serde_json::Value;
 
 use super::FIELD_MANAGER;
 use super::api::{TDSet, TDSetStatus};
-use super::plan::{Observed, Plan, Scaling, plan};
+use super::children::{self, check_shared, unnamed};
+use super::invalid::Invalid;
+use super::plan::{Observed, Plan, Scaling, is_renewed, plan};
 use super::scaling::{raise_floor, read_scale, write_scale};
 use super::status::{Obstacle, status, status_of};
-use super::target::{TARGETS, Target, kinds, rival, value, values, values_of};
+use super::target::{TARGETS, Target, deployment, kinds, rival, value, values, values_of};
 use crate::ASK_AGAIN;
 use crate::children::{Failure, take};
 use sdk::refusal::refusal;
@@ -102,7 +105,9 @@ impl Reconciler for TDSetReconciler {
         };
         let value = target.value(namespace.unwrap_or_default());
         let others = ctx.indexed::<TDSet>(TARGETS, &value)?;
-        if let Some(name) = rival(&set, others.iter().map(|set| &**set)) {
+        let same_name = ctx.get::<Deployment>(namespace, &target.name)?;
+        let found = same_name.as_deref().filter(|_| target.kind == deployment());
+        if let Some(name) = rival(&set, others.iter().map(|set| &**set), found) {
             return stop(ctx, &set, Obstacle::Rival { target: target.label(), name }).await;
         }
         let scale = match self.scale(ctx, &set, &target).await? {
@@ -120,8 +125,32 @@ impl Reconciler for TDSetReconciler {
             scale: scale.as_ref(),
             autoscaler: living.min_by_key(|found| found.name_any()).map(|found| &**found),
         };
+        if let Some(invalid) = shared(ctx, observed, &target).await? {
+            return stop(ctx, &set, Obstacle::Invalid(invalid)).await;
+        }
         self.act(ctx, observed, &target).await
     }
+}
+
+/// What is wrong with the containers of a TDSet's own Deployment, where a new spec leaves some out. Who owns these is not
+/// cached.
+async fn shared(
+    ctx: &Context,
+    observed: Observed<'_>,
+    target: &Target,
+) -> Result<Option<Invalid>, ReconcileError> {
+    let set = observed.set;
+    let own = observed.deployment.filter(|found| target.own && controlled_by(*found, set));
+    let Some(found) = own.filter(|_| is_renewed(set)) else { return Ok(None) };
+    let left = |desired: Deployment| !unnamed(found, &desired).is_empty();
+    if !children::deployment(set, Some(found), 0).is_ok_and(left) {
+        return Ok(None);
+    }
+    let deployments =
+        Api::<Deployment>::namespaced(ctx.client(), &set.namespace().unwrap_or_default());
+    let params = ListParams::default().fields(&format!("metadata.name={}", set.name_any()));
+    let found = deployments.list(&params).await?.items;
+    Ok(found.iter().find_map(|found| check_shared(set, found, FIELD_MANAGER).err()))
 }
 
 impl TDSetReconciler {

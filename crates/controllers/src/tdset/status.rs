@@ -6,8 +6,9 @@ use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
 use super::api::{TDSet, TDSetStatus};
+use super::children::controller;
 use super::invalid::Invalid;
-use super::plan::{Observed, Plan, controller};
+use super::plan::{Observed, Plan};
 use super::schedule::{Next, Rule};
 use super::target::Target;
 use crate::children::Step;

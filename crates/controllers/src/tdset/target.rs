@@ -3,13 +3,15 @@
 //! A target is in the TDSet's namespace and of a kind that the administrator allows: whoever writes a TDSet
 //! uses the manager's rights, and gets no more of them.
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::{Resource, ResourceExt};
-use sdk::Kind;
+use sdk::{Kind, controlled_by, is_object_name};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::api::{TDSet, TDSetSpec, TargetRef};
+use super::children::may_adopt;
 use super::invalid::Invalid;
 
 /// The keys of the configuration's section `controllers.tdset` that are this controller's own.
@@ -122,6 +124,9 @@ impl Target {
         if service.as_ref().is_some_and(|service| service.port.is_some()) {
             return Err(Invalid::Service);
         }
+        if !is_object_name(name) {
+            return Err(Invalid::Name { name: name.clone() });
+        }
         let (group, _) = api_version.split_once('/').unwrap_or_default();
         let found = allowed.iter().find(|known| (&*known.group, &*known.kind) == (group, kind));
         let Some(found) = found else {
@@ -174,8 +179,20 @@ pub(super) fn value(group: &str, kind: &str, namespace: &str, name: &str) -> Str
 }
 
 /// The one of several TDSets of one workload that scales it: the one that makes it, else the first that was
-/// made. `None` if it is `set`. One that is suspended leaves a workload of others to others.
-pub(super) fn rival<'a>(set: &TDSet, others: impl Iterator<Item = &'a TDSet>) -> Option<String> {
+/// made. `None` if it is `set`. One that is suspended leaves a workload of others to others, and one that would make
+/// `found`, the Deployment of that name, scales nothing while that is not its own.
+pub(super) fn rival<'a>(
+    set: &TDSet,
+    others: impl Iterator<Item = &'a TDSet>,
+    found: Option<&Deployment>,
+) -> Option<String> {
+    let scales = |set: &TDSet| {
+        let makes = |found| controlled_by(found, set) || may_adopt(set, found);
+        set.spec.target_ref.is_some() || found.is_none_or(makes)
+    };
+    if !scales(set) {
+        return None;
+    }
     let age = |set: &TDSet| {
         let made = set.creation_timestamp().map(|made| made.0);
         (set.spec.target_ref.is_some(), made, set.name_any())
@@ -183,6 +200,7 @@ pub(super) fn rival<'a>(set: &TDSet, others: impl Iterator<Item = &'a TDSet>) ->
     let yields = |set: &TDSet| set.spec.suspend && set.spec.target_ref.is_some();
     let scaling =
         others.filter(|other| other.meta().deletion_timestamp.is_none() && !yields(other));
+    let scaling = scaling.filter(|other| scales(other));
     let first = scaling.filter(|other| other.uid() != set.uid()).min_by_key(|other| age(other))?;
     (age(first) < age(set)).then(|| first.name_any())
 }
@@ -224,6 +242,10 @@ mod tests {
             (json!({}), Err("spec has 0 of container, template and targetRef")),
             (with(container(), to("apps/v1", "Deployment")), Err("spec has 2 of")),
             (with(to("apps/v1", "Deployment"), service()), Err("remove it, or spec.targetRef")),
+            (
+                json!({"targetRef": {"kind": "Deployment", "name": "web "}}),
+                Err("\"web \", which is no name of an object"),
+            ),
         ] {
             let allowed = kinds(&json!({"targets": [rollout()]})).unwrap();
             let found = Target::of(&set(spec.clone()), &allowed);
@@ -283,20 +305,20 @@ mod tests {
         let mut guest = made("guest", "2025-01-01T00:00:00Z");
         guest.spec.target_ref = serde_json::from_value(json!({"kind": "D", "name": "n"})).unwrap();
         let all = [a.clone(), b.clone(), old.clone(), guest.clone()];
-        assert_eq!(rival(&guest, all.iter()).as_deref(), Some("z"));
-        assert_eq!(rival(&old, all.iter()), None);
-        assert_eq!(rival(&a, all.iter()).as_deref(), Some("z"));
-        assert_eq!(rival(&b, [a, b.clone()].iter()).as_deref(), Some("a"));
+        assert_eq!(rival(&guest, all.iter(), None).as_deref(), Some("z"));
+        assert_eq!(rival(&old, all.iter(), None), None);
+        assert_eq!(rival(&a, all.iter(), None).as_deref(), Some("z"));
+        assert_eq!(rival(&b, [a, b.clone()].iter(), None).as_deref(), Some("a"));
         // One that is suspended yields, unless it makes the workload.
         let mut suspended = guest.clone();
         suspended.spec.suspend = true;
         let mut later = made("later", "2026-01-03T00:00:00Z");
         later.spec.target_ref = guest.spec.target_ref.clone();
-        assert_eq!(rival(&later, [guest].iter()).as_deref(), Some("guest"));
-        assert_eq!(rival(&later, [suspended.clone()].iter()), None);
-        assert_eq!(rival(&suspended, [later.clone()].iter()), None);
+        assert_eq!(rival(&later, [guest].iter(), None).as_deref(), Some("guest"));
+        assert_eq!(rival(&later, [suspended.clone()].iter(), None), None);
+        assert_eq!(rival(&suspended, [later.clone()].iter(), None), None);
         let maker = TDSet { spec: TDSetSpec { suspend: true, ..old.spec.clone() }, ..old.clone() };
-        assert_eq!(rival(&later, [maker].iter()).as_deref(), Some("z"));
+        assert_eq!(rival(&later, [maker].iter(), None).as_deref(), Some("z"));
         let going = TDSet {
             metadata: kube::core::ObjectMeta {
                 deletion_timestamp: old.metadata.creation_timestamp.clone(),
@@ -304,6 +326,40 @@ mod tests {
             },
             ..old
         };
-        assert_eq!(rival(&b, [going].iter()), None);
+        assert_eq!(rival(&b, [going].iter(), None), None);
+    }
+
+    /// A manifest of the name of somebody's Deployment stops nobody who scales that.
+    #[test]
+    fn one_that_makes_nothing_is_nobodys_rival() {
+        let mut maker = set(json!({"container": {"image": "i", "port": 1}}));
+        maker.metadata.uid = Some("maker".to_owned());
+        let mut guest = set(json!({"targetRef": {"kind": "Deployment", "name": "web"}}));
+        guest.metadata.name = Some("hours".to_owned());
+        guest.metadata.uid = Some("guest".to_owned());
+        let owned = |uid: Option<&str>| -> Deployment {
+            let owner = uid.map(|uid| {
+                json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}])
+            });
+            let spec = json!({"selector": {}, "template": {}});
+            serde_json::from_value(json!({"metadata": {"ownerReferences": owner}, "spec": spec}))
+                .unwrap()
+        };
+        let adopting =
+            TDSet { spec: TDSetSpec { adopt: true, ..maker.spec.clone() }, ..maker.clone() };
+        let (free, theirs, own) = (owned(None), owned(Some("other")), owned(Some("maker")));
+        for (maker, found, wins) in [
+            (&maker, None, true),
+            (&maker, Some(&own), true),
+            (&maker, Some(&free), false),
+            (&maker, Some(&theirs), false),
+            (&adopting, Some(&free), true),
+            (&adopting, Some(&theirs), false),
+        ] {
+            let all = [maker.clone(), guest.clone()];
+            let by_guest = rival(&guest, all.iter(), found);
+            assert_eq!(by_guest.is_some(), wins, "{maker:?} {found:?}");
+            assert_eq!(rival(maker, all.iter(), found), None);
+        }
     }
 }

@@ -182,6 +182,13 @@ impl Machines {
         }
     }
 
+    /// Takes all tags off a machine.
+    pub fn untag(&mut self, id: u64) {
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.tags.clear();
+        }
+    }
+
     /// The machines whose tags are wanted, as of the lag ago.
     pub fn list(
         &self,

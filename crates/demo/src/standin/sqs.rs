@@ -211,8 +211,11 @@ impl Sqs {
             policy.is_some_and(|policy| policy["deadLetterTargetArn"] == arn)
         };
         let urls: Vec<_> = self.queues.keys().filter(names).map(|name| url_of(name)).collect();
-        // SQS spells this field as no other.
-        Ok(json!({"queueUrls": urls}))
+        // Of a page SQS says whether there are more, and it spells the URLs' field as no other.
+        let max = body["MaxResults"].as_u64().and_then(|max| usize::try_from(max).ok());
+        let max = max.unwrap_or(usize::MAX);
+        let more = (urls.len() > max).then_some("more");
+        Ok(json!({"queueUrls": urls.iter().take(max).collect::<Vec<_>>(), "NextToken": more}))
     }
 
     fn tags(&self, body: &Value, now: Timestamp) -> Outcome {

@@ -24,6 +24,7 @@ fn wanted() -> HostRequest {
         region: "here".to_owned(),
         size: "process".to_owned(),
         account: None,
+        token_key: None,
     };
     HostRequest {
         name: "leasehold-uid".to_owned(),

@@ -7,6 +7,10 @@ use super::{
 
 pub(super) fn cluster() -> Board {
     let up = "leasehold_cluster_up{job=~\"$job\"}";
+    let messages = |state: &str| {
+        let of = format!(r#"{{job=~"$job", cluster="$cluster", state="{state}"}}"#);
+        sum("namespace, name", "leasehold_sqs_queue_messages", &of)
+    };
     Board {
         uid: "leasehold-cluster",
         title: "Leasehold cluster",
@@ -125,6 +129,29 @@ pub(super) fn cluster() -> Board {
                         ("Cached bytes", "bytes"),
                         "What these objects take, packed, by kind.",
                         [(sum("kind", "leasehold_cache_bytes", CLUSTER), "{{kind}}")],
+                    ),
+                ],
+            ),
+            row(
+                "Amazon SQS",
+                vec![
+                    panel(
+                        Lines,
+                        ("Messages that can be received", "short"),
+                        "Of the first 25 queues by name, and of all others: those that wait for consumers. No series where controller sqs does not run.",
+                        [(messages("visible"), "{{namespace}}/{{name}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Messages in flight", "short"),
+                        "Received by consumers, and not deleted yet.",
+                        [(messages("in_flight"), "{{namespace}}/{{name}}")],
+                    ),
+                    panel(
+                        Lines,
+                        ("Messages delayed", "short"),
+                        "Sent, and still hidden from consumers.",
+                        [(messages("delayed"), "{{namespace}}/{{name}}")],
                     ),
                 ],
             ),

@@ -31,6 +31,7 @@ const STORIES: &[(&str, Story)] = &[
     ("a selector is too wide", || Box::pin(too_many())),
     ("many workloads are in a distant cluster", || Box::pin(distant())),
     ("one is refused and another taken back", || Box::pin(refused_beside_reverted())),
+    ("one is refused and a Pod is to go", || Box::pin(refused_beside_evicted())),
     ("a change is taken back at once", || Box::pin(taken_back())),
     ("a namesake is in another namespace", || Box::pin(elsewhere())),
 ];
@@ -411,6 +412,24 @@ async fn refused_beside_reverted() {
     env.pass(Duration::from_secs(1_000)).await;
     told(&env, "Reverted").await;
     assert_eq!(deployments(&env).get("locked").await.unwrap().metadata.generation, Some(2));
+}
+
+async fn refused_beside_evicted() {
+    let env = bare_world(json!({"debounceSeconds": 0, "evictBarePods": true})).await;
+    workload::<Deployment>(&env, json!({})).await;
+    let bare = bare_pod(&env).await;
+    selected(&env, 3).await;
+    rollouts_of(&env, |request| match (request.verb, &*request.resource) {
+        ("patch", "deployments") => Fault::Error(ApiError::new(Reason::Invalid, "not on a Friday")),
+        _ => Fault::None,
+    });
+    edit(&env, "b").await;
+    env.until("the Pod to go", async || (!uids(&env).await.contains(&bare)).then_some(())).await;
+    assert_eq!(told(&env, "Rejected").await.1, "not on a Friday");
+    env.end_faults();
+    env.pass(Duration::from_secs(1_000)).await;
+    told(&env, "RolledOut").await;
+    restarts_of(&env, 1).await;
 }
 
 async fn taken_back() {

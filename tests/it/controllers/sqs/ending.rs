@@ -89,3 +89,61 @@ async fn while_sqs_is_out_of_reach_the_object_waits_and_then_goes() {
     env.until_gone(&queues(&env), "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0]);
 }
+
+/// Queues may be kept in several ways.
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_queue_stays_while_a_queue_that_is_kept_names_it() {
+    for kept in [
+        json!({"spec": {"deletionPolicy": "Retain"}}),
+        json!({"spec": {"management": "Observe"}}),
+        json!({"metadata": {"annotations": {"leasehold.dev/abandon": "true"}}}),
+    ] {
+        let (env, aws) = settled(json!({})).await;
+        let to = json!({"queueRef": {"name": "orders"}, "maxReceiveCount": 3});
+        make(&env, "uses", json!({"redrivePolicy": to})).await;
+        ready(&env, "uses").await;
+        patch(&env, "uses", kept.clone()).await;
+        env.pass(Duration::from_secs(90)).await;
+        // Its object goes a while later.
+        let finalizers = json!(["example.com/slow", "sqs.leasehold.dev/queue"]);
+        patch(&env, "uses", json!({"metadata": {"finalizers": finalizers}})).await;
+        queues(&env).delete("uses", &DeleteParams::default()).await.unwrap();
+        delete(&env).await;
+        let queue = says(&env, "orders", "Ready", "False", "DeletionBlocked").await;
+        let message = &queue.status.unwrap().conditions[0].message;
+        assert!(message.contains("is the dead-letter queue of"), "{kept}: {message}");
+        assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME, "default-uses"]);
+    }
+}
+
+/// SQS lists the queues that name it in pages.
+#[tokio::test(start_paused = true)]
+async fn many_that_end_at_once_hide_none_that_stays() {
+    let (env, aws) = settled(json!({})).await;
+    let to = json!({"queueRef": {"name": "orders"}, "maxReceiveCount": 3});
+    let names: Vec<_> = (10..21).map(|number| format!("q{number}")).collect();
+    for name in &names {
+        make(&env, name, json!({"redrivePolicy": to})).await;
+    }
+    for name in &names {
+        ready(&env, name).await;
+    }
+    let arn = queues(&env).get("orders").await.unwrap().status.unwrap().arn.unwrap();
+    let policy = json!({"deadLetterTargetArn": arn, "maxReceiveCount": 3}).to_string();
+    let attributes = json!({"RedrivePolicy": policy});
+    aws.outside("CreateQueue", json!({"QueueName": "outside", "Attributes": attributes}));
+    env.pass(Duration::from_secs(90)).await;
+    aws.deny("DeleteQueue");
+    for name in &names {
+        queues(&env).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    delete(&env).await;
+    let told = |queue: &sqs::Queue| {
+        let conditions = queue.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|told| {
+            told.message.contains("is the dead-letter queue of")
+                && told.message.contains("/outside")
+        })
+    };
+    env.until_object(&queues(&env), "orders", told).await;
+}

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::super::quiet;
-use super::world::{A_WHILE, about, events, make, patch, ready, says, url, world};
+use super::world::{A_WHILE, about, events, make, patch, queues, ready, says, settled, url, world};
 
 const NAME: &str = "default-orders";
 
@@ -111,4 +112,41 @@ async fn throttling_slows_down_and_everything_is_still_created() {
         ready(&env, &format!("q{number}")).await;
     }
     assert_eq!(aws.sqs(|sqs| sqs.names()).len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_is_where_a_key_made_it_that_cannot_look_at_it() {
+    let (mut env, aws) = world().await;
+    env.run([aws.controller()]);
+    aws.deny("GetQueueAttributes");
+    make(&env, "orders", json!({})).await;
+    let queue = says(&env, "orders", "Ready", "False", "AccessDenied").await;
+    assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
+    let status = queue.status.unwrap();
+    assert!(status.account.is_some() && status.arn.is_none(), "{status:?}");
+    patch(&env, "orders", json!({"spec": {"endpoint": "https://sqs.test"}})).await;
+    let queue = says(&env, "orders", "Invalid", "True", "Invalid").await;
+    assert!(queue.status.unwrap().conditions.iter().any(|told| told.message.contains("endpoint")));
+    patch(&env, "orders", json!({"spec": {"endpoint": null}})).await;
+    aws.deny(None);
+    ready(&env, "orders").await;
+}
+
+/// What it recorded then lies ahead of every clock.
+#[tokio::test(start_paused = true)]
+async fn what_a_clock_that_was_ahead_recorded_stops_no_queue() {
+    let (env, aws) = settled(json!({})).await;
+    let later = env.now() + Duration::from_secs(10 * 86_400);
+    let ahead = json!({"status": {"nextCheck": later, "lastChange": later, "lastChecked": later}});
+    let patch = Patch::Merge(ahead);
+    queues(&env).patch_status("orders", &PatchParams::default(), &patch).await.unwrap();
+    aws.outside("DeleteQueue", about(NAME, json!({})));
+    // Longer than two intervals.
+    for _ in 0..10 {
+        env.pass(Duration::from_secs(100)).await;
+    }
+    env.until("the queue to be made again", async || {
+        (aws.sqs(|sqs| sqs.names()) == [NAME]).then_some(())
+    })
+    .await;
 }

@@ -39,6 +39,7 @@ const STORIES: &[(&str, Story)] = &[
     ("queues outside name a dead-letter queue", || Box::pin(sources_outside())),
     ("a namespace is deleted", || Box::pin(namespace_goes())),
     ("another Secret is named", || Box::pin(other_secret())),
+    ("a Secret is replaced", || Box::pin(replaced_secret())),
     ("the manager may not touch Secrets any more", || Box::pin(kept_secret())),
     ("policies come and go", || Box::pin(policies())),
     ("a FIFO queue has many message groups", || Box::pin(throughput())),
@@ -409,6 +410,21 @@ async fn other_secret() {
     delete(&env, "orders").await;
     env.until_gone(&queues(&env), "orders").await;
     assert_eq!(secrets.get("next").await.unwrap().finalizers().len(), 0);
+}
+
+async fn replaced_secret() {
+    let (env, _aws) = settled(json!({})).await;
+    let secrets: Api<Secret> = env.api(NAMESPACE);
+    let held = secrets.get("aws").await.unwrap();
+    assert_eq!(held.finalizers().len(), 1);
+    let mut new = Secret { data: held.data.clone(), ..Secret::default() };
+    new.metadata.name = Some("aws".to_owned());
+    secrets.replace("aws", &PostParams::default(), &new).await.unwrap();
+    assert_eq!(secrets.get("aws").await.unwrap().finalizers().len(), 0);
+    for _ in 0..36 {
+        env.pass(Duration::from_secs(200)).await;
+    }
+    assert_eq!(secrets.get("aws").await.unwrap().finalizers().len(), 1);
 }
 
 async fn kept_secret() {

@@ -80,6 +80,11 @@ pub(super) async fn other_container() {
     replicas(&env, 1).await;
     merge(&sets(&env), json!({"spec": {"container": {"name": NAME}}})).await;
     taken_over(&env).await;
+    // Whoever made it owns that container too: it would stay beside another one.
+    merge(&sets(&env), json!({"spec": {"container": {"name": "app"}}})).await;
+    condition(&env, "False", "ContainersLeft").await;
+    merge(&sets(&env), json!({"spec": {"container": {"name": NAME}}})).await;
+    taken_over(&env).await;
 }
 
 async fn with_service() -> TestEnv {

@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::*;
+use leasehold::testing::{ApiError, Fault, Reason};
 use tunnel::Access;
 
 /// The account of the defaults.
@@ -182,6 +183,27 @@ async fn a_tunnel_that_changes_its_account_leaves_no_host_in_the_old_one() {
     assert_eq!(world.hosts(), [0; 0]);
 }
 
+/// Each key of a Secret is another account.
+#[tokio::test(start_paused = true)]
+async fn another_key_of_a_secret_gives_back_what_was_in_the_account_of_the_former() {
+    let world = World::running().await;
+    world.example().await;
+    let [first] = world.hosts()[..] else { panic!("one host") };
+    let secrets: Api<Secret> = world.env.api("leasehold-system");
+    merge(&secrets, "cloud", json!({"stringData": {"other": "secret"}})).await;
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    let other = json!({"data": {"tokenSecretKey": "other"}});
+    merge(&defaults, "leasehold-tunnel", other).await;
+    let moved = |tunnel: &Tunnel| {
+        let at = tunnel.status.as_ref().and_then(|status| status.placement.as_ref());
+        at.is_some_and(|at| at.token_key.as_deref() == Some("other"))
+    };
+    world.env.until_object(&world.tunnels(), NAME, moved).await;
+    world.served().await;
+    assert_eq!(world.hosts().len(), 1);
+    assert!(!world.hosts().contains(&first));
+}
+
 /// What the provider lists counts, of whatever cluster, and what was requested since counts at once.
 #[tokio::test(start_paused = true)]
 async fn an_account_has_no_more_hosts_in_all_clusters_than_the_administrator_pays_for() {
@@ -272,4 +294,43 @@ async fn hosts_without_a_tunnel_are_removed_from_every_account_that_was_ever_use
         assert!(!of("mine"), "{recorded:?}");
         assert_eq!(of("cloud"), !annotated, "{recorded:?}");
     }
+}
+
+/// A Secret that may not be read, and a server that fails, hide no account behind them.
+#[tokio::test(start_paused = true)]
+async fn an_account_that_cannot_be_swept_keeps_no_other_from_it() {
+    let world = World::running().await;
+    world.example().await;
+    let abandon = json!({"metadata": {"annotations": {"leasehold.dev/abandon": "true"}}});
+    merge(&world.tunnels(), NAME, abandon).await;
+    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+    world.gone().await;
+    assert_eq!(world.hosts().len(), 1, "left behind, as was asked");
+    world.env.set_faults(|request: &apiserver::faults::Request| {
+        let reason = match (&*request.resource, &*request.namespace) {
+            ("secrets", "forbidden") => Reason::Forbidden,
+            ("secrets", "failing") => Reason::InternalError,
+            _ => return Fault::None,
+        };
+        Fault::Error(ApiError::new(reason, "not now"))
+    });
+    // Before all others, in the order of their names.
+    let of = |namespace: &str| {
+        let account = json!({
+            "provider": "digitalocean", "namespace": namespace,
+            "secret": {"name": "mine", "key": "token"},
+        });
+        account.to_string()
+    };
+    let accounts = json!({
+        "tunnel-account.leasehold.dev/0": of("forbidden"), "tunnel-account.leasehold.dev/1": of("failing"),
+    });
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    merge(&defaults, "leasehold-tunnel", json!({"metadata": {"annotations": accounts}})).await;
+    for _ in 0..48 {
+        world.env.pass(Duration::from_secs(200)).await;
+    }
+    assert_eq!(world.hosts(), [0; 0]);
+    let told = reasons(&world.env, "leasehold-system").await;
+    assert!(told.contains(&"NotSwept".to_owned()), "{told:?}");
 }

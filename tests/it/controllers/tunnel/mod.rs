@@ -521,6 +521,7 @@ async fn the_providers_are_asked_over_http() {
             region: "here".to_owned(),
             size: "small".to_owned(),
             account: None,
+            token_key: None,
         };
         let settings = Settings::default();
         let account = |token: &str| {

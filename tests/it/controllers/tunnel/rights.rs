@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use leasehold::testing::Fault;
+
 use super::*;
 
 /// A running controller whose requests to other places than the administrator's are noted.
@@ -149,6 +151,43 @@ async fn a_tunnel_runs_no_image_of_its_choice_and_takes_no_object_of_others() {
     let secrets: Api<Secret> = world.env.api(NAMESPACE);
     secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
     world.served().await;
+}
+
+/// The cache does not show yet that somebody made a Deployment in place of the client's.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_of_others_that_the_cache_lacks_is_not_taken_over() {
+    let world = World::running().await;
+    world.example().await;
+    world.env.set_faults(|request: &apiserver::faults::Request| {
+        let late = request.verb == "watch" && request.resource == "deployments";
+        if late { Fault::Delay(Duration::from_secs(20)) } else { Fault::None }
+    });
+    world.env.server().close_watches();
+    let clients: Api<Deployment> = world.env.api(NAMESPACE);
+    clients.delete(CLIENT, &DeleteParams::default()).await.unwrap();
+    world.env.until_gone(&clients, CLIENT).await;
+    let labels = json!({
+        "app.kubernetes.io/name": "tunnel-client", "app.kubernetes.io/instance": NAME,
+        "app.kubernetes.io/managed-by": "leasehold",
+    });
+    let theirs = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": CLIENT, "namespace": NAMESPACE},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "client", "image": "theirs"}]},
+            },
+        },
+    });
+    world.env.apply(&theirs.to_string()).await;
+    merge(&world.services(), SERVICE, json!({"spec": {"ports": [{"port": 81}]}})).await;
+    reason(&world.env, "NameTaken").await;
+    let found = clients.get(CLIENT).await.unwrap();
+    assert_eq!(found.metadata.owner_references, None);
+    let containers = found.spec.template.spec.unwrap().containers;
+    assert_eq!(containers[0].image.as_deref(), Some("theirs"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -344,3 +344,94 @@ async fn what_a_provider_refuses_to_change_is_told() {
     world.env.pass(Duration::from_secs(120)).await;
     world.says(&["Ready True Connected"]).await;
 }
+
+/// A policy refuses a child: nothing is hidden, what serves is tried on, and what may not be goes.
+#[tokio::test(start_paused = true)]
+async fn what_the_api_server_refuses_is_told_and_keeps_nothing() {
+    let refuses = |env: &TestEnv| {
+        env.set_faults(|request: &apiserver::faults::Request| {
+            let ours = request.user_agent.starts_with("leasehold/") && request.verb == "patch";
+            match ours && request.resource == "deployments" {
+                true => Fault::Error(ApiError::new(Reason::Forbidden, "the policy says no")),
+                false => Fault::None,
+            }
+        });
+    };
+    let told = |message: String| {
+        assert!(
+            message.contains("Deployment nginx-1-tunnel-client: the policy says no"),
+            "{message}"
+        );
+    };
+    let mut world = World::running().await;
+    refuses(&world.env);
+    world.env.apply(controllers::get("tunnel").unwrap().example).await;
+    told(world.says(&["Ready False Rejected"]).await);
+    world.rests().await;
+    assert!(reasons(&world.env, NAMESPACE).await.contains(&"Rejected".to_owned()));
+    world.env.end_faults();
+    world.served().await;
+
+    // Another replica has to send it, and its host is lost meanwhile.
+    world.env.stop().await;
+    refuses(&world.env);
+    let ports = json!({"spec": {"ports": [{"port": 81}]}});
+    merge(&world.services(), SERVICE, ports).await;
+    let probe = Probe::through(|_| async { Err("refused".to_owned()) }.boxed());
+    world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
+    told(world.says(&["Ready False Unreachable", "Managed False Rejected"]).await);
+    world.env.until_object(&world.services(), SERVICE, |service| ingress(service).is_none()).await;
+
+    // The account is taken from the namespace.
+    world.env.stop().await;
+    let others = json!({"access": [{"namespaces": ["other"], "accounts": ["digitalocean"]}]});
+    let access = tunnel::Access::parse(&others).unwrap();
+    world.env.run(parts(2, &Settings { access, ..settings(&world.cloud) }));
+    world
+        .env
+        .until("the host to be removed", async || world.hosts().is_empty().then_some(()))
+        .await;
+}
+
+/// The Secret of host and client, which somebody damaged.
+#[tokio::test(start_paused = true)]
+async fn damaged_credentials_are_told_until_they_are_mended() {
+    let world = World::running().await;
+    world.example().await;
+    let secrets: Api<Secret> = world.env.api(NAMESPACE);
+    let name = "nginx-1-tunnel-credentials";
+    let whole = secrets.get(name).await.unwrap().data.unwrap();
+    merge(&secrets, name, json!({"data": {"token": null}})).await;
+    for _ in 0..15 {
+        world.env.pass(Duration::from_secs(60)).await;
+    }
+    let told = world.says(&["Ready True Connected", "Managed False CredentialsDamaged"]).await;
+    assert!(told.contains("Secret nginx-1-tunnel-credentials has no token"), "{told}");
+    world.rests().await;
+    merge(&secrets, name, json!({"data": {"token": whole["token"]}})).await;
+    world.says(&["Ready True Connected"]).await;
+}
+
+/// Its name is taken by the host itself, without the labels by which it is found.
+#[tokio::test(start_paused = true)]
+async fn a_host_without_its_labels_is_named() {
+    let mut world = world("hetzner", HETZNER, Machines::default()).await;
+    world.run();
+    world.example().await;
+    let [id] = world.hosts()[..] else { panic!("one host") };
+    world.cloud.machines(|machines| machines.untag(id));
+    for _ in 0..15 {
+        world.env.pass(Duration::from_secs(60)).await;
+    }
+    let told = world.says(&["Ready False NameTaken"]).await;
+    let uid = world.tunnels().get(NAME).await.unwrap().metadata.uid.unwrap();
+    assert!(told.contains(&format!("host leasehold-{uid} exists without the labels")), "{told}");
+    assert_eq!(world.hosts(), [id]);
+    // It is asked again in half an hour.
+    let now = world.env.now();
+    world.cloud.machines(|machines| assert!(machines.delete(id, now)));
+    for _ in 0..35 {
+        world.env.pass(Duration::from_secs(60)).await;
+    }
+    world.served().await;
+}
