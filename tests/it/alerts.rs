@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+const RUNBOOK: &str = "deploy/charts/leasehold/RUNBOOK.md";
 const TESTS: &str = "dashboards/rules/leasehold_test.yaml";
 
 /// The names that the lines of a file hold.
@@ -19,8 +20,23 @@ fn alerts() -> BTreeSet<String> {
 
 #[test]
 fn each_alert_has_a_page_and_each_page_an_alert() {
-    let pages = names("deploy/charts/leasehold/RUNBOOK.md", |line| line.strip_prefix("## "));
+    let pages = names(RUNBOOK, |line| line.strip_prefix("## "));
     assert_eq!(pages, alerts());
+}
+
+#[test]
+fn each_page_says_what_it_means_what_it_does_what_to_run_first_and_how_to_mend_it() {
+    let text = fs::read_to_string(xtask::root().join(RUNBOOK)).unwrap();
+    for page in text.split("\n## ").skip(1) {
+        let mut rest = page;
+        for part in ["**Meaning:** ", "**Impact:** ", "**First command:** `", "**Fix:**\n\n1. "] {
+            let (before, after) = rest.split_once(&format!("\n\n{part}")).unwrap_or_else(|| {
+                panic!("no {part:?}, in this order, in\n{page}");
+            });
+            assert!(!before.is_empty() && !after.contains(part), "{page}");
+            rest = after;
+        }
+    }
 }
 
 #[test]

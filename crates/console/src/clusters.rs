@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use model::{ClusterName, MemberId};
 use sharding::api::Phase;
 
-use crate::page::{Part, ago, badge, cluster_link, member_link, search, table};
+use crate::page::{Part, ago, badge, cluster_link, first, member_link, search, table};
 
 /// How many owners a row names.
 const OWNERS: usize = 3;
@@ -18,6 +18,7 @@ const OWNERS: usize = 3;
 enum Standing {
     Unserved,
     Unowned,
+    InDoubt,
     Down,
     Moving,
     Paused,
@@ -29,6 +30,7 @@ impl Standing {
         let (class, word) = match self {
             Self::Unserved => ("bad", "not served"),
             Self::Unowned => ("bad", "without owner"),
+            Self::InDoubt => ("warn", "perhaps not served"),
             Self::Down => ("warn", "down for some"),
             Self::Moving => ("warn", "moving"),
             Self::Paused => ("plain", "paused"),
@@ -68,6 +70,7 @@ fn rows<'f>(fleet: &'f Fleet, wanted: &str) -> Vec<Row<'f>> {
             (Phase::Unowned, Some(_)) => Standing::Paused,
             (Phase::Unowned, None) => Standing::Unowned,
             _ if shard.unserved => Standing::Unserved,
+            _ if shard.in_doubt => Standing::InDoubt,
             (Phase::Draining, _) => Standing::Moving,
             (Phase::Owned, _) => Standing::Served,
         };
@@ -131,13 +134,16 @@ pub(crate) fn one(
     let (part, path) = (Part::of(&found, number), format!("/clusters/{cluster}"));
     let down = fleet.down();
     let down: Vec<_> = down.iter().filter(|((name, _), _)| *name == cluster).collect();
+    let (down, more) = first(&down);
     Some(html! {
         p { (row.standing.badge()) " " (row.owned) " of " (row.shards) " shards are owned" }
         @if !down.is_empty() {
             h2 { "Members that cannot use it" }
             (table(["Members", "Why"], "", down.iter().map(|((_, reason), members)| {
-                [html! { @for member in members.iter() { (member_link(member)) " " } }, html! { (reason) }]
+                let (members, more) = first(members);
+                [html! { @for member in members { (member_link(member)) " " } (more) }, html! { (reason) }]
             })))
+            (more)
         }
         h2 { "Shards" }
         (search(&path, wanted, "part of a shard's name"))
@@ -169,11 +175,12 @@ fn phase(shard: &FleetShard) -> Markup {
         (Phase::Unowned, None) => "bad",
         (Phase::Unowned, Some(_)) => "plain",
         (Phase::Draining, _) => "warn",
+        (Phase::Owned, _) if shard.in_doubt => "warn",
         (Phase::Owned, _) => "good",
     };
     html! {
         (badge(class, &word(&shard.phase)))
-        @if shard.unserved { " not served" }
+        @if shard.unserved { " not served" } @else if shard.in_doubt { " perhaps not served" }
         @if let Some(policy) = &shard.paused_by { " paused by " (policy) }
     }
 }
@@ -196,6 +203,8 @@ mod tests {
         ];
         shards[4].paused_by = Some("p".into());
         shards[5].unserved = true;
+        shards
+            .push(FleetShard { in_doubt: true, ..shard("doubt/g/0/1", Some("m-1"), Phase::Owned) });
         let mut fleet = fleet(shards);
         fleet.members[0].down_clusters = vec![down("f", "refused"), down("lost", "no such host")];
         let found = rows(&fleet, "");
@@ -206,6 +215,7 @@ mod tests {
             [
                 ("e", Standing::Unserved),
                 ("c", Standing::Unowned),
+                ("doubt", Standing::InDoubt),
                 ("f", Standing::Down),
                 ("lost", Standing::Down),
                 ("b", Standing::Moving),

@@ -1,6 +1,6 @@
 //! What the fleet told. Pure.
 
-use fleet::FleetEvent;
+use fleet::{CUT, FleetEvent, FleetEvents};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
@@ -8,7 +8,7 @@ use crate::page::{Part, ago, badge, search, table};
 
 /// Events that say `wanted` somewhere, the newest first.
 pub(crate) fn events(
-    events: &[FleetEvent],
+    events: &FleetEvents,
     (wanted, number): (&str, Option<usize>),
     now: Timestamp,
 ) -> Markup {
@@ -16,7 +16,7 @@ pub(crate) fn events(
         let FleetEvent { reason, about, note, by, .. } = event;
         [reason, about, note, by].into_iter().any(|text| text.contains(wanted))
     };
-    let found: Vec<&FleetEvent> = events.iter().rev().filter(says).collect();
+    let found: Vec<&FleetEvent> = events.all.iter().rev().filter(says).collect();
     let part = Part::of(&found, number);
     let row = |event: &&FleetEvent| {
         [
@@ -28,6 +28,7 @@ pub(crate) fn events(
         ]
     };
     html! {
+        @if events.is_cut { p.problems { (CUT) } }
         (search("/events", wanted, "part of an event"))
         (table(["When", "Reason", "About", "What", "By"], "There is no such event.", part.rows.iter().map(row)))
         (part.links("/events", wanted))

@@ -5,21 +5,31 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use jiff::Timestamp;
 use model::{Clock, Moment};
 
 /// How long at least what was read is shown.
 const REST: Duration = Duration::from_secs(2);
-/// How many times as long as it took to read, at least.
+/// How many times as long as it took to read, at least, and the longest such rest: a machine may sleep while it reads.
 const SHARE: u32 = 5;
+const MAX_REST: Duration = Duration::from_secs(30);
 
-/// Reads at most one at a time, and rests after each.
+/// What was read, and since when it is so.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ReadAt<T> {
+    pub(crate) value: T,
+    /// When its reading began, by the wall clock.
+    pub(crate) at: Timestamp,
+}
+
+/// Reads at most one at a time, and rests after each. A reading goes on to its end, whoever still waits for it.
 pub(crate) struct Kept<T> {
     // Locked only to look or to begin, never across an await.
     last: Mutex<Option<(Moment, Reading<T>)>>,
 }
 
 /// What is read, and when that was done.
-type Reading<T> = Shared<BoxFuture<'static, (Arc<T>, Moment)>>;
+type Reading<T> = Shared<BoxFuture<'static, (Arc<ReadAt<T>>, Moment)>>;
 
 impl<T> Default for Kept<T> {
     fn default() -> Self {
@@ -33,7 +43,7 @@ impl<T: Send + Sync + 'static> Kept<T> {
         &self,
         clock: &Arc<dyn Clock>,
         read: impl FnOnce() -> BoxFuture<'static, T>,
-    ) -> Arc<T> {
+    ) -> Arc<ReadAt<T>> {
         self.reading(clock, read).await.0
     }
 
@@ -45,13 +55,17 @@ impl<T: Send + Sync + 'static> Kept<T> {
         let now = clock.now();
         let mut last = self.last.lock().expect("no holder of this lock panics");
         if let Some((began, reading)) = &*last {
-            let rests = |ended: Moment| now < ended + REST.max(began.until(ended) * SHARE);
-            if reading.peek().is_none_or(|(_, ended)| rests(*ended)) {
+            let rest = |ended| REST.max((began.until(ended) * SHARE).min(MAX_REST));
+            let rests = |ended: Moment| now < ended + rest(ended);
+            // Whoever waited for it may have left, so that nobody has seen its end.
+            if reading.clone().now_or_never().is_none_or(|(_, ended)| rests(ended)) {
                 return reading.clone();
             }
         }
-        let (value, clock) = (read(), Arc::clone(clock));
-        let reading = async move { (Arc::new(value.await), clock.now()) }.boxed().shared();
+        let (value, at, clock) = (read(), clock.wall(), Arc::clone(clock));
+        let reading =
+            tokio::spawn(async move { (Arc::new(ReadAt { value: value.await, at }), clock.now()) });
+        let reading = reading.map(|read| read.expect("no reading panics")).boxed().shared();
         *last = Some((now, reading.clone()));
         reading
     }
@@ -81,13 +95,34 @@ mod tests {
             let second = kept.get(&clock, || panic!("it is being read"));
             futures::join!(first, second)
         };
-        assert_eq!(two.await, (Arc::new(1), Arc::new(1)));
+        let (first, second) = two.await;
+        assert_eq!((first.value, first.at), (1, jiff::Timestamp::UNIX_EPOCH));
+        assert!(Arc::ptr_eq(&first, &second));
         manual.advance(REST);
         let rests = kept.get(&clock, || panic!("a reading of a second rests for five")).await;
-        assert_eq!(*rests, 1);
+        assert_eq!(rests.value, 1);
         manual.advance(Duration::from_secs(3));
-        assert_eq!(*kept.get(&clock, || takes(0, 2)).await, 2);
+        assert_eq!(kept.get(&clock, || takes(0, 2)).await.value, 2);
         manual.advance(REST);
-        assert_eq!(*kept.get(&clock, || takes(0, 3)).await, 3);
+        assert_eq!(kept.get(&clock, || takes(6 * 3600, 3)).await.value, 3);
+        manual.advance(MAX_REST);
+        let next = kept.get(&clock, || takes(0, 4)).await;
+        assert_eq!(next.value, 4, "the machine slept while it read");
+        assert!(next.at.as_second() > 6 * 3600);
+    }
+
+    #[tokio::test]
+    async fn a_reading_ends_although_its_reader_has_left() {
+        let manual = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
+        let clock: Arc<dyn Clock> = Arc::clone(&manual) as _;
+        let kept = Kept::<u32>::default();
+        let (done, waits) = futures::channel::oneshot::channel();
+        let mut first = Box::pin(kept.get(&clock, || waits.map(Result::unwrap).boxed()));
+        assert!(futures::poll!(&mut first).is_pending());
+        drop(first);
+        done.send(1).unwrap();
+        tokio::task::yield_now().await;
+        manual.advance(Duration::from_secs(6 * 3600));
+        assert_eq!(kept.get(&clock, || async { 2 }.boxed()).await.value, 2);
     }
 }

@@ -10,25 +10,30 @@ use model::MemberId;
 use sharding::api::{MemberState, Phase};
 
 use crate::clusters::shards;
-use crate::page::{Part, ago, badge, cluster_link, member_link, search, table, tile};
+use crate::page::{Part, ago, badge, cluster_link, first, member_link, search, table, tile};
 
 /// How many of the last moves are shown.
 const MOVES: usize = 15;
 
 pub(crate) fn overview(fleet: &Fleet, now: Timestamp) -> Markup {
     let problems = fleet.problems(now);
+    let (shown, further) = first(&problems);
     let alive = fleet.members.iter().filter(|member| member.is_heard(now)).count();
     let count = |phase| fleet.shards.iter().filter(|shard| shard.phase == phase).count();
     let paused = fleet.shards.iter().filter(|shard| shard.paused_by.is_some()).count();
     let clusters: BTreeSet<_> = fleet.shards.iter().map(|shard| &shard.shard.cluster).collect();
     let down: BTreeSet<_> = fleet.down().into_keys().map(|(cluster, _)| cluster).collect();
+    // Who cannot name all that it fails to reach says how many they are.
+    let more = fleet.alive().any(|member| member.failing.is_some());
+    let down =
+        format!("{}{} down for some member", if more { "more than " } else { "" }, down.len());
     let coordinator = fleet.coordinator.as_ref().map_or("nobody", |member| member.as_str());
     let workers: u32 = fleet.members.iter().map(|member| member.busy).sum();
     let unowned = unowned(fleet);
     html! {
         div.tiles {
             (tile("Members", &alive.to_string(), &format!("of {} that home knows", fleet.members.len())))
-            (tile("Clusters", &clusters.len().to_string(), &format!("{} down for some member", down.len())))
+            (tile("Clusters", &clusters.len().to_string(), &down))
             (tile("Shards", &fleet.shards.len().to_string(), &format!("{} owned", count(Phase::Owned))))
             (tile("Moving", &count(Phase::Draining).to_string(), "shards that are handed over"))
             (tile("Without owner", &unowned.to_string(), &format!("{paused} paused")))
@@ -40,8 +45,9 @@ pub(crate) fn overview(fleet: &Fleet, now: Timestamp) -> Markup {
             } @else {
                 h2 { "What is wrong" }
                 ul.problems {
-                    @for problem in &problems { li { b { (problem.what) } br; "fix: " (problem.fix) } }
+                    @for problem in shown { li { b { (problem.what) } br; "fix: " (problem.fix) } }
                 }
+                (further)
             }
         }
         section { h2 { "Members" } (members(fleet, now)) }
@@ -74,7 +80,15 @@ fn members(fleet: &Fleet, now: Timestamp) -> Markup {
         ]
     };
     let head = ["Member", "State", "Renewed", "Shards", "Busy workers", "Capacity", "Role"];
-    table(head, "Home knows no member.", fleet.members.iter().map(row))
+    // The dead last.
+    let (mut all, dead): (Vec<_>, Vec<_>) =
+        fleet.members.iter().partition(|member| member.lease == LeaseStanding::Held);
+    all.extend(dead);
+    let (shown, more) = first(&all);
+    html! {
+        (table(head, "Home knows no member.", shown.iter().map(|member| row(member))))
+        (more)
+    }
 }
 
 fn state(member: &FleetMember, now: Timestamp) -> Markup {
@@ -166,7 +180,7 @@ pub(crate) fn member(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::tests::{fleet, shard};
+    use crate::source::tests::{down, fleet, shard};
 
     #[test]
     fn shards_that_people_pause_do_not_hide_those_that_lost_their_owner() {
@@ -181,6 +195,21 @@ mod tests {
             paused("west/h/0/1", None, Phase::Unowned),
         ]);
         assert_eq!(unowned(&fleet), 1);
+    }
+
+    #[test]
+    fn of_a_fleet_in_which_much_is_wrong_the_first_page_is_bounded() {
+        let mut fleet = fleet(Vec::new());
+        fleet.members[0].lease = LeaseStanding::Taken;
+        for number in 0..1000 {
+            let mut member = FleetMember::example(&format!("x-{number}"));
+            member.down_clusters = vec![down(&format!("c-{number}"), "no route")];
+            fleet.members.push(member);
+        }
+        let page = overview(&fleet, Timestamp::UNIX_EPOCH).into_string();
+        assert!(page.matches("<li>").count() <= 100 && page.matches("<tr>").count() <= 101);
+        assert_eq!(page.matches("more: <code>leasehold status</code>").count(), 2, "{page}");
+        assert!(page.contains(">x-98<") && !page.contains(">m-0<"), "the dead come last: {page}");
     }
 
     #[test]

@@ -30,8 +30,8 @@ impl Tab {
     ];
 }
 
-/// A whole page. `about` says which fleet it is.
-pub(crate) fn page(tab: Tab, title: &str, about: &str, now: Timestamp, body: &Markup) -> Markup {
+/// A whole page. `about` says which fleet it is, `at` when what it shows was read.
+pub(crate) fn page(tab: Tab, title: &str, about: &str, at: Timestamp, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -57,7 +57,7 @@ pub(crate) fn page(tab: Tab, title: &str, about: &str, now: Timestamp, body: &Ma
                 main {
                     h1 { (title) }
                     (body)
-                    footer { "as of " time { (now.strftime("%F %T UTC")) } }
+                    footer { "as of " time { (at.strftime("%F %T UTC")) } }
                 }
             }
         }
@@ -131,6 +131,15 @@ impl<'a, T> Part<'a, T> {
             }
         }
     }
+}
+
+/// The first of some, and how many there are besides, with the command that shows them.
+pub(crate) fn first<T>(all: &[T]) -> (&[T], Markup) {
+    let (shown, more) = all.split_at(all.len().min(ROWS));
+    let note = html! {
+        @if !more.is_empty() { p.parts { "and " (more.len()) " more: " code { "leasehold status" } } }
+    };
+    (shown, note)
 }
 
 /// A field to search a table by.

@@ -12,7 +12,8 @@ use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use explain::{NoObject, Sought};
-use fleet::{Fleet, FleetEvent};
+use fleet::{Fleet, FleetEvents};
+use jiff::Timestamp;
 use maud::{Markup, html};
 use model::{Clock, ClusterName, MemberId};
 use queue::QueueStatus;
@@ -62,7 +63,7 @@ struct Console {
 struct AllKept {
     fleet: Kept<Result<Arc<Fleet>, String>>,
     queues: Kept<Said<Vec<QueueStatus>>>,
-    events: Kept<Result<Vec<FleetEvent>, String>>,
+    events: Kept<Result<FleetEvents, String>>,
 }
 
 /// What a request asks for.
@@ -79,31 +80,33 @@ struct Asked {
 type Page = Result<Response, Response>;
 
 impl Console {
-    async fn fleet(&self, tab: Tab) -> Result<Arc<Fleet>, Response> {
+    /// The fleet, and as of when.
+    async fn fleet(&self, tab: Tab) -> Result<(Arc<Fleet>, Timestamp), Response> {
         let read = || {
             let fleet = self.source.fleet();
             Box::pin(async move { fleet.await.map(Arc::new) }) as _
         };
         let read = self.kept.fleet.get(&self.clock, read).await;
-        let refused = |why: &String| {
-            self.error(tab, StatusCode::BAD_GATEWAY, "The fleet cannot be read", why)
-        };
-        (*read).as_ref().map(Arc::clone).map_err(refused)
+        match &read.value {
+            Ok(fleet) => Ok((Arc::clone(fleet), read.at)),
+            Err(why) => Err(self.unread(tab, "The fleet cannot be read", read.at, why)),
+        }
     }
 
-    fn page(&self, tab: Tab, title: &str, body: &Markup) -> Response {
-        let now = self.clock.wall();
-        let page = page(tab, title, &self.source.about(), now, body).into_string();
+    /// A page of what was read at that time.
+    fn page(&self, tab: Tab, title: &str, at: Timestamp, body: &Markup) -> Response {
+        let page = page(tab, title, &self.source.about(), at, body).into_string();
         ([(CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
     }
 
-    fn error(&self, tab: Tab, code: StatusCode, title: &str, why: &str) -> Response {
-        (code, self.page(tab, title, &html! { p.problems { (why) } })).into_response()
+    fn unread(&self, tab: Tab, title: &str, at: Timestamp, why: &str) -> Response {
+        let page = self.page(tab, title, at, &html! { p.problems { (why) } });
+        (StatusCode::BAD_GATEWAY, page).into_response()
     }
 
-    fn missing(&self, tab: Tab, what: &str) -> Response {
-        let why = format!("Home knows no {what}. It may be gone, or not there yet.");
-        self.error(tab, StatusCode::NOT_FOUND, "Not found", &why)
+    fn missing(&self, tab: Tab, at: Timestamp, why: &str) -> Response {
+        let page = self.page(tab, "Not found", at, &html! { p.problems { (why) } });
+        (StatusCode::NOT_FOUND, page).into_response()
     }
 }
 
@@ -115,15 +118,14 @@ impl Asked {
 }
 
 async fn fleet(State(console): State<Console>) -> Page {
-    let fleet = console.fleet(Tab::Fleet).await?;
-    let body = overview::overview(&fleet, console.clock.wall());
-    Ok(console.page(Tab::Fleet, "Fleet", &body))
+    let (fleet, at) = console.fleet(Tab::Fleet).await?;
+    Ok(console.page(Tab::Fleet, "Fleet", at, &overview::overview(&fleet, at)))
 }
 
 async fn all_clusters(State(console): State<Console>, Query(asked): Query<Asked>) -> Page {
-    let fleet = console.fleet(Tab::Clusters).await?;
+    let (fleet, at) = console.fleet(Tab::Clusters).await?;
     let (wanted, number) = asked.part();
-    Ok(console.page(Tab::Clusters, "Clusters", &clusters::list(&fleet, wanted, number)))
+    Ok(console.page(Tab::Clusters, "Clusters", at, &clusters::list(&fleet, wanted, number)))
 }
 
 async fn one_cluster(
@@ -132,11 +134,14 @@ async fn one_cluster(
     Query(asked): Query<Asked>,
 ) -> Page {
     let tab = Tab::Clusters;
-    let fleet = console.fleet(tab).await?;
-    let missing = || console.missing(tab, &format!("cluster {name:?}"));
+    let (fleet, at) = console.fleet(tab).await?;
+    let missing = || {
+        let unread = fleet.unread_map(&name).map(|problem| problem.to_string());
+        console.missing(tab, at, &unread.unwrap_or_else(|| unknown_name("cluster", &name)))
+    };
     let cluster: ClusterName = name.parse().map_err(|_| missing())?;
-    let body = clusters::one(&fleet, &cluster, asked.part(), console.clock.wall());
-    Ok(console.page(tab, &format!("Cluster {cluster}"), &body.ok_or_else(missing)?))
+    let body = clusters::one(&fleet, &cluster, asked.part(), at);
+    Ok(console.page(tab, &format!("Cluster {cluster}"), at, &body.ok_or_else(missing)?))
 }
 
 async fn one_member(
@@ -145,25 +150,25 @@ async fn one_member(
     Query(asked): Query<Asked>,
 ) -> Page {
     let tab = Tab::Fleet;
-    let fleet = console.fleet(tab).await?;
-    let missing = || console.missing(tab, &format!("member {name:?}"));
+    let (fleet, at) = console.fleet(tab).await?;
+    let missing = || console.missing(tab, at, &unknown_name("member", &name));
     let member: MemberId = name.parse().map_err(|_| missing())?;
-    let body = overview::member(&fleet, &member, asked.part(), console.clock.wall());
-    Ok(console.page(tab, &format!("Member {member}"), &body.ok_or_else(missing)?))
+    let body = overview::member(&fleet, &member, asked.part(), at);
+    Ok(console.page(tab, &format!("Member {member}"), at, &body.ok_or_else(missing)?))
 }
 
 async fn all_queues(State(console): State<Console>) -> Page {
-    let fleet = console.fleet(Tab::Queues).await?;
+    let (fleet, _) = console.fleet(Tab::Queues).await?;
     let read = || console.source.queues(fleet);
     let said = console.kept.queues.get(&console.clock, read).await;
-    Ok(console.page(Tab::Queues, "Queues", &queues::queues(&said)))
+    Ok(console.page(Tab::Queues, "Queues", said.at, &queues::queues(&said.value)))
 }
 
 async fn one_object(State(console): State<Console>, Query(asked): Query<Asked>) -> Page {
     let tab = Tab::Object;
     let ask = |wrong: Option<&str>| {
         let object = if wrong.is_some() { "" } else { asked.object.as_str() };
-        console.page(tab, "Object", &object::form(object, wrong))
+        console.page(tab, "Object", console.clock.wall(), &object::form(object, wrong))
     };
     let sought: Sought = match asked.object.trim() {
         "" => return Ok(ask(None)),
@@ -175,29 +180,28 @@ async fn one_object(State(console): State<Console>, Query(asked): Query<Asked>) 
             (StatusCode::BAD_REQUEST, ask(Some(&wrong.to_string()))).into_response()
         })?,
     };
-    let fleet = console.fleet(tab).await?;
+    let (fleet, at) = console.fleet(tab).await?;
     let said = console.source.explain(sought.clone(), Arc::clone(&fleet)).await;
     let shards = fleet.shards_of(&sought.cluster);
-    let body = object::explained(&sought, &shards, &said, console.clock.wall());
-    Ok(console.page(tab, "Object", &body))
+    let body = object::explained(&sought, &shards, &said, at);
+    Ok(console.page(tab, "Object", at, &body))
 }
 
 async fn all_events(State(console): State<Console>, Query(asked): Query<Asked>) -> Page {
     let read = console.kept.events.get(&console.clock, || console.source.events()).await;
-    match &*read {
-        Ok(read) => {
-            let body = events::events(read, asked.part(), console.clock.wall());
-            Ok(console.page(Tab::Events, "Events", &body))
-        }
-        Err(why) => {
-            let code = StatusCode::BAD_GATEWAY;
-            Err(console.error(Tab::Events, code, "The Events cannot be read", why))
-        }
+    let (tab, at) = (Tab::Events, read.at);
+    match &read.value {
+        Ok(read) => Ok(console.page(tab, "Events", at, &events::events(read, asked.part(), at))),
+        Err(why) => Err(console.unread(tab, "The Events cannot be read", at, why)),
     }
 }
 
 async fn unknown(State(console): State<Console>) -> Response {
-    console.error(Tab::Fleet, StatusCode::NOT_FOUND, "Not found", "There is no such page.")
+    console.missing(Tab::Fleet, console.clock.wall(), "There is no such page.")
+}
+
+fn unknown_name(what: &str, name: &str) -> String {
+    format!("Home knows no {what} {name:?}. It may be gone, or not there yet.")
 }
 
 /// What keeps a browser from doing more with a page than to show it.
@@ -221,6 +225,7 @@ mod tests {
     use axum::body::Body;
     use axum::http::Request;
     use explain::{Explanation, Told};
+    use fleet::{FleetEvent, UnreadObject};
     use futures::FutureExt;
     use http_body_util::BodyExt;
     use model::ManualClock;
@@ -256,6 +261,12 @@ mod tests {
             let mut fleet = fleet(shards.collect());
             fleet.members[0].identity = EVIL.into();
             fleet.members[1].down_clusters = vec![down("c-00000", EVIL)];
+            fleet.unread = vec![UnreadObject {
+                resource: "shardmaps.leasehold.dev",
+                name: "odd".into(),
+                why: "shardmaps.leasehold.dev odd cannot be read".into(),
+                later: None,
+            }];
             let read = if self.broken { Err(EVIL.to_owned()) } else { Ok(fleet) };
             async move { read }.boxed()
         }
@@ -294,7 +305,7 @@ mod tests {
             async { vec![("m-0".into(), Ok(told))] }.boxed()
         }
 
-        fn events(&self) -> Answer<Result<Vec<FleetEvent>, String>> {
+        fn events(&self) -> Answer<Result<FleetEvents, String>> {
             let event = FleetEvent {
                 at: jiff::Timestamp::UNIX_EPOCH,
                 warning: true,
@@ -304,7 +315,7 @@ mod tests {
                 note: EVIL.into(),
                 by: EVIL.into(),
             };
-            async { Ok(vec![event]) }.boxed()
+            async { Ok(FleetEvents { all: vec![event], is_cut: true }) }.boxed()
         }
     }
 
@@ -331,6 +342,7 @@ mod tests {
             ("/console/clusters?q=00001", 200, "/console/clusters/c-00001"),
             ("/console/clusters/c-00000", 200, "c-00000/widgets/0/2"),
             ("/console/clusters/c-9", 404, "Home knows no cluster"),
+            ("/console/clusters/odd", 404, "odd cannot be read"),
             ("/console/clusters/%3Cscript%3E", 404, "Home knows no cluster"),
             ("/console/members/m-0", 200, "c-00002/widgets/1/2"),
             ("/console/members/m-9", 404, "Home knows no member"),
@@ -339,6 +351,7 @@ mod tests {
             ("/console/object?object=c-00000/widgets/ns/a", 200, "c-00000/widgets/0/2"),
             ("/console/object?object=%3Cscript%3E", 400, "names no object"),
             ("/console/events", 200, "alert(1)"),
+            ("/console/events", 200, "there are more Events than are read"),
             ("/console/nothing", 404, "There is no such page"),
             ("/console/style.css", 200, "prefers-color-scheme"),
             ("/console/live.js", 200, "fetch(location.href"),
@@ -371,7 +384,10 @@ mod tests {
             assert!(text.len() < 128 << 10, "{path}: {} bytes", text.len());
         }
         assert_eq!(source.reads.load(Ordering::Relaxed), 1, "within two seconds");
-        clock.advance(Duration::from_secs(2));
+        clock.advance(Duration::from_secs(1));
+        let (_, text) = get(&router, "/console").await;
+        assert!(text.contains("1970-01-01 00:00:00 UTC"), "it says when it was read: {text}");
+        clock.advance(Duration::from_secs(1));
         get(&router, "/console").await;
         assert_eq!(source.reads.load(Ordering::Relaxed), 2);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use explain::{Sought, Told};
-use fleet::{Fleet, FleetEvent};
+use fleet::{Fleet, FleetEvents};
 use futures::future::BoxFuture;
 use queue::QueueStatus;
 
@@ -23,8 +23,8 @@ pub trait Source: Send + Sync + 'static {
     fn queues(&self, fleet: Arc<Fleet>) -> Answer<Said<Vec<QueueStatus>>>;
     /// What replicas say of an object, as far as they can be asked from here.
     fn explain(&self, sought: Sought, fleet: Arc<Fleet>) -> Answer<Said<Told>>;
-    /// What the fleet told, the oldest first.
-    fn events(&self) -> Answer<Result<Vec<FleetEvent>, String>>;
+    /// What the fleet told.
+    fn events(&self) -> Answer<Result<FleetEvents, String>>;
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! How one cluster of a fleet stands, in words: pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use model::ClusterName;
+use model::{ClusterName, MemberId};
 use sharding::api::Phase;
+use sharding::world::World;
 
 use crate::{Fleet, FleetShard};
 
@@ -60,6 +61,9 @@ impl Fleet {
         let is_served = |shard: &&FleetShard| {
             shard.paused_by.is_some() || (shard.phase != Phase::Unowned && !shard.unserved)
         };
+        if let Some(problem) = self.unread_map(cluster.as_str()) {
+            return format!("not known: {problem}");
+        }
         match reasons.first() {
             None if shards.is_empty() => "not in use: no replica knows it yet".to_owned(),
             None => served(&shards).to_owned(),
@@ -74,6 +78,8 @@ fn served(shards: &[&FleetShard]) -> &'static str {
     let any = |is: &dyn Fn(&FleetShard) -> bool| shards.iter().any(|shard| is(shard));
     if any(&|shard| shard.unserved) {
         "not served: an owner fails to reach it"
+    } else if any(&|shard| shard.in_doubt) {
+        "not known: an owner fails to reach more clusters than it can name"
     } else if any(&|shard| shard.paused_by.is_some()) {
         "paused"
     } else if any(&|shard| shard.phase == Phase::Unowned) {
@@ -85,12 +91,34 @@ fn served(shards: &[&FleetShard]) -> &'static str {
     }
 }
 
+/// Marks the shards of which nobody can tell whether their owners serve them: of those that fail to reach more clusters
+/// than they can name. They name first those of which they hold shards; who names others too has named all of these.
+pub(crate) fn doubt(world: &World, shards: &mut [FleetShard]) {
+    let members = world.members().iter();
+    let said = members.filter_map(|(id, member)| Some((id, member.spec.clusters.as_ref()?)));
+    let mut doubted: BTreeMap<&MemberId, BTreeSet<&ClusterName>> = said
+        .filter(|(_, said)| said.unnamed().is_some())
+        .map(|(id, said)| (id, said.fails.iter().collect()))
+        .collect();
+    for shard in &*shards {
+        if let Some(others) = shard.owner.as_ref().and_then(|owner| doubted.get_mut(owner)) {
+            others.remove(&shard.shard.cluster);
+        }
+    }
+    doubted.retain(|_, others| others.is_empty());
+    for shard in shards {
+        let is_owned = shard.phase == Phase::Owned && !shard.unserved;
+        let owner = shard.owner.as_ref().filter(|_| is_owned);
+        shard.in_doubt = owner.is_some_and(|owner| doubted.contains_key(owner));
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use sharding::api::DownCluster;
+    use sharding::api::{DownCluster, Member, MemberSpec, ShardMap};
 
     use super::*;
-    use crate::{FleetMember, LeaseStanding};
+    use crate::{FleetMember, LeaseStanding, UnreadObject};
 
     fn east() -> ClusterName {
         "east".parse().unwrap()
@@ -108,10 +136,16 @@ mod tests {
     fn a_cluster_that_one_replica_cannot_use_is_served_by_the_others() {
         let owned = || shard(Some("m-0"), Phase::Owned);
         let unserved = || FleetShard { unserved: true, ..owned() };
+        let in_doubt = || FleetShard { in_doubt: true, ..owned() };
         for (shards, is_down, expect) in [
             (vec![], false, "not in use: no replica knows it yet"),
             (vec![], true, "down: no route"),
             (vec![owned()], false, "served"),
+            (
+                vec![owned(), in_doubt()],
+                false,
+                "not known: an owner fails to reach more clusters than it can name",
+            ),
             (vec![owned()], true, "served; down for m-1: no route"),
             (vec![unserved()], true, "down: no route"),
             (vec![shard(None, Phase::Unowned)], true, "down: no route"),
@@ -131,6 +165,47 @@ mod tests {
             assert_eq!(fleet.state_of(&east()), expect);
             fleet.members[0].lease = LeaseStanding::Taken;
             assert!(!fleet.state_of(&east()).contains("down"), "the dead say nothing any more");
+        }
+    }
+
+    #[test]
+    fn who_fails_to_reach_more_clusters_than_it_names_leaves_its_shards_in_doubt() {
+        let home = |fails: &[&str]| {
+            let entry = |member: &str| serde_json::json!({"shard": "g/0/1", "epoch": 1, "phase": "Owned", "owner": member});
+            let map = |(cluster, member): (&str, &str)| {
+                let spec = serde_json::json!({"shards": [entry(member)]});
+                ShardMap::new(cluster, serde_json::from_value(spec).unwrap())
+            };
+            let mut spec = MemberSpec::new("m-1", Vec::new());
+            let said = serde_json::json!({"count": 9, "digest": "", "fails": fails, "failing": 9});
+            spec.clusters = Some(serde_json::from_value(said).unwrap());
+            let maps = [("east", "m-1"), ("north", "m-1"), ("south", "m-0")].map(map);
+            let members = vec![Member::new("m-1", spec)];
+            crate::assemble(&crate::Objects { members, maps: maps.into(), ..Default::default() })
+        };
+        let fleet = home(&["east"]);
+        let marks: Vec<_> = fleet.shards.iter().map(|s| (s.unserved, s.in_doubt)).collect();
+        assert_eq!(marks, [(true, false), (false, true), (false, false)]);
+        assert_eq!(fleet.members[0].failing, Some(9));
+        assert!(fleet.state_of(&"north".parse().unwrap()).starts_with("not known"));
+        // It names those first of which it has shards.
+        assert!(!home(&["east", "south"]).shards.iter().any(|shard| shard.in_doubt));
+    }
+
+    #[test]
+    fn a_cluster_whose_map_cannot_be_read_is_not_one_that_is_not_in_use() {
+        let unread = |later| UnreadObject {
+            resource: "shardmaps.leasehold.dev",
+            name: "east".into(),
+            why: "shardmaps.leasehold.dev east cannot be read".into(),
+            later,
+        };
+        for (later, fix) in [(None, "correct it"), (Some(7), "use the leasehold")] {
+            let fleet = Fleet { unread: vec![unread(later)], ..Fleet::default() };
+            let expect =
+                format!("not known: shardmaps.leasehold.dev east cannot be read; fix: {fix}");
+            assert!(fleet.state_of(&east()).starts_with(&expect), "{}", fleet.state_of(&east()));
+            assert_eq!(fleet.unread_map("west"), None);
         }
     }
 

@@ -10,10 +10,23 @@ use serde::Serialize;
 use crate::ReadError;
 use crate::listing::{PAGE, pages};
 
-/// The most pages that are read.
-const MAX_PAGES: usize = 20;
-/// What the names of those begin with that report for Leasehold.
-const OURS: &str = "leasehold.dev/";
+/// The most pages that are read: twenty members may tell as much in an hour, for which Events are kept.
+const MAX_PAGES: usize = 200;
+/// Who reports for Leasehold. A list comes by name, so Events of others would take the place of ours.
+const OURS: &str = "leasehold.dev/sharding";
+
+/// The Events of a fleet.
+#[derive(Clone, Debug, Default)]
+pub struct FleetEvents {
+    /// The oldest first.
+    pub all: Vec<FleetEvent>,
+    /// Whether there are more than are read, which may be newer.
+    pub is_cut: bool,
+}
+
+/// What to say of Events that are cut.
+pub const CUT: &str = "there are more Events than are read, and newer ones may be among them: see `kubectl get \
+                       events.events.k8s.io --field-selector reportingController=leasehold.dev/sharding`";
 
 /// One thing that a member told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -36,23 +49,24 @@ pub struct FleetEvent {
     pub by: String,
 }
 
-/// Reads the Events of a fleet, the oldest first.
+/// Reads the Events of a fleet.
 ///
 /// # Errors
 /// A list that the home cluster refused or did not answer.
-pub async fn events(client: Client, namespace: &str) -> Result<Vec<FleetEvent>, ReadError> {
+pub async fn events(client: Client, namespace: &str) -> Result<FleetEvents, ReadError> {
     let api: Api<Event> = Api::namespaced(client, namespace);
-    let mut found = Vec::new();
+    let mut all = Vec::new();
     let what = ("events.events.k8s.io", namespace);
-    let keep = |event| found.extend(told(event));
-    pages(&api, ListParams::default().limit(PAGE), what, MAX_PAGES, keep).await?;
-    found.sort_by(|a, b| (a.at, &a.about).cmp(&(b.at, &b.about)));
-    Ok(found)
+    let keep = |event| all.extend(told(event));
+    let ours = ListParams::default().fields(&format!("reportingController={OURS}")).limit(PAGE);
+    let is_cut = !pages(&api, ours, what, MAX_PAGES, keep).await?;
+    all.sort_by(|a, b| (a.at, &a.about).cmp(&(b.at, &b.about)));
+    Ok(FleetEvents { all, is_cut })
 }
 
 /// An Event of ours.
 fn told(event: Event) -> Option<FleetEvent> {
-    event.reporting_controller.as_deref().filter(|name| name.starts_with(OURS))?;
+    event.reporting_controller.as_deref().filter(|name| *name == OURS)?;
     let name = |part: Option<String>| model::error::foreign(&part.unwrap_or_default());
     let object = |of: ObjectReference| format!("{}/{}", name(of.kind), name(of.name));
     let seen = event.series.map(|series| series.last_observed_time.0);

@@ -30,6 +30,7 @@ impl FleetMember {
             busy: 0,
             clusters: None,
             down_clusters: Vec::new(),
+            failing: None,
         }
     }
 }
@@ -46,6 +47,7 @@ impl FleetShard {
             epoch: Epoch(1),
             phase,
             unserved: false,
+            in_doubt: false,
             target: None,
             moved: None,
             paused_by: None,

@@ -11,8 +11,9 @@ use model::{ClusterName, MemberId};
 use serde::Serialize;
 use sharding::api::Phase;
 use sharding::lease;
+use sharding::record::Kind;
 
-use crate::{Fleet, FleetMember, FleetShard, LeaseStanding};
+use crate::{Fleet, FleetMember, FleetShard, LeaseStanding, UnreadObject};
 
 /// How many names a problem lists.
 const MAX_NAMED: usize = 3;
@@ -26,12 +27,19 @@ const RENEWALS: u32 = 3;
 const LATE: Duration = Duration::from_secs(1);
 const MAX_LISTENED: Duration = Duration::from_secs(15);
 
+/// For how long a shard may be handed over, by the clock of who wrote it. It takes seconds.
+const MOVE: SignedDuration = SignedDuration::from_mins(15);
+
 /// From how many members of one identity on its replica is restless: one that was started again, or fenced itself,
 /// three times before a coordinator forgot the first of them.
 const RESTLESS: usize = 4;
 
 /// What to do about an object that cannot be read.
 const UNREADABLE: &str = "correct it with kubectl edit, or delete it: then it is made anew";
+/// What to do about an object that only a later release reads.
+const LATER: &str = "use the leasehold of that release: what is in them is not shown here";
+/// What to do to know which clusters a member fails to reach.
+const WHICH: &str = "`leasehold doctor` asks the replicas, and says why, cluster by cluster";
 /// What to do when a reason does not say it.
 const LOG: &str = "see the log of a replica that says so";
 
@@ -69,7 +77,8 @@ impl FleetMember {
     pub fn is_heard(&self, now: Timestamp) -> bool {
         let since = self.renewed.map(|renewed| now.duration_since(renewed));
         let patience = SignedDuration::from_secs(2 * i64::from(self.lease_seconds)) + CLOCKS;
-        let is_in_time = since.is_some_and(|since| since <= patience);
+        // A clock that was ahead must not make whoever died with it live on.
+        let is_in_time = since.is_some_and(|since| since.abs() <= patience);
         self.lease == LeaseStanding::Held && (is_in_time || self.seen_renewing)
     }
 }
@@ -77,12 +86,12 @@ impl FleetMember {
 impl Fleet {
     /// Whether home knows nothing of a fleet: no replica has ever run, or it is elsewhere.
     pub fn is_absent(&self) -> bool {
-        self.members.is_empty() && self.shards.is_empty()
+        self.members.is_empty() && self.shards.is_empty() && self.unread.is_empty()
     }
 
     /// Whether the fleet is as it should be, as of `now` on the reader's clock: a member renews its Lease, there are
     /// shards if members have clusters, each shard is owned by a member that renews, or by nobody if it is paused,
-    /// and nobody is refused.
+    /// nobody is refused, and every object can be read.
     pub fn is_settled(&self, now: Timestamp) -> bool {
         let heard: BTreeMap<&MemberId, &FleetMember> = self
             .members
@@ -103,6 +112,7 @@ impl Fleet {
             && !waits_for_shards
             && self.shards.iter().all(owned)
             && self.refused.is_empty()
+            && self.unread.is_empty()
     }
 
     /// How long to listen before a member counts as silent: longer than it takes to renew a Lease. Its clock or the
@@ -123,8 +133,8 @@ impl Fleet {
         }
     }
 
-    /// What is wrong with it, the worst first. A fleet that moves shards is well, and so is one that people have
-    /// paused.
+    /// What is wrong with it, the worst first. A fleet that moves shards is well while each move ends, and so is one
+    /// that people have paused.
     pub fn problems(&self, now: Timestamp) -> Vec<Problem> {
         let mut found = Vec::new();
         found.extend(self.nobody(now));
@@ -137,11 +147,55 @@ impl Fleet {
         found.extend(self.refused.iter().map(refused));
         let policies = self.policy_problems.iter().map(|told| Problem::of_sharding(told));
         found.extend(policies);
-        found.extend(self.unreadable.iter().map(|what| Problem::new(what, UNREADABLE)));
+        found.extend(self.unread());
         found.extend(self.restless());
+        found.extend(self.unnamed());
         let lost = self.down();
         found.extend(lost.iter().map(|((cluster, reason), by)| down(cluster, reason, by)));
         found
+    }
+
+    /// Why the ShardMap of a cluster cannot be read, if there is one that cannot.
+    pub fn unread_map(&self, cluster: &str) -> Option<Problem> {
+        let is = |unread: &&UnreadObject| {
+            unread.resource == Kind::Map.resource() && unread.name == cluster
+        };
+        self.unread.iter().find(is).map(unread)
+    }
+
+    /// The objects that cannot be read; those of a later release together.
+    fn unread(&self) -> Vec<Problem> {
+        let mut later: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for object in &self.unread {
+            if let Some(version) = object.later {
+                let name = format!("{} {}", object.resource, object.name);
+                later.entry(version).or_default().push(name);
+            }
+        }
+        let together = later.into_iter().map(|(version, all)| {
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            let objects = if all.len() == 1 { "object" } else { "objects" };
+            let are = if all.len() == 1 { "is" } else { "are" };
+            let (count, names) = (all.len(), names(&all));
+            Problem::new(
+                format!("{count} {objects} ({names}) {are} of protocol version {version}, of a later release"),
+                LATER,
+            )
+        });
+        let broken = self.unread.iter().filter(|object| object.later.is_none()).map(unread);
+        together.chain(broken).collect()
+    }
+
+    /// The members that fail to reach more clusters than they can name.
+    fn unnamed(&self) -> Vec<Problem> {
+        let failing = self.alive().filter_map(|member| Some((&member.member, member.failing?)));
+        let problem = |(member, count): (&MemberId, u32)| {
+            let what = format!(
+                "member {member} fails to reach {count} clusters, and cannot name all of them"
+            );
+            Problem::new(what, WHICH)
+        };
+        failing.map(problem).collect()
     }
 
     /// The replicas that begin anew again and again.
@@ -219,6 +273,12 @@ impl Fleet {
         let unowned = of(&|shard| shard.phase == Phase::Unowned && waits(shard));
         let orphaned = of(&silent);
         let unserved = of(&|shard| shard.unserved && !silent(shard) && waits(shard));
+        let stuck = of(&|shard| {
+            let since = shard.moved.as_ref().and_then(|moved| moved.at.as_ref());
+            let is_long = since.is_some_and(|since| now.duration_since(since.0) > MOVE);
+            shard.phase == Phase::Draining && is_long && !silent(shard)
+        });
+        let in_doubt = of(&|shard| shard.in_doubt && !silent(shard) && waits(shard));
         let found = [
             problem(
                 unowned,
@@ -233,7 +293,18 @@ impl Fleet {
             problem(
                 unserved,
                 " not served: their owners do not have the cluster configured or fail to reach it",
-                "`leasehold doctor` says why, cluster by cluster",
+                WHICH,
+            ),
+            problem(
+                stuck,
+                " handed over for more than 15 minutes",
+                "`leasehold top` shows what runs longest there, and `leasehold doctor` whether the next owner is ready; \
+                 deleting the Pod of the owner ends it",
+            ),
+            problem(
+                in_doubt,
+                " perhaps not served: their owners fail to reach more clusters than they can name",
+                WHICH,
             ),
         ];
         found.into_iter().flatten().collect()
@@ -249,6 +320,11 @@ impl Fleet {
         }
         seen
     }
+}
+
+/// That an object cannot be read.
+fn unread(object: &UnreadObject) -> Problem {
+    Problem::new(&object.why, if object.later.is_some() { LATER } else { UNREADABLE })
 }
 
 /// A cluster that members cannot use, for one reason.
@@ -283,7 +359,8 @@ fn split(reason: &str) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
-    use sharding::api::DownCluster;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use sharding::api::{DownCluster, MoveCause, Moved};
 
     use super::*;
     use crate::Refused;
@@ -342,9 +419,24 @@ mod tests {
     }
 
     #[test]
+    fn a_move_that_does_not_end_is_named() {
+        let mut fleet = healthy();
+        let moved = |second| Some(Moved { why: MoveCause::Balance, at: Some(Time(at(second))) });
+        let stuck = "1 shard (east/g/0/1) handed over for more than 15 minutes";
+        for (phase, since, expect) in [
+            (Phase::Draining, 100, vec![]),
+            (Phase::Owned, -900, vec![]),
+            (Phase::Draining, -900, vec![stuck]),
+        ] {
+            (fleet.shards[0].phase, fleet.shards[0].moved) = (phase, moved(since));
+            assert_eq!(found(&fleet, 105), expect, "{since}");
+        }
+    }
+
+    #[test]
     fn each_trouble_is_named_with_what_it_is_about() {
         type Spoil = fn(&mut Fleet);
-        let cases: [(Spoil, &str); 9] = [
+        let cases: [(Spoil, &str); 11] = [
             (|fleet| fleet.members.clear(), "no member renews its Lease"),
             (|fleet| *fleet = Fleet::default(), "there is no fleet here: home has neither"),
             (|fleet| fleet.coordinator = None, "nobody coordinates"),
@@ -369,6 +461,11 @@ mod tests {
                 "no cluster is configured",
             ),
             (|fleet| fleet.shards[0].unserved = true, "1 shard (east/g/0/1) not served"),
+            (|fleet| fleet.shards[0].in_doubt = true, "1 shard (east/g/0/1) perhaps not served"),
+            (
+                |fleet| fleet.members[0].failing = Some(300),
+                "member m-0 fails to reach 300 clusters, and cannot name all of them",
+            ),
             (
                 |fleet| {
                     let reason = "protocol version 2; fix: roll back".into();
@@ -433,6 +530,19 @@ mod tests {
         assert_eq!(told, ["1 shard (west/g/0/1) with an owner that is silent"]);
         fleet.members[0].lease = LeaseStanding::Taken;
         assert!(!fleet.members[0].is_heard(at(1000)), "another has its Lease");
+    }
+
+    #[test]
+    fn whoever_died_with_a_clock_that_was_ahead_is_dead() {
+        let mut fleet = healthy();
+        for member in &mut fleet.members {
+            member.renewed = Some(at(3700));
+        }
+        assert!(fleet.doubt(at(100)).is_some(), "it is listened for whether they renew");
+        assert!(found(&fleet, 100)[0].starts_with("no member renews its Lease"));
+        assert!(!fleet.is_settled(at(100)));
+        fleet.members[1].seen_renewing = true;
+        assert!(fleet.members[1].is_heard(at(100)), "only its clock is wrong");
     }
 
     #[test]

@@ -17,9 +17,13 @@ use std::fmt;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Client, ResourceExt};
+use model::error::{foreign, foreign_to};
 use model::{ClusterName, ControllerName, Epoch, GroupName, MemberId, Moment, ShardId, single};
 use serde::Serialize;
-use sharding::api::{DownCluster, Member, MemberSpec, MemberState, Moved, Phase, ShardMap};
+use sharding::api::{
+    ConfiguredClusters, DownCluster, MAX_REASON_CHARS, Member, MemberSpec, MemberState, Moved,
+    Phase, ShardMap,
+};
 use sharding::lease::{self, LeaseRecord};
 use sharding::policy::Policies;
 use sharding::protocol;
@@ -28,9 +32,9 @@ use sharding::world::World;
 
 pub use clusters::LeftOver;
 pub use error::{NO_HOME, ReadError};
-pub use events::{FleetEvent, events};
+pub use events::{CUT, FleetEvent, FleetEvents, events};
 pub use health::Problem;
-pub use listing::{Objects, list, listen};
+pub use listing::{Objects, UnreadObject, list, listen};
 pub use replica::{AskError, Way, get};
 pub use top::{ClusterLoad, ControllerLoad, Key, Top};
 
@@ -57,7 +61,7 @@ pub struct Fleet {
     pub refused: Vec<Refused>,
     /// Which objects of the home cluster cannot be read, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unreadable: Vec<String>,
+    pub unread: Vec<UnreadObject>,
     /// What is wrong with the FleetPolicies by themselves. One may be about shards that are still to come.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policy_problems: Vec<String>,
@@ -151,6 +155,9 @@ pub struct FleetMember {
     /// The clusters it has no client for, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub down_clusters: Vec<DownCluster>,
+    /// How many clusters it fails to reach, if it cannot name all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing: Option<u32>,
 }
 
 /// How a member's Lease stands, without a clock: a Lease that ran out shows as held until the
@@ -185,6 +192,9 @@ pub struct FleetShard {
     /// to reach it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unserved: bool,
+    /// Whether nobody can tell if its owner serves it: that fails to reach more clusters than it can name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_doubt: bool,
     /// Who gets it next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<MemberId>,
@@ -213,6 +223,8 @@ impl fmt::Display for FleetShard {
         }?;
         if self.unserved {
             f.write_str(", which cannot work on its cluster")?;
+        } else if self.in_doubt {
+            f.write_str(", which fails to reach more clusters than it can name")?;
         }
         match &self.paused_by {
             Some(policy) => {
@@ -245,6 +257,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
         let said = owner.and_then(|owner| world.members().get(owner)?.spec.clusters.as_ref());
         shard.unserved = said.is_some_and(|said| said.denies(&shard.shard.cluster));
     }
+    clusters::doubt(&world, &mut shards);
     shards.sort_by(|a, b| a.shard.cmp(&b.shard));
     let mut owned: BTreeMap<&MemberId, u32> = BTreeMap::new();
     for owner in shards.iter().filter_map(|shard| shard.owner.as_ref()) {
@@ -255,8 +268,8 @@ pub fn assemble(objects: &Objects) -> Fleet {
         let lease = leases.get(&lease::member_lease_name(&id)).copied();
         let cordoned_by = policies.cordon_of(&member.spec).map(str::to_owned);
         Some(FleetMember {
-            identity: member.spec.identity.clone(),
-            zone: member.spec.zone.clone(),
+            identity: foreign(&member.spec.identity),
+            zone: member.spec.zone.as_deref().map(foreign),
             state: member.spec.state,
             drain: member.spec.drain || cordoned_by.is_some(),
             cordoned_by,
@@ -271,7 +284,8 @@ pub fn assemble(objects: &Objects) -> Fleet {
             shards: owned.get(&id).copied().unwrap_or(0),
             busy: member.spec.busy,
             clusters: configured(&member.spec),
-            down_clusters: member.spec.down_clusters.clone(),
+            down_clusters: down_clusters(&member.spec),
+            failing: member.spec.clusters.as_ref().and_then(ConfiguredClusters::unnamed),
             member: id,
         })
     };
@@ -281,7 +295,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
         coordinator.as_ref().zip(its).map(|(id, its)| protocol::in_use(&world, id, its));
     let refused = refused(&world, &members, objects);
     let groups = groups(&members, objects);
-    let unreadable = objects.unreadable.clone();
+    let unread = objects.unread.clone();
     let policy_problems = policies.unfit().cloned().collect();
     Fleet {
         coordinator,
@@ -290,9 +304,18 @@ pub fn assemble(objects: &Objects) -> Fleet {
         shards,
         groups,
         refused,
-        unreadable,
+        unread,
         policy_problems,
     }
+}
+
+/// What a member says of clusters that it cannot use. Anybody may have written it.
+fn down_clusters(said: &MemberSpec) -> Vec<DownCluster> {
+    let clean = |down: &DownCluster| DownCluster {
+        cluster: down.cluster.clone(),
+        reason: foreign_to(&down.reason, MAX_REASON_CHARS),
+    };
+    said.down_clusters.iter().map(clean).collect()
 }
 
 /// The controllers of each group, as those members say that live.
@@ -354,6 +377,7 @@ fn shards_of(map: &ShardMap) -> Vec<FleetShard> {
             epoch: entry.epoch,
             phase: entry.phase,
             unserved: false,
+            in_doubt: false,
             target: entry.target.clone(),
             moved: entry.moved.clone(),
             paused_by: None,

@@ -4,11 +4,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client};
+use model::error::foreign;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sharding::api::{Member, ShardMap};
 use sharding::lease;
 use sharding::policy::PolicyRecord;
-use sharding::read::Unreadable;
+use sharding::read::{InPart, Unreadable};
 use sharding::record::Kind;
 
 use crate::Fleet;
@@ -31,7 +33,22 @@ pub struct Objects {
     /// The FleetPolicies.
     pub policies: Vec<PolicyRecord>,
     /// Which objects cannot be read, and why.
-    pub unreadable: Vec<String>,
+    pub unread: Vec<UnreadObject>,
+}
+
+/// An object of home that cannot be read, or of which only the version is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnreadObject {
+    /// Its kind: `shardmaps.leasehold.dev`.
+    pub resource: &'static str,
+    /// What it is called.
+    pub name: String,
+    /// Why, in words.
+    pub why: String,
+    /// The version of the protocol that it is written in, if only a later release reads that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub later: Option<u32>,
 }
 
 /// Reads the objects of a fleet from the home cluster.
@@ -39,14 +56,14 @@ pub struct Objects {
 /// # Errors
 /// A list that the home cluster refused or did not answer.
 pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError> {
-    let ((leases, bad_leases), (members, bad_members), (maps, bad_maps), policies) = tokio::try_join!(
+    let ((leases, _), (members, unread), (maps, unread_maps), policies) = tokio::try_join!(
         list_leases(&client, namespace),
         list_kind(&client, namespace, Kind::Member, sharding::read::member),
         list_kind(&client, namespace, Kind::Map, sharding::read::shard_map),
         list_policies(&client, namespace),
     )?;
-    let unreadable = [bad_leases, bad_members, bad_maps].concat();
-    Ok(Objects { leases, members, maps, policies, unreadable })
+    let unread = [unread, unread_maps].concat();
+    Ok(Objects { leases, members, maps, policies, unread })
 }
 
 /// Listens for a renewal of those members that the clocks call silent: clocks may be wrong. Takes no time if there
@@ -70,8 +87,9 @@ pub async fn listen(
 async fn list_leases(
     client: &Client,
     namespace: &str,
-) -> Result<(Vec<Lease>, Vec<String>), ReadError> {
-    list_kind(client, namespace, Kind::Lease, |lease| Ok(sharding::read::lease(lease))).await
+) -> Result<(Vec<Lease>, Vec<UnreadObject>), ReadError> {
+    let read = |lease| Ok((sharding::read::lease(lease), None));
+    list_kind(client, namespace, Kind::Lease, read).await
 }
 
 /// The FleetPolicies; none where there is no such kind, or no right to read it, as members have it too.
@@ -85,7 +103,7 @@ async fn list_policies(client: &Client, namespace: &str) -> Result<Vec<PolicyRec
         Err(ReadError::List { source, .. }) if matches!(&*source, kube::Error::Api(status) if matches!(status.code, 403 | 404)) => {
             Ok(Vec::new())
         }
-        read => read.map(|()| policies),
+        read => read.map(|_| policies),
     }
 }
 
@@ -93,31 +111,40 @@ async fn list_kind<T>(
     client: &Client,
     namespace: &str,
     kind: Kind,
-    read: fn(DynamicObject) -> Result<T, Unreadable>,
-) -> Result<(Vec<T>, Vec<String>), ReadError> {
+    read: fn(DynamicObject) -> Result<InPart<T>, Unreadable>,
+) -> Result<(Vec<T>, Vec<UnreadObject>), ReadError> {
     let params = match kind {
         Kind::Lease => ListParams::default().labels(&lease::selector()),
         Kind::Member | Kind::Map => ListParams::default(),
     }
     .limit(kind.page());
-    let (mut all, mut unreadable) = (Vec::new(), Vec::new());
-    let keep = |object: DynamicObject| match read(object) {
-        Ok(object) => all.push(object),
-        Err(error) => unreadable.push(model::error::chain(&error)),
+    let (mut all, mut unread) = (Vec::new(), Vec::new());
+    let keep = |object: DynamicObject| {
+        let (object, why) = match read(object) {
+            Ok((object, why)) => (Some(object), why),
+            Err(why) => (None, Some(why)),
+        };
+        all.extend(object);
+        unread.extend(why.map(|why| UnreadObject {
+            resource: kind.resource(),
+            name: foreign(&why.name),
+            why: model::error::chain(&why),
+            later: why.later,
+        }));
     };
     let api = sharding::read::api(client, namespace, kind);
     pages(&api, params, (kind.resource(), namespace), usize::MAX, keep).await?;
-    Ok((all, unreadable))
+    Ok((all, unread))
 }
 
-/// Reads a list to its end, or so many pages of it. `params` say how many objects a page has.
+/// Reads a list to its end, or so many pages of it. `params` say how many objects a page has. Whether that was all.
 pub(crate) async fn pages<K: Clone + std::fmt::Debug + DeserializeOwned>(
     api: &Api<K>,
     mut params: ListParams,
     (what, namespace): (&'static str, &str),
     most: usize,
     mut keep: impl FnMut(K),
-) -> Result<(), ReadError> {
+) -> Result<bool, ReadError> {
     for _ in 0..most {
         let page = tokio::time::timeout(PAGE_WITHIN, api.list(&params)).await;
         let page = page.map_err(|_| ReadError::Late { what, namespace: namespace.to_owned() })?;
@@ -129,10 +156,10 @@ pub(crate) async fn pages<K: Clone + std::fmt::Debug + DeserializeOwned>(
         page.items.into_iter().for_each(&mut keep);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => break,
+            None => return Ok(true),
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -184,7 +211,39 @@ mod tests {
         });
         let read = list(Client::new(home, "default"), "ns").await.unwrap();
         let counts = [read.leases.len(), read.members.len(), read.maps.len(), read.policies.len()];
-        assert_eq!((counts, read.unreadable), ([3; 4], Vec::new()));
+        assert_eq!((counts, read.unread), ([3; 4], Vec::new()));
+    }
+
+    #[tokio::test]
+    async fn a_fleet_of_a_later_release_is_not_well_for_one_that_cannot_read_it() {
+        let home = service_fn(|request: Request<Body>| async move {
+            let (kind, name, spec) = match request.uri().path().rsplit('/').next() {
+                Some("shardmaps") => {
+                    let entry =
+                        json!({"shard": "g/0/1", "epoch": 3, "phase": "Leased", "owner": "m-1"});
+                    ("ShardMap", "east", json!({"protocolVersion": 7, "shards": [entry]}))
+                }
+                Some("members") => ("Member", "m-1", json!({"protocolVersion": 7, "state": "Odd"})),
+                Some("leases") => {
+                    let spec = json!({"holderIdentity": "m-1", "leaseDurationSeconds": 10,
+                        "renewTime": "1970-01-01T00:01:40.000000Z"});
+                    ("Lease", "leasehold-member-m-1", spec)
+                }
+                _ => ("FleetPolicy", "p", json!({"pause": true})),
+            };
+            let object = json!({"metadata": {"name": name}, "spec": spec});
+            let list = json!({"apiVersion": "v1", "kind": format!("{kind}List"), "metadata": {},
+                "items": [object]});
+            Response::builder().body(Body::from(list.to_string().into_bytes()))
+        });
+        let fleet = crate::read(Client::new(home, "default"), "ns").await.unwrap();
+        let now = Timestamp::from_second(101).unwrap();
+        let problems: Vec<_> = fleet.problems(now).iter().map(ToString::to_string).collect();
+        let expect = "2 objects (members.leasehold.dev m-1, shardmaps.leasehold.dev east) are of protocol version 7, \
+                      of a later release; fix: use the leasehold of that release: what is in them is not shown here";
+        assert!(problems.iter().any(|problem| problem == expect), "{problems:#?}");
+        assert!(!fleet.is_settled(now));
+        assert_eq!(fleet.members.len(), 1, "that it is there is known");
     }
 
     #[tokio::test(start_paused = true)]

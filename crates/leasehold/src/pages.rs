@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use console::{Answer, Said, Source};
 use explain::{Sought, Told};
-use fleet::{Fleet, FleetEvent};
+use fleet::{Fleet, FleetEvents};
 use futures::FutureExt;
 use kube::Client;
 use model::Clock;
@@ -72,7 +72,7 @@ impl Source for Replica {
         ready(vec![(self.config.identity.clone(), told)]).boxed()
     }
 
-    fn events(&self) -> Answer<Result<Vec<FleetEvent>, String>> {
+    fn events(&self) -> Answer<Result<FleetEvents, String>> {
         let why =
             "a replica has no right to read Events; see `leasehold console` or `leasehold events`";
         ready(Err(why.to_owned())).boxed()

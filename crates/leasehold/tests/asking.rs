@@ -276,7 +276,7 @@ async fn the_console_shows_the_fleet_its_queues_and_an_object() {
     let mut lines = BufReader::new(console.stdout.take().expect("a pipe")).lines();
     let line = timeout(PATIENCE, lines.next_line()).await.expect("in time").expect("text");
     let line = line.expect("an address");
-    let host = line.trim_start_matches("http://").trim_end_matches("/console");
+    let (host, key) = line.trim_start_matches("http://").split_once("/console?").expect("a key");
     let address: SocketAddr = host.parse().expect("an address");
     for (address, path, expect) in [
         (address, "/console", "Nothing is wrong, as far as home tells"),
@@ -295,13 +295,19 @@ async fn the_console_shows_the_fleet_its_queues_and_an_object() {
         (fleet.address, "/console/object?object=east/configmaps/default/bad", "failed for good"),
         (fleet.address, "/console/events", "a replica has no right to read Events"),
     ] {
-        let text = page(address, &address.to_string(), path).await;
+        // The replica has no use for the key.
+        let path = format!("{path}{}{key}", if path.contains('?') { "&" } else { "?" });
+        let text = page(address, &address.to_string(), &path).await;
         assert!(text.contains(expect), "{path}: no {expect:?} in\n{text}");
     }
+    // Another user of this machine does not.
+    let text = page(address, host, "/console").await;
+    assert!(text.starts_with("HTTP/1.1 401") && !text.contains("Members"), "{text}");
     // A stranger's page whose name leads to this machine does not read the fleet.
     let text = page(address, "rebinds.example.com", "/console").await;
     assert!(text.starts_with("HTTP/1.1 421") && !text.contains("Members"), "{text}");
-    let text = page(address, &format!("localhost:{}", address.port()), "/").await;
+    let localhost = format!("localhost:{}", address.port());
+    let text = page(address, &localhost, &format!("/?{key}")).await;
     assert!(text.contains("location: /console\r\n"), "{text}");
 }
 
@@ -349,6 +355,8 @@ async fn a_support_bundle_has_no_secrets_in_it() {
 
     let out = fleet.dir.path().join("bundle.tar.gz");
     let args = ["support-bundle", "--plaintext", "--out", out.to_str().expect("UTF-8")];
+    let wrong = fleet.leasehold(&[&args[..], &["--token-file", "nowhere"]].concat()).await;
+    assert_eq!((wrong.status.code(), out.exists()), (Some(1), false), "there is no half of one");
     let made = fleet.leasehold(&args).await;
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let again = fleet.leasehold(&args).await;

@@ -43,6 +43,62 @@ fn a_wrong_file_gives_every_problem_and_exit_code_2() {
 }
 
 #[test]
+fn the_version_tells_programs_what_this_build_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = leasehold(dir.path(), &["version", "-o", "json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let version: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    let [oldest, newest] = [0, 1].map(|n| version["protocol"][n].as_u64().unwrap());
+    assert!(1 <= oldest && oldest <= newest, "{version}");
+    assert!(version["controllers"].as_array().unwrap().contains(&"tdset".into()), "{version}");
+    let fields: Vec<&String> = version.as_object().unwrap().keys().collect();
+    let all = ["controllers", "debug", "oldestKubernetes", "platform", "protocol", "version"];
+    assert_eq!(fields, all);
+    let text = leasehold(dir.path(), &["version"]).stdout;
+    assert_eq!(text, format!("leasehold {}\n", env!("CARGO_PKG_VERSION")).as_bytes());
+}
+
+#[test]
+fn shells_complete_its_commands() {
+    let dir = tempfile::tempdir().unwrap();
+    for (shell, begins) in [
+        ("bash", "_leasehold()"),
+        ("zsh", "#compdef leasehold"),
+        ("fish", "# Print an optspec"),
+        ("powershell", "using namespace"),
+        ("elvish", "use builtin;"),
+    ] {
+        let output = leasehold(dir.path(), &["completion", shell]);
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && script.trim_start().starts_with(begins), "{script}");
+        assert!(script.contains("support-bundle") && script.contains("kubeconfig"), "{shell}");
+    }
+    // A shell that is everywhere takes it, and completes.
+    let script = leasehold(dir.path(), &["completion", "bash"]).stdout;
+    fs::write(dir.path().join("completion"), script).unwrap();
+    let ask = "source ./completion; COMP_WORDS=(leasehold supp); COMP_CWORD=1; \
+               _leasehold leasehold supp leasehold; echo \"${COMPREPLY[@]}\"";
+    let asked = Command::new("bash").current_dir(dir.path()).args(["-c", ask]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&asked.stdout), "support-bundle\n", "{}", stderr(&asked));
+}
+
+#[test]
+fn as_a_plugin_of_kubectl_it_says_how_it_is_called() {
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = dir.path().join("kubectl-leasehold");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_leasehold"), &plugin).unwrap();
+    let run = |args: &[&str]| Command::new(&plugin).args(args).output().unwrap();
+    let help = String::from_utf8(run(&["status", "--help"]).stdout).unwrap();
+    assert!(help.contains("Usage: kubectl leasehold status"), "{help}");
+    let wrong = run(&["staus"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(stderr(&wrong).contains("Usage: kubectl leasehold"), "{}", stderr(&wrong));
+    let version = run(&["version"]).stdout;
+    assert_eq!(version, leasehold(dir.path(), &["version"]).stdout);
+}
+
+#[test]
 fn check_says_yes_without_starting_anything() {
     let dir = tempfile::tempdir().unwrap();
     let file = "home: {kubeconfig: nowhere}\nidentity: r\nclusters: {directory: c}\n";

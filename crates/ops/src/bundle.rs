@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use fleet::FleetMember;
+use fleet::{CUT, FleetMember};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -79,10 +79,12 @@ pub(crate) async fn run(args: &BundleArgs, program: &Program) -> anyhow::Result<
     let home = program.home(&args.home).await?;
     let name = format!("leasehold-bundle-{}", now.strftime("%Y%m%dT%H%M%SZ"));
     let path = args.out.clone().unwrap_or_else(|| format!("{name}.tar.gz").into());
+    let pods = args.ask.pods(&home, program.connect).await?;
+    // Whatever is wrong with what was given is said before there is a file.
+    let replicas = Replicas::of(&pods, &args.ask)?;
     let mut bundle = Bundle::create(&path, name, now)?;
     bundle.json("version.json", program.version.clone())?;
-    let pods = args.ask.pods(&home, program.connect).await?;
-    gather(&home, &pods, args, &mut bundle).await?;
+    gather(&home, &pods, &replicas, args, &mut bundle).await?;
     let problems = bundle.finish()?;
     print(&format!(
         "{}: written, without what looks like a secret; look at it before you send it\n",
@@ -97,6 +99,7 @@ pub(crate) async fn run(args: &BundleArgs, program: &Program) -> anyhow::Result<
 async fn gather(
     home: &HomeCluster,
     pods: &HomeCluster,
+    replicas: &Replicas<'_>,
     args: &BundleArgs,
     bundle: &mut Bundle,
 ) -> anyhow::Result<()> {
@@ -108,14 +111,19 @@ async fn gather(
     }
     objects(home, bundle).await?;
     match home.events().await {
-        Ok(events) => bundle.json("home/events.json", json!(events))?,
+        Ok(events) => {
+            bundle.json("home/events.json", json!(events.all))?;
+            if events.is_cut {
+                bundle.problems.push(format!("home/events.json: {CUT}"));
+            }
+        }
         Err(error) => bundle.problem("home/events.json", &error),
     }
     of_the_chart(pods, args, bundle).await?;
     match fleet {
         Ok(fleet) => {
             let alive: Vec<_> = fleet.alive().collect();
-            views(pods, args, bundle.first("members", alive), bundle).await
+            views(replicas, bundle.first("members", alive), bundle).await
         }
         Err(error) => {
             bundle.problem("fleet.json", &error);
@@ -196,7 +204,7 @@ async fn of_the_chart(
         let before = if previous { ".previous" } else { "" };
         let name = format!("logs/{pod}.{container}{before}.log");
         match read(api.logs(pod, &params)).await {
-            Ok(log) => bundle.text(&name, &log)?,
+            Ok(log) => bundle.add(&name, redact::log(&log).as_bytes())?,
             // Most containers have not been restarted.
             Err(_) if previous => {}
             Err(error) => bundle.problem(&name, &error),
@@ -234,12 +242,10 @@ fn some<K>(found: Vec<K>, plural: &str, at: &HomeCluster) -> anyhow::Result<Vec<
 
 /// What the replicas show of themselves.
 async fn views(
-    pods: &HomeCluster,
-    args: &BundleArgs,
+    replicas: &Replicas<'_>,
     members: Vec<&FleetMember>,
     bundle: &mut Bundle,
 ) -> anyhow::Result<()> {
-    let replicas = Replicas::of(pods, &args.ask)?;
     let mut silent: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     for (path, file) in VIEWS {
         for (replica, answer) in replicas.get_all(members.iter().copied(), path).await {
@@ -299,10 +305,6 @@ impl Bundle {
     fn json(&mut self, name: &str, mut value: Value) -> anyhow::Result<()> {
         redact::json(&mut value);
         self.add(name, serde_json::to_string_pretty(&value)?.as_bytes())
-    }
-
-    fn text(&mut self, name: &str, text: &str) -> anyhow::Result<()> {
-        self.add(name, redact::text(text).as_bytes())
     }
 
     /// What was read, or why not.

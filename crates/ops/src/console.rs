@@ -1,4 +1,6 @@
-//! `leasehold console`: pages about a fleet, served on this machine for whoever runs the command.
+//! `leasehold console`: pages about a fleet, served on this machine for whoever runs the command. It is read with that
+//! user's rights, so whoever else is on the machine must not see it: the address that is printed has a key, which the
+//! browser keeps as a cookie.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
@@ -6,18 +8,19 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use axum::Router;
-use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::http::header::HOST;
-use axum::middleware::{Next, from_fn};
+use axum::extract::{Request, State};
+use axum::http::header::{COOKIE, HOST, SET_COOKIE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use clock::SystemClock;
 use console::{Answer, PATH, Said, Source};
 use explain::{Sought, Told};
-use fleet::{Fleet, FleetEvent};
+use fleet::{Fleet, FleetEvents};
 use futures::FutureExt;
 use queue::QueueStatus;
+use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpListener;
 
 use crate::home::{HomeArgs, HomeCluster};
@@ -54,10 +57,11 @@ pub(crate) async fn run(args: &ConsoleArgs, program: &Program) -> anyhow::Result
     let address = listener.local_addr()?;
     let pods = args.ask.pods(&home, program.connect).await?;
     let source = Arc::new(People { home, pods, ask: args.ask.clone() });
+    let door = ConsoleDoor { address, key: draw()? };
+    print(&format!("http://{address}{PATH}?key={}\n", door.key))?;
     let router = console::router(source, Arc::new(SystemClock))
         .route("/", get(async || Redirect::temporary(PATH)))
-        .layer(from_fn(move |request, next| ours(address, request, next)));
-    print(&format!("http://{address}{PATH}\n"))?;
+        .layer(from_fn_with_state(Arc::new(door), ours));
     let interrupted = async {
         let _ = tokio::signal::ctrl_c().await;
     };
@@ -77,18 +81,67 @@ async fn serve(
     }
 }
 
-/// Answers only who asks for this machine by its own name: a page of a stranger whose name leads here would read
-/// the fleet with its visitor's rights.
-async fn ours(address: SocketAddr, request: Request, next: Next) -> Response {
+/// Who is let in.
+struct ConsoleDoor {
+    address: SocketAddr,
+    /// What those show who were told the address by the command.
+    key: String,
+}
+
+/// A key that nobody guesses.
+fn draw() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .ok()
+        .context("draw a key: the system gives no random bytes")?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
+impl ConsoleDoor {
+    /// The name of the cookie: browsers send the cookies of a machine to all its ports.
+    fn cookie(&self) -> String {
+        format!("leasehold-console-{}", self.address.port())
+    }
+
+    fn has_key(&self, request: &Request) -> bool {
+        let pairs = request.uri().query().unwrap_or_default().split('&');
+        let asked = pairs.filter_map(|pair| pair.strip_prefix("key="));
+        let (cookies, name) = (request.headers().get_all(COOKIE), self.cookie());
+        let cookies = cookies.iter().filter_map(|cookies| cookies.to_str().ok());
+        let pairs = cookies.flat_map(|cookies| cookies.split(';'));
+        let kept = pairs.filter_map(|pair| pair.trim().strip_prefix(&*name)?.strip_prefix('='));
+        asked.chain(kept).any(|key| is_same(key, &self.key))
+    }
+}
+
+/// Whether two texts are the same, in a time that does not depend on where they differ.
+fn is_same(one: &str, other: &str) -> bool {
+    let differs = one.bytes().zip(other.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
+    one.len() == other.len() && differs == 0
+}
+
+/// Answers only who has the key and asks for this machine by its own name: a page of a stranger whose name leads here
+/// would read the fleet with its visitor's rights.
+async fn ours(State(door): State<Arc<ConsoleDoor>>, request: Request, next: Next) -> Response {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-    let port = address.port();
+    let (address, port) = (door.address, door.address.port());
     let is_ours =
         host.is_some_and(|host| host == address.to_string() || host == format!("localhost:{port}"));
-    if is_ours {
-        return next.run(request).await;
+    if !is_ours {
+        let text = format!("ask for http://{address} or http://localhost:{port}\n");
+        return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
     }
-    let text = format!("ask for http://{address} or http://localhost:{port}\n");
-    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+    if !door.has_key(&request) {
+        let text = "open the address that `leasehold console` has printed: it has a key\n";
+        return (StatusCode::UNAUTHORIZED, text).into_response();
+    }
+    let mut response = next.run(request).await;
+    let cookie = format!("{}={}; Path=/; HttpOnly; SameSite=Strict", door.cookie(), door.key);
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().insert(SET_COOKIE, cookie);
+    }
+    response
 }
 
 /// A fleet with the rights of whoever runs the command.
@@ -140,7 +193,7 @@ impl Source for People {
         .boxed()
     }
 
-    fn events(&self) -> Answer<Result<Vec<FleetEvent>, String>> {
+    fn events(&self) -> Answer<Result<FleetEvents, String>> {
         let home = self.home.clone();
         async move { home.events().await.map_err(said) }.boxed()
     }
@@ -148,4 +201,45 @@ impl Source for People {
 
 fn said(error: anyhow::Error) -> String {
     model::error::chain(&*error)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_who_has_the_key_is_answered() {
+        let key = draw().unwrap();
+        assert!(key.len() == 32 && key != draw().unwrap());
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 8090));
+        let door = Arc::new(ConsoleDoor { address, key: key.clone() });
+        let router =
+            Router::new().route(PATH, get(async || "a page")).layer(from_fn_with_state(door, ours));
+        let ask = |host: &str, query: &str, cookie: &str| {
+            let request = Request::get(format!("{PATH}?{query}"))
+                .header(HOST, host)
+                .header(COOKIE, cookie)
+                .body(Body::empty())
+                .unwrap();
+            router.clone().oneshot(request).map(Result::unwrap)
+        };
+        let (ours, wrong) = ("127.0.0.1:8090", "0".repeat(32));
+        for (host, query, cookie, expect) in [
+            (ours, "", "", 401),
+            (ours, "key=", "leasehold-console-8090=", 401),
+            (ours, &*format!("key={wrong}"), "", 401),
+            (ours, "", &*format!("leasehold-console-8091={key}"), 401),
+            ("evil.example.com", &*format!("key={key}"), "", 421),
+            (ours, &*format!("page=2&key={key}"), "", 200),
+            ("localhost:8090", "", &*format!("a=b; leasehold-console-8090={key}"), 200),
+        ] {
+            let answer = ask(host, query, cookie).await;
+            assert_eq!(answer.status().as_u16(), expect, "{host} {query} {cookie}");
+            let cookie = answer.headers().get(SET_COOKIE);
+            assert_eq!(cookie.is_some(), expect == 200, "{cookie:?}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fleet::{Fleet, FleetEvent};
+use fleet::{CUT, Fleet, FleetEvent, FleetEvents};
 use jiff::Timestamp;
 use model::{Clock, ClusterName};
 
@@ -50,7 +50,10 @@ pub(crate) struct EventsArgs {
 /// When the home cluster cannot be named, reached or read, or what was asked for is nowhere.
 pub(crate) async fn run(args: &EventsArgs, program: &Program) -> anyhow::Result<ExitCode> {
     let home = program.home(&args.home).await?;
-    let events = home.events().await?;
+    let FleetEvents { all: events, is_cut } = home.events().await?;
+    if is_cut {
+        eprintln!("leasehold: {CUT}");
+    }
     if !args.cluster.is_empty() || !args.member.is_empty() {
         check_names(args, &home.known_fleet().await?, &events)?;
     }
@@ -67,7 +70,7 @@ pub(crate) async fn run(args: &EventsArgs, program: &Program) -> anyhow::Result<
     let mut watching = Watching::default();
     while watching.goes_on(POLL).await {
         let Some(events) = watching.look(home.events()).await else { continue };
-        let mut chosen = choose(events, args);
+        let mut chosen = choose(events.all, args);
         seen.are_new(&mut chosen);
         if !chosen.is_empty() {
             args.output.print_next(&chosen, || table(&chosen, false, SystemClock.wall()))?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clock::SystemClock;
-use fleet::{Fleet, FleetEvent, Objects, ReadError, assemble};
+use fleet::{Fleet, FleetEvents, Objects, ReadError, assemble};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use model::Clock;
@@ -61,7 +61,7 @@ impl HomeArgs {
 }
 
 /// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
@@ -116,7 +116,7 @@ impl HomeCluster {
     }
 
     /// Reads what the fleet has told.
-    pub(crate) async fn events(&self) -> anyhow::Result<Vec<FleetEvent>> {
+    pub(crate) async fn events(&self) -> anyhow::Result<FleetEvents> {
         self.read(fleet::events(self.client.clone(), &self.namespace).await)
     }
 

@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 pub use columns::columns;
-pub use home::{DEFAULT_NAMESPACE, HomeArgs, HomeCluster, in_time, within};
+pub use home::{DEFAULT_NAMESPACE, HomeArgs, HomeCluster, in_time, quoted, within};
 pub use output::{Output, Pace, print};
 pub use program::{Connect, Program};
 pub use replicas::{AskArgs, Replica, Replicas};

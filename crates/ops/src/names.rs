@@ -1,8 +1,8 @@
 //! Names that people give, against those that the fleet has: a wrong one is refused, with those that there are. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use fleet::{Fleet, FleetMember};
+use fleet::{Fleet, FleetMember, Problem};
 
 /// The most names that are offered when there is no such one.
 const MAX_OFFERED: usize = 10;
@@ -12,27 +12,34 @@ const MAX_OFFERED: usize = 10;
 pub(crate) struct Known {
     what: &'static str,
     names: BTreeSet<String>,
+    /// Those that are there and cannot be read, and why.
+    unread: BTreeMap<String, Problem>,
 }
 
-/// A name of something that the fleet does not have.
+/// A name of something that the fleet does not have, or that cannot be read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no {what} {name:?} in the fleet: {offer}")]
-pub(crate) struct Unknown {
-    what: &'static str,
-    name: String,
-    offer: String,
+pub(crate) enum Unknown {
+    #[error("no {what} {name:?} in the fleet: {offer}")]
+    Absent { what: &'static str, name: String, offer: String },
+    #[error("{0}")]
+    Unread(Problem),
 }
 
 impl Known {
     pub(crate) fn new(what: &'static str, names: impl IntoIterator<Item = impl ToString>) -> Self {
-        Self { what, names: names.into_iter().map(|name| name.to_string()).collect() }
+        let names = names.into_iter().map(|name| name.to_string()).collect();
+        Self { what, names, unread: BTreeMap::new() }
     }
 
     /// The clusters that home knows: by their shards, or because members cannot use them.
     pub(crate) fn clusters(fleet: &Fleet) -> Self {
         let down = fleet.members.iter().flat_map(|member| &member.down_clusters);
         let down = down.map(|down| &down.cluster);
-        Self::new("cluster", fleet.shards.iter().map(|shard| &shard.shard.cluster).chain(down))
+        let names = fleet.shards.iter().map(|shard| &shard.shard.cluster).chain(down);
+        let unread = fleet.unread.iter();
+        let unread =
+            unread.filter_map(|map| Some((map.name.clone(), fleet.unread_map(&map.name)?)));
+        Self { unread: unread.collect(), ..Self::new("cluster", names) }
     }
 
     /// Members, by their ids and their identities.
@@ -58,10 +65,14 @@ impl Known {
 
     /// That this is not one of them, with those that there are; of many, with the most similar ones.
     pub(crate) fn unknown(&self, name: &str) -> Unknown {
+        if let Some(problem) = self.unread.get(name) {
+            return Unknown::Unread(problem.clone());
+        }
         let alike = |other: &String| strsim::jaro_winkler(name, other);
         let mut offered: Vec<_> = self.names.iter().collect();
         offered.sort_by(|a, b| alike(b).total_cmp(&alike(a)));
-        Unknown { what: self.what, name: model::error::foreign(name), offer: offer(offered) }
+        let (what, name) = (self.what, model::error::foreign(name));
+        Unknown::Absent { what, name, offer: offer(offered) }
     }
 }
 
@@ -85,6 +96,8 @@ fn offer(mut names: Vec<&String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fleet::UnreadObject;
+
     use super::*;
 
     #[test]
@@ -97,6 +110,20 @@ mod tests {
         let one = Known::new("cluster", ["east"]);
         assert_eq!(said(&one, "x"), r#"no cluster "x" in the fleet: there is east"#);
         assert_eq!(one.and(["x"]).have(&["x"]), Ok(()));
+        let fleet = Fleet {
+            unread: vec![UnreadObject {
+                resource: "shardmaps.leasehold.dev",
+                name: "east".into(),
+                why: "shardmaps.leasehold.dev east cannot be read".into(),
+                later: None,
+            }],
+            ..Fleet::default()
+        };
+        let unread = said(&Known::clusters(&fleet), "east");
+        assert!(
+            unread.starts_with("shardmaps.leasehold.dev east cannot be read; fix: "),
+            "{unread}"
+        );
         let none = Known::new("zone", [""; 0]);
         assert_eq!(said(&none, "eu"), r#"no zone "eu" in the fleet: there is none"#);
         let many = Known::new("cluster", (0..30).map(|n| format!("c-{n:02}")));

@@ -68,7 +68,7 @@ fn table(policies: &[FoundPolicy], fleet: &Fleet, now: Timestamp) -> anyhow::Res
         let object = &policy.object;
         let user = object.annotations().get(USER).map_or("-".into(), |user| foreign(user));
         let written = written(object).map_or("-".into(), |at| ago(at, now));
-        let reason = policy.spec.as_ref().ok().and_then(|spec| spec.reason.clone());
+        let reason = policy.spec.as_ref().ok().and_then(|spec| spec.reason.as_deref()).map(foreign);
         let name = foreign(&policy.name);
         rows.push([name, about, policy.says()?, user, written, reason.unwrap_or_default()]);
     }
@@ -158,7 +158,7 @@ mod tests {
         let mut policy = serde_json::json!({
             "apiVersion": "leasehold.dev/v1alpha1", "kind": "FleetPolicy",
             "metadata": {"name": "p", "creationTimestamp": "1970-01-01T00:00:00Z"},
-            "spec": {"members": {"capacity": 5}, "reason": "small"},
+            "spec": {"members": {"capacity": 5}, "reason": "\u{1b}[2Jsmall\nproblem: none"},
         });
         let by_kubectl = read(policy.clone());
         policy["metadata"]["annotations"] = serde_json::json!({USER: "alice"});
@@ -172,9 +172,9 @@ mod tests {
         let fleet = Fleet { policy_problems: vec!["p holds no more".into()], ..Fleet::default() };
         let text = table(&[by_kubectl, by_alice, odd], &fleet, now).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].ends_with("-      90.0s ago  small"), "{text}");
+        assert!(lines[1].ends_with("-      90.0s ago   [2Jsmall problem: none"), "{text}");
         assert!(lines[2].contains("members {\"capacity\":5}  "), "{text}");
-        assert!(lines[2].ends_with("alice  30.0s ago  small"), "{text}");
+        assert!(lines[2].ends_with("alice  30.0s ago   [2Jsmall problem: none"), "{text}");
         assert!(
             lines[3].contains("p       ?       cannot be read: invalid type: string"),
             "{text}"

@@ -260,6 +260,7 @@ fn shards(fleet: &Fleet, now: Timestamp) -> String {
         let note = match &s.paused_by {
             Some(policy) => format!(", paused by {policy}"),
             None if s.unserved => ", not served".to_owned(),
+            None if s.in_doubt => ", perhaps not served".to_owned(),
             None => String::new(),
         };
         let moved = s.moved.as_ref().and_then(|Moved { why, at }| {
@@ -334,7 +335,7 @@ mod tests {
             FleetShard::example(name, owned.then_some("replica-0-abcde"), phase)
         };
         let fleet = Fleet {
-            unreadable: Vec::new(),
+            unread: Vec::new(),
             policy_problems: Vec::new(),
             coordinator: Some("replica-0-abcde".parse().unwrap()),
             members: vec![member("replica-0-abcde", true), member("replica-10-xyzzy", false)],
@@ -423,7 +424,7 @@ mod tests {
 
         2 members, 3 shards: 1 owned, 1 draining, 1 unowned
         problem: 1 shard (north/tdset/0/1) without an owner; fix: see DOWN CLUSTER in `leasehold status`; policies may rule all members out: `leasehold policies`
-        problem: 1 shard (west/tdset/0/1) not served: their owners do not have the cluster configured or fail to reach it; fix: `leasehold doctor` says why, cluster by cluster
+        problem: 1 shard (west/tdset/0/1) not served: their owners do not have the cluster configured or fail to reach it; fix: `leasehold doctor` asks the replicas, and says why, cluster by cluster
         problem: member replica-10-xyzzy cannot take part: the fleet uses protocol version 1; fix: roll this replica back
         problem: cluster west is down for replica-0-abcde, replica-10-xyzzy: kubeconfig west has no contexts; fix: add a context
         ");

@@ -68,7 +68,7 @@ const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9
 const SHARD: &str =
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[0-9]+/[0-9]+$";
 /// The longest reason that a Member reports, in characters.
-pub(crate) const MAX_REASON_CHARS: usize = 1024;
+pub const MAX_REASON_CHARS: usize = 1024;
 
 /// Who holds the shards of one workload cluster. The object is named after the cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -187,7 +187,7 @@ pub struct Summary {
 #[serde(rename_all = "camelCase")]
 pub struct MemberSpec {
     /// The identity of the process, the same in each of its incarnations: its pod's name.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = NAME))]
     pub identity: String,
     /// Whether the member wants shards.
     pub state: MemberState,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use model::{ClusterLabel, ClusterLabels, ClusterName, Hold, OwnedShards, ShardId};
 use prometheus::{
     Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Opts, Registry,
@@ -27,6 +28,7 @@ pub(crate) struct Metrics {
     shards_unserved: IntGauge,
     handover_seconds: HistogramVec,
     moves_total: IntCounter,
+    oldest_move: Gauge,
     history_changes_total: IntCounter,
     lease_age: Gauge,
     lease_duration: Gauge,
@@ -80,6 +82,10 @@ impl Metrics {
                 "leasehold_moves_total",
                 "Shards that this member, as coordinator, moved from one owner to the next.",
             )?,
+            oldest_move: Gauge::new(
+                "leasehold_oldest_move_seconds",
+                "For how long the first of all shards that are being handed over has been so, by the wall clock; 0 without one.",
+            )?,
             history_changes_total: IntCounter::new(
                 "leasehold_home_history_changes_total",
                 "How often this member found that the home cluster was restored, emptied or replaced.",
@@ -121,6 +127,7 @@ impl Metrics {
         registry.register(Box::new(self.shards_unserved.clone()))?;
         registry.register(Box::new(self.handover_seconds.clone()))?;
         registry.register(Box::new(self.moves_total.clone()))?;
+        registry.register(Box::new(self.oldest_move.clone()))?;
         registry.register(Box::new(self.history_changes_total.clone()))?;
         registry.register(Box::new(self.lease_age.clone()))?;
         registry.register(Box::new(self.lease_duration.clone()))?;
@@ -163,6 +170,12 @@ impl Metrics {
 
     pub(crate) fn set_unserved(&self, shards: usize) {
         self.shards_unserved.set(i64::try_from(shards).unwrap_or(i64::MAX));
+    }
+
+    /// Sets since when the first of all shards that are being handed over is.
+    pub(crate) fn set_oldest_move(&self, since: Option<Timestamp>, wall: Timestamp) {
+        let age = since.map_or(0.0, |since| wall.duration_since(since).as_secs_f64());
+        self.oldest_move.set(age.max(0.0));
     }
 
     pub(crate) fn set_lease_age(&self, seconds: f64) {
@@ -277,12 +290,15 @@ mod tests {
             took: Duration::from_secs(8),
         });
         metrics.set_coordinator(true);
+        let at = |second| Timestamp::from_second(second).unwrap();
+        metrics.set_oldest_move(Some(at(40)), at(1000));
         let shown = samples(&registry);
         for line in [
             "leasehold_handover_seconds{crash} 1",
             "leasehold_handover_seconds{drain} 0",
             "leasehold_handover_seconds{leave} 0",
             "leasehold_moves_total{} 1",
+            "leasehold_oldest_move_seconds{} 960",
             "leasehold_coordinator_is_leader{} 1",
             "leader_election_master_status{leasehold-coordinator} 1",
         ] {

@@ -29,6 +29,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use model::{
     ClusterName, DisputedNames, Epoch, GroupName, MemberId, Moment, OwnedShards, ShardId, Work,
 };
@@ -396,6 +397,11 @@ impl Node {
     /// Counts changes of the home cluster as it sees it, and of what people want.
     pub(crate) fn revision(&self) -> u64 {
         self.world.revision() + self.policy_changes
+    }
+
+    /// Since when the first of all shards that are being handed over is.
+    pub(crate) fn oldest_move(&self) -> Option<Timestamp> {
+        self.world.oldest_move()
     }
 
     /// How many shards have no owner although they should have one, and how many because people have paused

@@ -10,7 +10,7 @@
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::ApiResource;
 use kube::core::{DynamicObject, ObjectMeta};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use model::Epoch;
 use serde::de::{DeserializeOwned, Error};
 use serde_json::Value;
@@ -25,15 +25,31 @@ use crate::versions::{self, ProtocolVersions};
 
 /// Why an object cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{kind} {name} cannot be read: were the definitions (CRDs) changed? apply those of this release"
-)]
+#[error("{kind} {name} {}", self.why())]
 pub struct Unreadable {
-    kind: String,
-    name: String,
+    kind: &'static str,
+    /// What the object is called.
+    pub name: String,
+    /// The version of the protocol that it is written in, if only a later release reads that.
+    pub later: Option<u32>,
     #[source]
     source: serde_json::Error,
 }
+
+impl Unreadable {
+    fn why(&self) -> String {
+        match self.later {
+            Some(version) => format!("is of protocol version {version}, of a later release"),
+            None => {
+                "cannot be read: were the definitions (CRDs) changed? apply those of this release"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// What was read, and why that is not all: of an object of a later release only its version may be known.
+pub type InPart<T> = (T, Option<Unreadable>);
 
 /// The API for objects of a kind, in any version.
 pub fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
@@ -86,8 +102,8 @@ pub(crate) fn object(kind: Kind, object: DynamicObject) -> Option<Object> {
 }
 
 /// What was read, or else this; the log says why.
-fn or_blank<T>(read: Result<T, Unreadable>, blank: impl FnOnce() -> T) -> T {
-    read.unwrap_or_else(|error| {
+fn or_blank<T>(read: Result<InPart<T>, Unreadable>, blank: impl FnOnce() -> T) -> T {
+    read.map(|(read, _)| read).unwrap_or_else(|error| {
         tracing::warn!(error = %model::error::chain(&error), "this object does not count");
         blank()
     })
@@ -126,15 +142,10 @@ fn read<T: DeserializeOwned>(field: Value) -> Option<T> {
 ///
 /// # Errors
 /// When this code speaks its version but cannot read it.
-pub fn shard_map(object: DynamicObject) -> Result<ShardMap, Unreadable> {
-    let version = number(&object.data, "protocolVersion").unwrap_or(versions::FIRST);
-    let spec = spec(&object).and_then(credible).or_else(|error| {
-        match version > ProtocolVersions::SPOKEN.newest {
-            true => Ok(blank(version)),
-            false => Err(unreadable::<ShardMap>(&object.metadata, error)),
-        }
-    })?;
-    Ok(ShardMap { metadata: object.metadata, spec })
+pub fn shard_map(object: DynamicObject) -> Result<InPart<ShardMap>, Unreadable> {
+    let read = spec(&object).and_then(credible);
+    in_part(Kind::Map, object, read, blank)
+        .map(|((metadata, spec), why)| (ShardMap { metadata, spec }, why))
 }
 
 /// The same, unless somebody wrote an epoch into it that nothing counts to.
@@ -153,19 +164,39 @@ fn credible(spec: ShardMapSpec) -> Result<ShardMapSpec, serde_json::Error> {
 ///
 /// # Errors
 /// When this code speaks its version but cannot read it.
-pub fn member(object: DynamicObject) -> Result<Member, Unreadable> {
-    let newest = number(&object.data, "protocolVersion");
-    let spec = spec(&object).or_else(|error| match newest {
-        Some(newest) if newest > ProtocolVersions::SPOKEN.newest => Ok(MemberSpec {
-            // Only its versions are known, so it gets no shards.
-            state: MemberState::Joining,
-            protocol_version: newest,
-            oldest_protocol_version: number(&object.data, "oldestProtocolVersion"),
-            ..MemberSpec::new(&object.name_any(), Vec::new())
-        }),
-        _ => Err(unreadable::<Member>(&object.metadata, error)),
-    })?;
-    Ok(Member { metadata: object.metadata, spec })
+pub fn member(object: DynamicObject) -> Result<InPart<Member>, Unreadable> {
+    let (read, name) = (spec(&object), object.name_any());
+    let oldest = number(&object.data, "oldestProtocolVersion");
+    // Only its versions are known, so it gets no shards.
+    let blank = |newest| MemberSpec {
+        state: MemberState::Joining,
+        protocol_version: newest,
+        oldest_protocol_version: oldest,
+        ..MemberSpec::new(&name, Vec::new())
+    };
+    in_part(Kind::Member, object, read, blank)
+        .map(|((metadata, spec), why)| (Member { metadata, spec }, why))
+}
+
+/// What was read, or of an object of a later release what is left of it, and why.
+fn in_part<T>(
+    kind: Kind,
+    object: DynamicObject,
+    read: Result<T, serde_json::Error>,
+    blank: impl FnOnce(u32) -> T,
+) -> Result<InPart<(ObjectMeta, T)>, Unreadable> {
+    let source = match read {
+        Ok(read) => return Ok(((object.metadata, read), None)),
+        Err(source) => source,
+    };
+    let version = number(&object.data, "protocolVersion");
+    let later = version.filter(|version| *version > ProtocolVersions::SPOKEN.newest);
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let why = Unreadable { kind: kind.resource(), name, later, source };
+    match later {
+        Some(version) => Ok(((object.metadata, blank(version)), Some(why))),
+        None => Err(why),
+    }
 }
 
 fn spec<T: DeserializeOwned>(object: &DynamicObject) -> Result<T, serde_json::Error> {
@@ -174,14 +205,6 @@ fn spec<T: DeserializeOwned>(object: &DynamicObject) -> Result<T, serde_json::Er
 
 fn number(data: &Value, field: &str) -> Option<u32> {
     data["spec"][field].as_u64()?.try_into().ok()
-}
-
-fn unreadable<K: Resource<DynamicType = ()>>(
-    metadata: &ObjectMeta,
-    source: serde_json::Error,
-) -> Unreadable {
-    let name = metadata.name.clone().unwrap_or_default();
-    Unreadable { kind: K::plural(&()).into_owned(), name, source }
 }
 
 #[cfg(test)]
@@ -200,18 +223,21 @@ mod tests {
         let shards = json!([{ "shard": "g/0/1", "epoch": 3, "phase": "Owned", "owner": "m-1" }]);
         let strange = json!([{ "shard": "g/0/1", "epoch": 3, "phase": "Leased", "owner": "m-1" }]);
         for (version, shards, expect) in [
-            (None, &shards, Ok((1, 1))),
-            (Some(7), &shards, Ok((7, 1))),
-            (Some(7), &strange, Ok((7, 0))),
-            (Some(1), &strange, Err("shardmaps x cannot be read")),
-            (None, &strange, Err("shardmaps x cannot be read")),
+            (None, &shards, Ok((1, 1, None))),
+            (Some(7), &shards, Ok((7, 1, None))),
+            (Some(7), &strange, Ok((7, 0, Some(7)))),
+            (Some(1), &strange, Err("shardmaps.leasehold.dev x cannot be read")),
+            (None, &strange, Err("shardmaps.leasehold.dev x cannot be read")),
         ] {
             let mut spec = json!({ "shards": shards });
             if let Some(version) = version {
                 spec["protocolVersion"] = version.into();
             }
             let read = shard_map(object(&spec)).map_err(|error| error.to_string());
-            match (read.map(|map| (map.spec.protocol_version, map.spec.shards.len())), expect) {
+            let read = read.map(|(map, why)| {
+                (map.spec.protocol_version, map.spec.shards.len(), why.and_then(|why| why.later))
+            });
+            match (read, expect) {
                 (Ok(read), Ok(expect)) => assert_eq!(read, expect, "{spec}"),
                 (Err(error), Err(expect)) => assert!(error.starts_with(expect), "{error}"),
                 (read, _) => panic!("{spec}: {read:?}"),
@@ -269,7 +295,9 @@ mod tests {
     #[test]
     fn the_versions_of_a_member_of_a_later_release_are_known() {
         let future = json!({ "protocolVersion": 9, "oldestProtocolVersion": 7, "state": "musing" });
-        let read = member(object(&future)).unwrap().spec;
+        let (read, why) = member(object(&future)).unwrap();
+        let (read, why) = (read.spec, why.unwrap().to_string());
+        assert_eq!(why, "members.leasehold.dev x is of protocol version 9, of a later release");
         assert_eq!(read.versions(), ProtocolVersions { oldest: 7, newest: 9 });
         assert!(read.groups.is_empty());
         let broken = json!({ "protocolVersion": 1, "state": "musing" });

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use model::{ClusterName, Epoch, MemberId, Moment, ShardId};
 
 use crate::api::{MAX_SUCCEEDED, MemberContainer, ObjectVersion};
@@ -189,6 +190,15 @@ impl World {
             lease::subject(name).is_some() && lease.record.holder.is_some()
         };
         self.leases.iter().filter(held).count()
+    }
+
+    /// Since when, by the wall clock of who wrote it, the first of all shards that are being handed over is.
+    pub(crate) fn oldest_move(&self) -> Option<Timestamp> {
+        let moving = self.maps.values().flat_map(|map| {
+            let moving = map.entries.iter().filter(|(_, entry)| entry.is_draining());
+            moving.filter_map(|(path, _)| Some(map.moves.0.get(path)?.at.as_ref()?.0))
+        });
+        moving.min()
     }
 
     /// The shards that have no owner, over all maps.
@@ -417,8 +427,12 @@ impl Hash for World {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
-    use crate::api::{MemberSpec, ObjectVersion};
+    use crate::api::{MemberSpec, MoveCause, Moved, ObjectVersion, ShardPath};
     use crate::floor::Floor;
     use crate::handover::Entry;
     use crate::lease::LeaseRecord;
@@ -465,6 +479,30 @@ mod tests {
         world.apply(Object::Map(map(3, 19)), at(2));
         let held = &world.maps()[&"east".parse::<ClusterName>().unwrap()];
         assert_eq!(held.version, version(20));
+    }
+
+    #[test]
+    fn the_oldest_move_is_that_of_a_shard_that_is_still_handed_over() {
+        let mut world = World::default();
+        let owner: MemberId = "m-1".parse().unwrap();
+        let mut record = map(1, 20);
+        let moves = Arc::make_mut(&mut record.moves.0);
+        for (path, second, is_draining) in
+            [("a/0/1", 10, false), ("b/0/1", 30, true), ("c/0/1", 20, true)]
+        {
+            let path: ShardPath = path.parse().unwrap();
+            let (owner, epoch, target) = (owner.clone(), Epoch(1), None);
+            let entry = match is_draining {
+                true => Entry::Draining { owner, epoch, target },
+                false => Entry::Owned { owner, epoch },
+            };
+            Arc::make_mut(&mut record.entries).insert(path.clone(), entry);
+            let at = Some(Time(Timestamp::from_second(second).unwrap()));
+            moves.insert(path, Moved { why: MoveCause::Balance, at });
+        }
+        assert_eq!(world.oldest_move(), None);
+        world.apply(Object::Map(record), at(1));
+        assert_eq!(world.oldest_move().map(Timestamp::as_second), Some(20));
     }
 
     #[test]

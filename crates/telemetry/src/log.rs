@@ -5,6 +5,7 @@
 //! innermost value wins, so that log queries need no knowledge of spans.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{IsTerminal, Write};
 
@@ -92,11 +93,19 @@ where
     Ok(match config.format {
         LogFormat::Json => JsonLayer { writer }.with_filter(filter).boxed(),
         LogFormat::Text => tracing_subscriber::fmt::layer()
-            .with_ansi(std::io::stderr().is_terminal())
+            .with_ansi(is_coloured(
+                std::io::stderr().is_terminal(),
+                std::env::var_os("NO_COLOR").as_deref(),
+            ))
             .with_writer(writer)
             .with_filter(filter)
             .boxed(),
     })
+}
+
+/// Whether lines have colours: on a terminal, unless people want none (<https://no-color.org>).
+fn is_coloured(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
 }
 
 /// A filter as it is applied: under the full names of our crates, and without what kube's client says
@@ -240,6 +249,19 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
+
+    #[test]
+    fn who_wants_no_colours_gets_none_on_a_terminal_too() {
+        for (is_terminal, no_color, expect) in [
+            (true, None, true),
+            (true, Some(""), true),
+            (true, Some("1"), false),
+            (false, None, false),
+        ] {
+            let no_color = no_color.map(OsStr::new);
+            assert_eq!(is_coloured(is_terminal, no_color), expect, "{no_color:?}");
+        }
+    }
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);

@@ -56,7 +56,7 @@ impl Term {
                 _ => format!("field label not supported: {path}"),
             });
         }
-        Ok(Self { path: path.into(), value: value.into(), equal })
+        Ok(Self { path: stored(kind, path), value: value.into(), equal })
     }
 
     fn holds(&self, object: &Value) -> bool {
@@ -94,6 +94,15 @@ fn supported(kind: &KindInfo, selectable: &[String], path: &str) -> bool {
     known(kind).contains(&path)
 }
 
+/// A field as objects of a kind are stored: Events are as the core group has them.
+fn stored(kind: &KindInfo, path: &str) -> String {
+    match (kind.group.as_str(), path.split_once('.')) {
+        ("events.k8s.io", Some(("regarding", of))) => format!("involvedObject.{of}"),
+        ("events.k8s.io", None) if path == "reportingController" => "reportingComponent".to_owned(),
+        _ => path.to_owned(),
+    }
+}
+
 /// The fields by which a built-in kind can be selected, besides name and namespace.
 fn known(kind: &KindInfo) -> &'static [&'static str] {
     match (kind.group.as_str(), kind.plural.as_str()) {
@@ -120,6 +129,18 @@ fn known(kind: &KindInfo) -> &'static [&'static str] {
             "source",
             "type",
         ],
+        ("events.k8s.io", "events") => &[
+            "reason",
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reportingController",
+            "type",
+        ],
         ("", "secrets") => &["type"],
         ("", "namespaces") => &["status.phase"],
         ("", "nodes") => &["spec.unschedulable"],
@@ -138,6 +159,30 @@ mod tests {
 
     fn kind(plural: &str) -> KindInfo {
         kinds::builtin().into_iter().find(|k| k.plural == plural).unwrap()
+    }
+
+    #[test]
+    fn events_are_selected_by_their_fields_under_both_names() {
+        let stored = json!({"reportingComponent": "c", "involvedObject": {"kind": "Pod"}});
+        let of = |group: &str| {
+            let mut kinds = kinds::builtin().into_iter();
+            kinds.find(|kind| kind.plural == "events" && kind.group == group).unwrap()
+        };
+        for (group, fields) in [
+            ("", ["reportingComponent", "involvedObject.kind"]),
+            ("events.k8s.io", ["reportingController", "regarding.kind"]),
+        ] {
+            let [by, about] = fields;
+            for (text, expected) in [
+                (format!("{by}=c,{about}=Pod"), true),
+                (format!("{by}=d"), false),
+                (format!("{about}=Node"), false),
+            ] {
+                let selector = FieldSelector::parse(&of(group), &[], &text).unwrap();
+                assert_eq!(selector.matches(&stored), expected, "{text}");
+            }
+        }
+        assert!(FieldSelector::parse(&of("events.k8s.io"), &[], "reportingComponent=c").is_err());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use fleet::{Fleet, LeaseStanding, Problem};
 use futures::{StreamExt, stream};
 use kube::Client;
 use model::{Clock, Cluster, ClusterName, Kind};
-use ops::{AskArgs, HomeArgs, HomeCluster, Output, Replicas, in_time, within};
+use ops::{AskArgs, HomeArgs, HomeCluster, Output, Replicas, in_time, quoted, within};
 use sdk::ControllerSpec;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -185,7 +185,7 @@ async fn of_server(home: &HomeCluster, config: Option<&Config>) -> Vec<Finding> 
 /// How somebody looks from the place of a replica: of one that lives, if one does.
 fn inside(namespace: &str, fleet: &Fleet) -> String {
     let pod = fleet.alive().next().map_or("POD", |member| &member.identity);
-    format!("kubectl --namespace {namespace} exec {pod} {INSIDE}")
+    format!("kubectl --namespace {namespace} exec {} {INSIDE}", quoted(pod))
 }
 
 fn of_fleet(fleet: &Fleet) -> Vec<Finding> {

@@ -61,6 +61,11 @@ impl ConfiguredClusters {
             || self.lacks.contains(cluster)
             || (names_all && !self.only.contains(cluster) && cluster.as_str() != single::FLEET)
     }
+
+    /// How many clusters it fails to reach, if they are more than it names.
+    pub fn unnamed(&self) -> Option<u32> {
+        (self.failing as usize > self.fails.len()).then_some(self.failing)
+    }
 }
 
 // Serde hands over references.

@@ -76,7 +76,7 @@ impl<'a> Reports<'a> {
         } else {
             self.told(&reach::read(said, self.world))
         };
-        if said.failing as usize > said.fails.len() {
+        if said.unnamed().is_some() {
             // It fails to reach further clusters, nobody knows which.
             doubt_served(&mut reach);
         }

@@ -419,3 +419,25 @@ fn load_is_reported_in_the_member_and_ends_with_the_incarnation() {
     home.rejoin();
     assert_eq!((home.member().spec.busy, home.member().spec.loads.len()), (0, 0));
 }
+
+#[test]
+fn what_it_does_not_serve_is_counted_also_where_its_member_has_no_room_to_name_it() {
+    let mut home = Home::with_member();
+    let name = |number: usize| format!("c-{number}").parse::<model::ClusterName>().unwrap();
+    let names: BTreeSet<_> = (0..300).map(name).collect();
+    for cluster in &names {
+        let mut map = MapRecord::new(cluster.clone());
+        map.version = home.next_version();
+        let owner = home.node.id().clone();
+        let entry = Entry::Owned { owner, epoch: Epoch(1) };
+        map.entries_mut().insert("g/0/1".parse().unwrap(), entry);
+        home.node.handle(Input::Observed(Observation::Applied(Object::Map(map))), home.now);
+    }
+    let down = names.iter().map(|name| DownCluster::new(name, "no route")).collect();
+    home.node.handle(Input::Clusters(names.clone(), Vec::new()), home.now);
+    home.node.handle(Input::Clusters(names, down), home.now);
+    home.settle();
+    let said = home.member().spec.clusters.unwrap();
+    assert_eq!((said.fails.len(), said.unnamed()), (256, Some(300)));
+    assert_eq!(home.node.unserved().len(), 300);
+}

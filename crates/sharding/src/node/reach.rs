@@ -30,12 +30,8 @@ impl Node {
 
     /// Brings its report up to date: with the ShardMaps, the configured clusters and those that fail.
     pub(super) fn follow_reach(&mut self) {
+        let fails = self.fails();
         let Some(own) = &self.clusters else { return };
-        let unusable = self.unusable.reported().map(|down| down.cluster);
-        let failing = self.failing.reported().map(|down| down.cluster);
-        let unfit = self.names.unfit().cloned();
-        let fails: BTreeSet<ClusterName> =
-            unusable.chain(failing).chain(unfit).filter(|cluster| own.contains(cluster)).collect();
         let mut fails: Vec<&ClusterName> = fails.iter().collect();
         if fails.len() > 1 {
             // Their shards must move; of the others it only gets none.
@@ -46,14 +42,23 @@ impl Node {
         self.reach.follow(own, &self.world, &fails);
     }
 
+    /// The clusters that it has configured and fails to reach, also those that its Member has no room for.
+    fn fails(&self) -> BTreeSet<ClusterName> {
+        let unusable = self.unusable.reported().map(|down| down.cluster);
+        let failing = self.failing.reported().map(|down| down.cluster);
+        let unfit = self.names.unfit().cloned();
+        let is_own =
+            |cluster: &ClusterName| self.clusters.as_ref().is_some_and(|own| own.contains(cluster));
+        unusable.chain(failing).chain(unfit).filter(is_own).collect()
+    }
+
     /// The shards that it owns and does not serve: it does not have their cluster configured, or fails to
     /// reach it, or may not act on what a ShardMap gives it.
     pub(crate) fn unserved(&self) -> BTreeSet<ShardId> {
-        let said = self.reach.said().unwrap_or_default();
-        let own = self.clusters.as_ref();
+        let (fails, own) = (self.fails(), self.clusters.as_ref());
         let is_off = |cluster: &ClusterName| {
             let lacks = own.is_some_and(|own| !own.contains(cluster));
-            cluster.as_str() != single::FLEET && (lacks || said.fails.contains(cluster))
+            cluster.as_str() != single::FLEET && (lacks || fails.contains(cluster))
         };
         let holdings = self.tracker.owned().holdings.iter();
         let active =

@@ -323,6 +323,7 @@ impl Loop {
             self.node.handle(Input::Failing(self.workload.failing()), now);
             self.unserved = Arc::new(self.node.unserved());
             self.metrics.set_unserved(self.unserved.len());
+            self.metrics.set_oldest_move(self.node.oldest_move(), self.clock.wall());
         }
     }
 

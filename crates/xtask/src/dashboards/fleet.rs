@@ -99,6 +99,12 @@ pub(super) fn board() -> Board {
                     ),
                     panel(
                         Lines,
+                        ("Oldest move", "s"),
+                        "For how long the first of all shards that are handed over has been so. It takes seconds.",
+                        [(format!("max(leasehold_oldest_move_seconds{JOB})"), "oldest move")],
+                    ),
+                    panel(
+                        Lines,
                         ("Writes refused by the fence", "ops"),
                         "Writes not sent because the shard was no longer held. A few around a lost Lease show the fence at work.",
                         [(

@@ -49,6 +49,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
             Ok(text.lines().find(|line| line.starts_with("http://")).map(str::to_owned))
         });
         let url = url.await?;
+        let (base, key) = url.split_once('?').context("the address has no key")?;
         for (page, expect) in [
             ("", "cluster cluster-1 is down for replica-1-bbbbb"),
             ("/clusters", "cluster-0"),
@@ -57,7 +58,8 @@ pub async fn run(scene: &Scene) -> Result<()> {
             ("/object?object=cluster-0/Deployment/shop/cart", "replica-"),
             ("/events", "There is no such event"),
         ] {
-            looks(scene, &format!("{url}{page}"), expect).await?;
+            let sign = if page.contains('?') { '&' } else { '?' };
+            looks(scene, &format!("{base}{page}{sign}{key}"), expect).await?;
         }
         for (theme, scheme) in [("light", "1"), ("dark", "0")] {
             let picture = pictures.join(format!("{clusters}-{theme}.png"));
