@@ -69,7 +69,7 @@ async fn a_program_that_wants_a_terminal_or_writes_without_end_is_refused() {
     assert!(error.contains("there is no terminal here"), "{error}");
     let error = keeper(&clock(), "{exec: {command: yes}}").await.err().unwrap();
     assert!(
-        error.contains("\"yes\" gave no credential: it writes more than 1048576 bytes"),
+        error.contains("\"yes\" gave no credential: it writes more than 131072 bytes"),
         "{error}"
     );
 }
