@@ -40,7 +40,9 @@ fn run(dir: &Path, signal: Option<&str>) -> (bool, usize) {
         fs::set_permissions(bin.join(tool), fs::Permissions::from_mode(0o755)).unwrap();
     }
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/kind/run.sh"))
+    // Whoever runs the tests in the background ignores SIGINT, and a shell that inherits that cannot heed it.
+    let mut script = Command::new("env")
+        .args(["--default-signal=INT", concat!(env!("CARGO_MANIFEST_DIR"), "/kind/run.sh")])
         .args(["2", "10"])
         .envs([("PATH", path.as_str()), ("LOADTEST", "true")])
         .env("CLUSTERS", &clusters)
