@@ -46,9 +46,9 @@ impl Fleet {
         }
         let down =
             |n| (format!("c{n}").parse().expect("a name"), ClusterState::Down("not needed".into()));
-        let clusters =
+        let set =
             ClusterSet { clusters: (0..clusters).map(down).collect(), ..ClusterSet::default() };
-        let clusters = watch::channel(Arc::new(clusters)).0;
+        let clusters = watch::channel(Arc::new(set)).0;
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("home"), server.kubeconfig()).expect("written");
         let mut fleet = Self { server, clusters, members: Vec::new(), dir };
