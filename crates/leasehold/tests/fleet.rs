@@ -46,8 +46,7 @@ impl Fleet {
         }
         let down =
             |n| (format!("c{n}").parse().expect("a name"), ClusterState::Down("not needed".into()));
-        let set =
-            ClusterSet { clusters: (0..clusters).map(down).collect(), ..ClusterSet::default() };
+        let set = ClusterSet { clusters: (0..clusters).map(down).collect(), ..Default::default() };
         let clusters = watch::channel(Arc::new(set)).0;
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("home"), server.kubeconfig()).expect("written");
