@@ -30,14 +30,16 @@
 //!   work there. A mark is stale when the looking member has seen no change for [`STALE_AFTER`] on its own
 //!   clock; wall clocks are not compared. A paused fleet renews its mark: who pauses means to go on.
 //! - **Rights.** A cluster never fails for want of them: it is worked on as before, and says once what to grant.
-//!   A server that does not answer a look changes nothing either.
+//!   A server that does not answer a look changes nothing either. One that is just starting refuses what it allows a
+//!   moment later: a refusal of a look counts when there were several in a row, and never ends another fleet's claim.
 //!
 //! # Invariants
 //! - A fleet writes its mark only over the version in which it saw no fresh claim that meets its own. So of two
 //!   fleets that begin at once one is refused.
 //! - Who is refused writes nothing.
 //! - The mark guards against mistakes in configurations. It is no fence: a fleet that was cut off from the
-//!   cluster for longer than [`STALE_AFTER`] notices its successor with its next look, not before.
+//!   cluster for longer than [`STALE_AFTER`] notices its successor with its next look, not before. A copy of
+//!   home has its fleet's id, so the two take each other's mark for their own.
 
 mod claim;
 mod lease;
