@@ -15,6 +15,7 @@ use crate::harness::Scene;
 use crate::harness::control_plane::{ControlPlane, Spec};
 use crate::harness::helm::{Helm, IMAGE, chart, template};
 use crate::harness::home::NAMESPACE;
+use crate::harness::kubectl::Kubectl;
 use crate::harness::process::run as run_command;
 
 /// Values that must be refused, each with a word of the reason.
@@ -76,7 +77,37 @@ pub async fn run(scene: &Scene) -> Result<()> {
         ensure!(said.contains(reason), "{values} was refused, but not for {reason}: {said}");
     }
     println!("{} wrong sets of values refused with their reason", REFUSED.len());
-    rights_follow_controllers(&helm).await
+    rights_follow_controllers(&helm).await?;
+    bundles(scene, kubectl).await
+}
+
+/// What a release has for each controller, one file to apply, is accepted as a whole.
+async fn bundles(scene: &Scene, kubectl: &Kubectl) -> Result<()> {
+    let helm = scene.tools().helm();
+    let folder = helm.parent().context("helm lies nowhere")?.display().to_string();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let out = scene.dir().join("release");
+    fs::create_dir_all(&out)?;
+    let image = format!("registry.test/leasehold@sha256:{}", "0".repeat(64));
+    let mut release = Command::new("bash");
+    release.arg(xtask::root().join(".ci/release")).arg("chart").arg(&out).arg(&image);
+    run_command(release.env("PATH", path))?;
+    let mut made = 0;
+    for entry in fs::read_dir(&out)? {
+        let file = entry?.path();
+        if file.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let text = fs::read_to_string(&file)?;
+        ensure!(text.contains(&image), "{} does not run the image", file.display());
+        let file = file.to_str().context("a path that is not UTF-8")?;
+        kubectl.run(&["apply", "--server-side", "--dry-run=server", "--filename", file]).await?;
+        made += 1;
+    }
+    let controllers = 9;
+    ensure!(made == controllers, "{made} bundles for {controllers} controllers");
+    println!("a bundle for each of {made} controllers accepted");
+    Ok(())
 }
 
 /// The binary accepts the rendered configuration.
