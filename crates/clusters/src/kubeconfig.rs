@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedCluster};
 use model::ClusterName;
+use model::error::foreign;
 
 use crate::Prefix;
 use crate::error::Unusable;
@@ -253,7 +254,7 @@ impl Origin {
                 Some(self.trust.plugins.allow(exec).ok_or_else(|| Unusable::PluginNotAllowed {
                     path: self.path.clone(),
                     context: context.to_owned(),
-                    command,
+                    command: foreign(&command),
                     ever: self.trust.plugins != Plugins::Never,
                 })?)
             }

@@ -36,6 +36,11 @@ pub(super) enum BadName {
         /// The first wrong character.
         character: char,
     },
+    /// It is empty.
+    #[error(
+        "the queue's name is empty: give spec.queueName, or leave it out for a name of its own"
+    )]
+    Empty,
     /// It is the name of a FIFO queue, and the spec asks for a standard queue.
     #[error(
         "the queue's name {name:?} ends in .fifo: set spec.fifo, or give another spec.queueName"
@@ -65,6 +70,9 @@ pub(super) fn queue_name(
         Some(stem) => stem.to_owned(),
         None => name,
     };
+    if stem.is_empty() {
+        return Err(BadName::Empty);
+    }
     let name = if fifo { format!("{stem}{FIFO_SUFFIX}") } else { stem.clone() };
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if let Some(character) = stem.chars().find(|c| !allowed(*c)) {
@@ -102,6 +110,8 @@ mod tests {
             ("orders", true, Ok("orders.fifo")),
             ("orders.fifo", false, Err("ends in .fifo: set spec.fifo")),
             ("orders.new", false, Err("character '.'")),
+            ("", false, Err("is empty")),
+            (".fifo", true, Err("is empty")),
             ("ordärs", true, Err("character 'ä'")),
             (&*long, true, Err("has 81 characters and SQS allows 80")),
             (&*long, false, Ok(&*long)),

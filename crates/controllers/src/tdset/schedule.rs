@@ -226,13 +226,18 @@ impl Schedule {
     }
 }
 
+/// Objects of an older definition may have any number: it is the nearest that a clock shows.
+fn minute_of_day(hour: i32, minute: i32) -> i32 {
+    hour.clamp(0, 24) * MINUTES_PER_HOUR + minute.clamp(0, MINUTES_PER_HOUR - 1)
+}
+
 // === impl Span ===
 
 impl Span {
     fn new(window: &Window) -> Result<Self, Invalid> {
         Ok(Self {
-            start: window.start_time * MINUTES_PER_HOUR + window.start_minute,
-            end: window.end_time * MINUTES_PER_HOUR + window.end_minute,
+            start: minute_of_day(window.start_time, window.start_minute),
+            end: minute_of_day(window.end_time, window.end_minute),
             days: window.days.clone(),
             dates: Dates::parse(window.from.as_deref(), window.to.as_deref())?,
             replicas: window.replica,
