@@ -182,8 +182,7 @@ type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
 impl Dialer {
     /// Connections over TCP, without delay of small packets, below TLS if there is any.
-    pub(crate) fn new(reach: Reach, lookups: Turns) -> Self {
-        let turns = lookups;
+    pub(crate) fn new(reach: Reach, turns: Turns) -> Self {
         let resolver = Resolver { inner: GaiResolver::new(), reach, turns, server: Arc::default() };
         let mut inner = HttpConnector::new_with_resolver(resolver);
         inner.enforce_http(false);

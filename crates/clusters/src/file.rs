@@ -115,7 +115,8 @@ impl Look for WatchedFile {
 
 /// The source of a draft. Reads the files that the draft refers to.
 pub(crate) fn source(draft: &Draft) -> Source {
-    limited(draft, &mut Files::default(), &mut MAX_KEPT_BYTES.clone())
+    let mut room = MAX_KEPT_BYTES;
+    limited(draft, &mut Files::default(), &mut room)
 }
 
 /// The same for one of many. What it takes, in bytes, is no longer in `room`.

@@ -11,8 +11,8 @@
 //! - **S5** The coordinator takes a shard from a silent or dead member only after it took that member's
 //!   Lease by compare-and-swap and read the taken Lease back: from then on no renewal can succeed. If the Lease is
 //!   missing, the coordinator first creates it in its own name, after the longest duration that it ever saw in a Lease;
-//!   that fails if the Lease was only not seen. A Lease that anybody else took, gave back or edited is taken too, when it has run out
-//!   (`lease::edits`).
+//!   that fails if the Lease was only not seen. A Lease that anybody else took, gave back or edited is taken too, when
+//!   it has run out (`lease::edits`).
 //! - The coordinator neither replaces nor deletes a map in a version of the protocol that it does not
 //!   speak. It changes the version of a map only when all owners of its shards speak the next one
 //!   ([`crate::protocol`]).
