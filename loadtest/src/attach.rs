@@ -15,7 +15,6 @@ use kube::api::{DeleteParams, ListParams};
 use kube::config::KubeConfigOptions;
 use kube::{Api, Client, Config};
 use loadtest::scrape;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::fleet::{MEASURED, namespaces};
 use crate::machine::Machine;
@@ -25,6 +24,7 @@ use crate::report::Report;
 use crate::results;
 use crate::run::{self, Run};
 use crate::scenario::Scenario;
+use crate::signals::unless_ended;
 use crate::tdset;
 
 #[derive(clap::Args)]
@@ -124,17 +124,6 @@ pub async fn run(args: Args) -> anyhow::Result<(Report, PathBuf)> {
     match (reported, cleared) {
         (Err(failed), Err(left)) => Err(failed.context(format!("{left:#}"))),
         (reported, cleared) => cleared.and(reported).map(|report| (report, out)),
-    }
-}
-
-/// Does this, unless SIGINT or SIGTERM comes.
-async fn unless_ended<T>(act: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let listen = |kind| signal(kind).context("listen to signals");
-    let (mut int, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    tokio::select! {
-        done = act => done,
-        _ = int.recv() => bail!("ended by SIGINT"),
-        _ = term.recv() => bail!("ended by SIGTERM"),
     }
 }
 

@@ -32,6 +32,7 @@ mod scenario;
 mod schedule;
 mod series;
 mod settle;
+mod signals;
 mod sizing;
 mod slo;
 mod tdset;
@@ -44,6 +45,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use signals::unless_ended;
 
 #[derive(Parser)]
 #[command(name = "loadtest", about = "Load tests for the Leasehold manager")]
@@ -131,7 +134,7 @@ async fn start(command: Command) -> anyhow::Result<bool> {
     match command {
         Command::Run { scenario, common } => {
             let options = options(&scenario, &common)?;
-            Ok(told(&run::run(&options).await?, &options.out))
+            Ok(told(&unless_ended(run::run(&options)).await?, &options.out))
         }
         Command::Attach(args) => {
             let (report, out) = attach::run(args).await?;
@@ -139,7 +142,7 @@ async fn start(command: Command) -> anyhow::Result<bool> {
         }
         Command::Curves { pinned: false, .. } => Err(curves::rerun_on_one_core()),
         Command::Curves { scenario, common, pinned: true } => {
-            curves::run_all(&scenario, &|file| options(file, &common)).await
+            unless_ended(curves::run_all(&scenario, &|file| options(file, &common))).await
         }
         Command::Diff { before, after, fail_above } => {
             let (before, after) = (diff::Recorded::read(&before)?, diff::Recorded::read(&after)?);
@@ -150,7 +153,8 @@ async fn start(command: Command) -> anyhow::Result<bool> {
         }
         Command::Sizing { folder, common: Common { manager, out, seed } } => {
             let out = std::path::absolute(&out)?;
-            print!("\n{}", sizing::run(&folder, manager, &out, seed).await?);
+            let table = unless_ended(sizing::run(&folder, manager, &out, seed)).await?;
+            print!("\n{table}");
             Ok(true)
         }
     }
