@@ -5,6 +5,11 @@
 //! error of that slope (ordinary least squares: <https://en.wikipedia.org/wiki/Simple_linear_regression>). Means of
 //! minutes, because seconds that follow each other resemble each other, which would make the error look smaller than
 //! it is. The first fifth of the load does not count: caches and the allocator fill then.
+//!
+//! Each shard has memory, series and tasks of its own, and replicas come to more or fewer shards. So what follows the
+//! number of shards is taken out of both first, of the values and of time (Frisch, Waugh and Lovell:
+//! <https://en.wikipedia.org/wiki/Frisch%E2%80%93Waugh%E2%80%93Lovell_theorem>): the trend is that at the same number of
+//! shards. Where shards and time rise together, its error says that the two cannot be told apart.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -82,35 +87,67 @@ pub fn of(seconds: &[Second], load: &Range<u64>) -> Vec<Growth> {
     trends.flatten().collect()
 }
 
-/// The means of whole minutes: when, in hours, and how much.
-fn minutes(seconds: &[&Second], name: &str, pick: Pick) -> Vec<(f64, f64)> {
-    let mut minutes: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
-    for second in seconds {
-        let replica = second.replicas.iter().find(|replica| replica.name == name);
-        if let Some(value) = replica.and_then(pick) {
-            let (sum, count) = minutes.entry(second.at / 60).or_default();
-            (*sum, *count) = (*sum + value, *count + 1);
-        }
-    }
-    let mean = |(minute, (sum, count)): (u32, (f64, u32))| {
-        (f64::from(minute) / 60.0, sum / f64::from(count))
-    };
-    minutes.into_iter().map(mean).collect()
+/// A minute: when it was, in hours, and the means of the shards and of what is looked at.
+struct Minute {
+    hours: f64,
+    shards: f64,
+    value: f64,
 }
 
-/// Mean, slope and standard error of the slope of a line through these points.
-fn trend(points: &[(f64, f64)]) -> Option<(f64, f64, f64)> {
-    if points.len() < MIN_MINUTES {
+/// The whole minutes in which both were scraped.
+fn minutes(seconds: &[&Second], name: &str, pick: Pick) -> Vec<Minute> {
+    let mut minutes: BTreeMap<u32, [Vec<f64>; 2]> = BTreeMap::new();
+    for second in seconds {
+        let Some(replica) = second.replicas.iter().find(|replica| replica.name == name) else {
+            continue;
+        };
+        let [shards, values] = minutes.entry(second.at / 60).or_default();
+        shards.extend(replica.shards);
+        values.extend(pick(replica));
+    }
+    let minute = |(minute, [shards, values]): (u32, [Vec<f64>; 2])| {
+        let (shards, value) = (mean(&shards)?, mean(&values)?);
+        Some(Minute { hours: f64::from(minute) / 60.0, shards, value })
+    };
+    minutes.into_iter().filter_map(minute).collect()
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The mean, the trend at the same number of shards, and the standard error of the trend.
+fn trend(minutes: &[Minute]) -> Option<(f64, f64, f64)> {
+    if minutes.len() < MIN_MINUTES {
         return None;
     }
-    let n = points.len() as f64;
-    let mean = |pick: fn(&(f64, f64)) -> f64| points.iter().map(pick).sum::<f64>() / n;
-    let (mean_x, mean_y) = (mean(|p| p.0), mean(|p| p.1));
-    let spread: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
-    let slope = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum::<f64>() / spread;
-    let residual = |(x, y): &(f64, f64)| (y - mean_y - slope * (x - mean_x)).powi(2);
-    let error = (points.iter().map(residual).sum::<f64>() / (n - 2.0) / spread).sqrt();
-    Some((mean_y, slope, error))
+    // Each as what it differs from its mean.
+    let column = |pick: fn(&Minute) -> f64| {
+        let values: Vec<f64> = minutes.iter().map(pick).collect();
+        let mean = mean(&values)?;
+        Some((mean, values.into_iter().map(|value| value - mean).collect::<Vec<f64>>()))
+    };
+    let (_, shards) = column(|minute| minute.shards)?;
+    let (_, hours) = column(|minute| minute.hours)?;
+    let (mean, values) = column(|minute| minute.value)?;
+    let (hours, values) = (without(&hours, &shards), without(&values, &shards));
+    let spread = product(&hours, &hours);
+    let slope = product(&hours, &values) / spread;
+    let unexplained = without(&values, &hours);
+    let known = if product(&shards, &shards) > 0.0 { 3.0 } else { 2.0 };
+    let freedom = minutes.len() as f64 - known;
+    Some((mean, slope, (product(&unexplained, &unexplained) / freedom / spread).sqrt()))
+}
+
+/// What is left of `values` without what follows `cause`. Both have a mean of 0.
+fn without(values: &[f64], cause: &[f64]) -> Vec<f64> {
+    let spread = product(cause, cause);
+    let slope = if spread > 0.0 { product(values, cause) / spread } else { 0.0 };
+    values.iter().zip(cause).map(|(value, cause)| value - slope * cause).collect()
+}
+
+fn product(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 #[cfg(test)]
@@ -122,6 +159,7 @@ mod tests {
             name: (*name).to_owned(),
             resident_mib: *mib,
             series: Some(600.0),
+            shards: Some(10.0),
             tasks: at.is_multiple_of(30).then_some(50.0),
             ..ReplicaSecond::default()
         };
@@ -157,6 +195,34 @@ mod tests {
         assert_eq!((tasks.mean, tasks.per_hour, tasks.certain()), (50.0, 0.0, 0.0));
         assert_eq!(found("steady", Measure::OpenFilesGrowthPerHour), None, "nobody counted them");
         assert_eq!(found("late", Measure::RssGrowthMibPerHour), None);
+    }
+
+    #[test]
+    fn what_follows_the_shards_is_no_growth() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        let seconds: Vec<Second> = (0..3600)
+            .map(|at| {
+                // More shards in the second half, as when a replica does not return, and a leak beside.
+                let shards = 7.0 + f64::from(at / 1800) * 3.0 + f64::from(at / 300 % 2);
+                let mut second = second(at, &[("leaks", 50.0), ("is well", 50.0)]);
+                for (replica, leak) in second.replicas.iter_mut().zip([60.0, 0.0]) {
+                    let own = 40.0 * shards + rng.f64();
+                    replica.shards = Some(shards);
+                    replica.series = Some(200.0 + own + leak * f64::from(at) / 3600.0);
+                }
+                second
+            })
+            .collect();
+        let all = of(&seconds, &(0..3600));
+        let found = |name: &str| {
+            let is_it = |growth: &&Growth| {
+                growth.replica == name && growth.measure == Measure::SeriesGrowthPerHour
+            };
+            all.iter().find(is_it).unwrap()
+        };
+        let (leaks, well) = (found("leaks"), found("is well"));
+        assert!((leaks.per_hour - 60.0).abs() < 1.0 && leaks.certain() > 58.0, "{leaks:?}");
+        assert!(well.per_hour.abs() < 1.0 && well.certain() < 0.5, "{well:?}");
     }
 
     #[test]
