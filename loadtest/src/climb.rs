@@ -1,9 +1,12 @@
 //! Capacity: at which rate of changes the latency of so many replicas crosses its limit. Pure.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use loadtest::capacity;
 use serde::{Deserialize, Serialize};
+
+use crate::durations::{duration, seconds};
 
 /// The most rates that are tried with one number of replicas.
 pub const MAX_STEPS: u32 = 40;
@@ -28,9 +31,14 @@ pub struct Curve {
     pub replicas: Vec<u32>,
     /// The share of a core that each replica gets.
     pub share: f64,
+    /// How long the first rate lasts once before, with the shares: replicas measure the loads of their shards, and shards
+    /// move and are split until each has its part.
+    #[serde(deserialize_with = "duration", serialize_with = "seconds")]
+    pub balance: Duration,
     /// The limit of the 99th percentile from change to converged, in milliseconds.
     pub p99_ms: f64,
-    /// How many times the rate before each rate is. The first is that of the scenario's load.
+    /// How many times the rate before each rate is. The first is that of the scenario's load for each replica, so that
+    /// all numbers of replicas are tried as finely.
     pub factor: f64,
     /// How many rates are tried at most.
     pub steps: u32,
@@ -210,6 +218,7 @@ mod tests {
         Curve {
             replicas: vec![1, 2],
             share: 0.1,
+            balance: Duration::from_secs(1),
             p99_ms: 100.0,
             factor: 2.0,
             steps: 5,

@@ -142,10 +142,14 @@ async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb>
     let before = usages(&probes)?;
     tokio::time::sleep(IDLE).await;
     let idle: f64 = used(&before, &usages(&probes)?).iter().sum();
+    let first = first.updates_per_second * f64::from(run.scenario.fleet.replicas);
+    let duration = curve.balance;
+    let load = Load { updates_per_second: first, duration, ..run.scenario.load.clone() };
+    run.load("balance", &load, &[]).await?;
+    run.tracking.settle(run.replicas, SETTLE, "changes before the first rate").await?;
     let mut rungs: Vec<Rung> = Vec::new();
     let mut peak_mib = 0.0;
     while !curve.is_done(&rungs) {
-        let first = run.scenario.load.updates_per_second;
         let per_second = curve.next(first, &rungs);
         let (rung, peak) = undisturbed(run, &probes, per_second, curve.others_cores).await?;
         peak_mib = f64::max(peak_mib, peak);

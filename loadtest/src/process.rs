@@ -133,7 +133,7 @@ impl Process {
         let beside = scenario.fleet.beside.iter().map(String::as_str);
         let controllers: BTreeMap<&str, &Value> =
             beside.chain(["tdset"]).map(|name| (name, &workers)).collect();
-        let config = json!({
+        let mut config = json!({
             "home": {
                 "kubeconfig": fleet.home_kubeconfig, "context": "home", "allow": ["loopback"],
             },
@@ -146,6 +146,9 @@ impl Process {
             "admin": { "bind": admin.to_string() },
             "telemetry": { "log": { "format": "json", "filter": "info" } },
         });
+        for (key, value) in &scenario.fleet.config {
+            config[key] = value.clone();
+        }
         let file = dir.join(format!("{name}.yaml"));
         // JSON is YAML.
         std::fs::write(&file, serde_json::to_vec_pretty(&config)?)

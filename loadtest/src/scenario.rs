@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::climb::{Curve, Goal, MAX_STEPS};
 use crate::durations::{duration, seconds};
@@ -70,6 +71,9 @@ pub struct FleetSize {
     /// Controllers that run beside `tdset`, and find nothing to do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<String>,
+    /// What the managers' configuration says beside, with its keys: `upstream`, `budget` and others.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub config: Map<String, Value>,
 }
 
 /// The objects of the managers' clusters.
@@ -316,9 +320,9 @@ impl Scenario {
         for (measure, limit) in &self.slo {
             within(&format!("slo.{}", measure.words().0), *limit, 0.0, measure.highest_limit());
         }
-        if let Some(Curve { replicas, share, p99_ms, factor, steps, others_cores, .. }) =
-            &self.curve
-        {
+        if let Some(curve) = &self.curve {
+            let Curve { replicas, share, balance, p99_ms, factor, steps, others_cores, .. } = curve;
+            within("curve.balance (seconds)", balance.as_secs_f64(), 1.0, 3_600.0);
             within("curve.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
             for replicas in replicas {
                 within("curve.replicas", (*replicas).into(), 1.0, MAX_REPLICAS.into());
@@ -470,11 +474,12 @@ mod tests {
 
     #[test]
     fn curves_have_bounds() {
-        let curve = "\n[curve]\nreplicas = [1, 21]\nshare = 0.01\np99_ms = 500\nfactor = 1.0\n\
+        let curve = "\n[curve]\nreplicas = [1, 21]\nshare = 0.01\nbalance = \"2h\"\np99_ms = 500\nfactor = 1.0\n\
                      steps = 41\nothers_cores = -1\ngoal = { replicas = 5, times = 4 }\n";
         assert_eq!(
             parse(&format!("{BASIC}{curve}")).unwrap().problems(),
             [
+                "curve.balance (seconds): found 7200, allowed 1 to 3600",
                 "curve.replicas: found 21, allowed 1 to 20",
                 "curve.share: found 0.01, allowed 0.05 to 1",
                 "curve.factor: found 1, allowed 1.05 to 10",
