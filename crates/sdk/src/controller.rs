@@ -16,7 +16,7 @@ use model::{AnyObject, ControllerName, GroupName, GroupScope, Kind, Object, Sele
 use prometheus::core::Collector;
 
 use crate::dynamic::mapped;
-use crate::lookup::Lookup;
+use crate::lookup::{Lookup, Name};
 use crate::predicate;
 use crate::reconciler::{Erased, Reconciler};
 use crate::watch::Watch;
@@ -51,9 +51,7 @@ pub const MIN_RESYNC: Duration = Duration::from_secs(1);
 ///
 /// let spec = Controller::for_kind::<ConfigMap>("count-pods")
 ///     .watches::<Pod>(|pod, lookup| {
-///         let namespace = pod.metadata.namespace.as_deref();
-///         let maps = lookup.list::<ConfigMap>(namespace, &Selector::all());
-///         maps.iter().filter_map(|map| Some((map.metadata.namespace.clone(), map.metadata.name.clone()?))).collect()
+///         lookup.names::<ConfigMap>(pod.metadata.namespace.as_deref(), &Selector::all())
 ///     })
 ///     .predicate(leasehold_sdk::predicate::generation_changed())
 ///     .workers(4)
@@ -140,7 +138,7 @@ impl<K: AnyObject> Controller<K> {
         self.owns_with(Watch::<C>::all())
     }
 
-    /// [`Self::owns`] with settings for how `C` is watched: a [`Watch`], or the [`engine::Scope`] that
+    /// [`Self::owns`] with settings for how `C` is watched: a [`Watch`], or the [`crate::Scope`] that
     /// restricts it.
     pub fn owns_with<C: AnyObject>(mut self, watch: impl Into<Watch<C>>) -> Self {
         let watch = self.declared(watch.into());
@@ -159,12 +157,12 @@ impl<K: AnyObject> Controller<K> {
     /// Every object of `C` is cached, on each replica that holds any range of the cluster.
     pub fn watches<C: Object>(
         self,
-        map: impl Fn(&C, &Lookup<'_>) -> Vec<(Option<String>, String)> + Send + Sync + 'static,
+        map: impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static,
     ) -> Self {
         self.watches_with(Watch::<C>::all(), map)
     }
 
-    /// [`Self::watches`] with settings for how `C` is watched: a [`Watch`], or the [`engine::Scope`]
+    /// [`Self::watches`] with settings for how `C` is watched: a [`Watch`], or the [`crate::Scope`]
     /// that restricts it.
     ///
     /// # Panics
@@ -172,7 +170,7 @@ impl<K: AnyObject> Controller<K> {
     pub fn watches_with<C: AnyObject>(
         mut self,
         watch: impl Into<Watch<C>>,
-        map: impl Fn(&C, &Lookup<'_>) -> Vec<(Option<String>, String)> + Send + Sync + 'static,
+        map: impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static,
     ) -> Self {
         let watch = self.declared(watch.into());
         let (kind, _) = watch.key();

@@ -41,8 +41,7 @@ impl<R: Reconciler> engine::Reconcile for Erased<R> {
         let (field_manager, kept) = (Arc::clone(&self.field_manager), Arc::clone(&self.kept));
         async move {
             let ctx = Context::new(run, field_manager, kept);
-            let key = ctx.key().clone();
-            self.reconciler.reconcile(&ctx, &key).await
+            self.reconciler.reconcile(&ctx, ctx.key()).await
         }
         .boxed()
     }
