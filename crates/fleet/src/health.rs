@@ -251,7 +251,8 @@ impl Fleet {
         is_none.then(|| {
             Problem::new(
                 "no cluster is configured: the controllers of this fleet have nothing to do",
-                "`leasehold clusters add`; if there were some, see whether a Secret, a folder or a kubeconfig was emptied",
+                "`leasehold clusters add`, which needs clusters.secrets with the selector leasehold.dev/cluster in their \
+                 configuration; if there were some, see whether a Secret, a folder or a kubeconfig was emptied",
             )
         })
     }

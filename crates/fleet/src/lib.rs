@@ -30,7 +30,7 @@ use sharding::protocol;
 use sharding::record::{MapRecord, MemberRecord, Object};
 use sharding::world::World;
 
-pub use clusters::LeftOver;
+pub use clusters::{LeftOver, NOT_TAKEN_UP};
 pub use error::{NO_HOME, ReadError};
 pub use events::{CUT, FleetEvent, FleetEvents, events};
 pub use health::Problem;
