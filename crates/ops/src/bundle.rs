@@ -31,8 +31,9 @@ use crate::redact;
 use crate::replicas::{AskArgs, Replicas};
 use clock::SystemClock;
 
-/// The objects of a release of the chart.
-const OF_THE_CHART: &str = "app.kubernetes.io/name=leasehold";
+/// The labels of the objects of a release of the chart, whatever it is called, and of those of 0.1.
+const OF_THE_CHART: [&str; 2] =
+    ["app.kubernetes.io/part-of=leasehold", "app.kubernetes.io/name=leasehold"];
 /// Objects of one page, the most of a kind, and the most Pods and replicas whose logs and views are read.
 const PAGE: u32 = 500;
 const MAX_OBJECTS: usize = 20_000;
@@ -225,19 +226,19 @@ where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let api: Api<K> = Api::namespaced(at.client.clone(), &at.namespace);
-    let params = ListParams::default().labels(OF_THE_CHART).limit(PAGE);
-    some(read(api.list(&params)).await?.items, &K::plural(&()), at)
-}
-
-/// What was found, if it is something.
-fn some<K>(found: Vec<K>, plural: &str, at: &HomeCluster) -> anyhow::Result<Vec<K>> {
-    let HomeCluster { namespace, shown, .. } = at;
-    anyhow::ensure!(
-        !found.is_empty(),
-        "no {plural} with the label {OF_THE_CHART} in namespace {namespace} of {shown}; fix: if the chart's release \
-         is elsewhere, give --pod-namespace, --pod-kubeconfig or --pod-context"
-    );
-    Ok(found)
+    for label in OF_THE_CHART {
+        let params = ListParams::default().labels(label).limit(PAGE);
+        let found = read(api.list(&params)).await?.items;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    let (HomeCluster { namespace, shown, .. }, plural) = (at, K::plural(&()));
+    anyhow::bail!(
+        "no {plural} with the label {} in namespace {namespace} of {shown}; fix: if the chart's release is elsewhere, \
+         give --pod-namespace, --pod-kubeconfig or --pod-context",
+        OF_THE_CHART[0]
+    )
 }
 
 /// What the replicas show of themselves.
@@ -370,18 +371,11 @@ mod tests {
                 http::Response::builder().body(list.to_string().into_bytes().into());
             answer
         });
-        let client = kube::Client::new(home, "default");
-        let api = sharding::read::policies(&client, "lh");
-        let mut all = Vec::new();
-        pages(&api, PAGE, &mut all).await.unwrap();
-        assert_eq!(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["one", "two"]);
+        let client = kube::Client::new(none, "default");
         let at = HomeCluster { client, namespace: "lh".into(), shown: "https://home".into() };
-        let text = some(Vec::<Pod>::new(), "pods", &at).unwrap_err().to_string();
-        assert!(
-            text.starts_with("no pods with the label app.kubernetes.io/name=leasehold"),
-            "{text}"
-        );
-        assert!(text.contains("in namespace lh of https://home; fix: "), "{text}");
+        let text = labelled::<Pod>(&at).await.unwrap_err().to_string();
+        let begin = "no pods with the label app.kubernetes.io/part-of=leasehold in namespace lh of https://home; fix: ";
+        assert!(text.starts_with(begin), "{text}");
     }
 
     #[test]
