@@ -34,7 +34,7 @@ pub use clusters::{LeftOver, NOT_TAKEN_UP};
 pub use error::{NO_HOME, ReadError};
 pub use events::{CUT, FleetEvent, FleetEvents, events};
 pub use health::Problem;
-pub use listing::{Objects, UnreadObject, list, listen};
+pub use listing::{Objects, UnreadObject, list, listen, pages};
 pub use replica::{AskError, Way, get};
 pub use top::{ClusterLoad, ControllerLoad, Key, Top};
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use fleet::{CUT, FleetMember};
@@ -140,36 +140,23 @@ async fn objects(home: &HomeCluster, bundle: &mut Bundle) -> anyhow::Result<()> 
         (sharding::read::api(&home.client, &home.namespace, kind), kind.page(), name)
     });
     let policies = sharding::read::policies(&home.client, &home.namespace);
-    for (api, page, name) in apis.into_iter().chain([(policies, PAGE, "fleetpolicies")]) {
-        let name = format!("home/{name}.json");
-        let mut all = Vec::new();
-        let read = pages(&api, page, &mut all).await;
+    for (api, page, kind) in apis.into_iter().chain([(policies, PAGE, "fleetpolicies")]) {
+        let name = format!("home/{kind}.json");
+        let mut all: Vec<DynamicObject> = Vec::new();
+        let (params, most) = (ListParams::default().limit(page), MAX_OBJECTS / page as usize);
+        let keep = |object| all.push(object);
+        let read = fleet::pages(&api, params, (kind, &home.namespace), most, keep).await;
         // What was read before a failure is worth something.
         if read.is_ok() || !all.is_empty() {
             bundle.json(&name, json!(all))?;
         }
-        if let Err(error) = read {
-            bundle.problem(&name, &error);
+        match read {
+            Ok(true) => {}
+            Ok(false) => bundle.problem(&name, &anyhow!("there are more than {MAX_OBJECTS}")),
+            Err(error) => bundle.problem(&name, &error.into()),
         }
     }
     Ok(())
-}
-
-/// Reads a list in pages, as far as the bound goes.
-async fn pages(
-    api: &Api<DynamicObject>,
-    page: u32,
-    all: &mut Vec<DynamicObject>,
-) -> anyhow::Result<()> {
-    let mut params = ListParams::default().limit(page);
-    loop {
-        let page = read(api.list(&params)).await?;
-        all.extend(page.items);
-        let next = page.metadata.continue_.filter(|token| !token.is_empty());
-        let Some(next) = next else { return Ok(()) };
-        anyhow::ensure!(all.len() < MAX_OBJECTS, "there are more than {MAX_OBJECTS}");
-        params = params.continue_token(&next);
-    }
 }
 
 /// The Deployment, its configuration, its Pods and their logs, where the chart has installed them.
@@ -357,16 +344,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_release_that_is_not_there_is_a_problem_and_a_long_list_is_read_in_pages() {
+    async fn a_release_that_is_not_there_is_a_problem() {
         type Answer = Result<http::Response<kube::client::Body>, http::Error>;
-        let home = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
-            let query = request.uri().query().unwrap_or_default();
-            let (next, name) = match query.contains("continue=b") {
-                true => ("", "two"),
-                false => ("b", "one"),
-            };
-            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"continue": next},
-                "items": [{"metadata": {"name": name}}]});
+        let none = tower::service_fn(|_: http::Request<kube::client::Body>| async move {
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": []});
             let answer: Answer =
                 http::Response::builder().body(list.to_string().into_bytes().into());
             answer
