@@ -24,7 +24,7 @@ pub enum LeftOver {
 }
 
 impl LeftOver {
-    /// That shards stay where nobody has them, and until when. `flags` are those by which commands find the fleet.
+    /// The sentence that shards stay which nobody has, and until when. `flags` are those by which commands find the fleet.
     pub fn says(&self, cluster: &ClusterName, flags: &str) -> Option<String> {
         let Self::Idle(count, policy) = self else { return None };
         let until = match policy {

@@ -140,7 +140,7 @@ impl<K: AnyObject> Controller<K> {
         self.owns_with(Watch::<C>::all())
     }
 
-    /// [`Self::owns`] with settings for how `C` is watched: a [`Watch`], or the [`engine::Scope`] that
+    /// [`Self::owns`] with settings for how `C` is watched: a [`Watch`], or the [`Scope`](crate::Scope) that
     /// restricts it.
     pub fn owns_with<C: AnyObject>(mut self, watch: impl Into<Watch<C>>) -> Self {
         let watch = self.declared(watch.into());
@@ -164,7 +164,7 @@ impl<K: AnyObject> Controller<K> {
         self.watches_with(Watch::<C>::all(), map)
     }
 
-    /// [`Self::watches`] with settings for how `C` is watched: a [`Watch`], or the [`engine::Scope`]
+    /// [`Self::watches`] with settings for how `C` is watched: a [`Watch`], or the [`Scope`](crate::Scope)
     /// that restricts it.
     ///
     /// # Panics
