@@ -1,6 +1,7 @@
 //! What depends on what, as a user's build resolves it.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::process::Command;
 
 /// The packages that `leasehold` with these features compiles, tests and build scripts aside.
@@ -65,5 +66,50 @@ fn no_controller_of_the_chart_is_on_by_default() {
         assert_eq!(settings["enabled"], false, "{name}");
         let secrets = &settings["watchSecrets"];
         assert!(secrets.is_null() || secrets == false, "{name}");
+    }
+}
+
+/// The commands of a page, each in one line.
+fn commands(page: &str) -> Vec<String> {
+    let text = page.replace("\\\n", " ");
+    let lines = text.lines().map(|line| line.trim().trim_start_matches("$ ").to_owned());
+    lines.filter(|line| line.starts_with("helm ") || line.starts_with("kubectl ")).collect()
+}
+
+/// Whoever copies the commands of a page from top to bottom gets what they say.
+#[test]
+fn commands_of_pages_name_the_namespace_and_make_what_they_use() {
+    let mut seen = 0;
+    for path in ["README.md", "deploy/charts/leasehold/README.md"] {
+        let page = fs::read_to_string(xtask::root().join(path)).unwrap();
+        let mut made = BTreeSet::new();
+        for command in commands(&page) {
+            let words: Vec<&str> = command.split_whitespace().collect();
+            let is_of_a_release = matches!(words[..], ["helm", "install" | "upgrade" | "test", ..]);
+            let is_named = words.iter().any(|word| ["--namespace", "-n"].contains(word));
+            assert!(is_named || !is_of_a_release, "{path}: no namespace: {command}");
+            if let Some(at) = words.iter().position(|word| *word == "serviceaccount") {
+                made.extend(words.get(at + 1).map(|name| (*name).to_owned()));
+            }
+            seen += 1;
+        }
+        for line in page.lines().filter(|line| line.contains("kubectl create token ")) {
+            let name = line.split("kubectl create token ").nth(1).unwrap();
+            let name = name.split_whitespace().next().unwrap();
+            assert!(made.contains(name), "{path}: nobody made {name}: {line}");
+        }
+    }
+    assert!(seen > 20, "{seen}");
+}
+
+/// `leasehold rbac` gives rights to people; those of controllers come from `clusters add` and the chart.
+#[test]
+fn the_changelog_sends_nobody_to_rbac_for_the_rights_of_a_controller() {
+    let text = fs::read_to_string(xtask::root().join("CHANGELOG.md")).unwrap();
+    for entry in text.split("\n- ").filter(|entry| entry.contains("apply `leasehold rbac`")) {
+        assert!(
+            ["Viewers", "Operators", "People"].iter().any(|who| entry.contains(who)),
+            "{entry}"
+        );
     }
 }

@@ -345,7 +345,7 @@ async fn missing_crds_and_older_ones_are_named_with_the_remedy() {
     fields.remove("protocolVersion").unwrap();
     let older: Vec<CustomResourceDefinition> = serde_json::from_value(older).unwrap();
     install::crds(&client, older).await;
-    told("members.leasehold.dev does not keep spec.protocolVersion; apply those of this release")
+    told("members.leasehold.dev does not keep spec.protocolVersion; fix: apply those of this release")
         .await;
     home.loosen("members.leasehold.dev").await;
     told("kubectl create namespace leasehold-system").await;
@@ -432,7 +432,7 @@ async fn a_map_of_a_future_version_is_refused_and_named_and_the_others_stay_usab
         assert_eq!(
             status.problems,
             [format!(
-                "shardmaps.leasehold.dev east in namespace {NAMESPACE} of the home cluster is written in protocol version 9 and this member speaks protocol version 1: it acts on none of its shards, and coordinates the others only while no other member can; upgrade this replica to the release of the others, or roll the others back"
+                "shardmaps.leasehold.dev east in namespace {NAMESPACE} of the home cluster is written in protocol version 9 and this member speaks protocol version 1: it acts on none of its shards, and coordinates the others only while no other member can; fix: upgrade this replica to the release of the others, or roll the others back"
             )]
         );
         assert!(status.synced);

@@ -140,11 +140,6 @@ impl Store {
         objects.by_key.get(|entry| entry.header.key.order(namespace, name)).map(Arc::clone)
     }
 
-    /// One object by its key.
-    pub fn get_key(&self, key: &LocalKey) -> Option<Arc<Entry>> {
-        self.get(key.namespace.as_deref(), &key.name)
-    }
-
     /// One object, decoded now or before: see [`DecodedCache`].
     ///
     /// # Errors

@@ -79,7 +79,7 @@ pub use home::HomeSeries;
 pub use in_cluster::InCluster;
 pub use mark::{Claim, Marker};
 pub use own::OwnKubeconfig;
-pub use prefix::Prefix;
+pub use prefix::{Prefix, may_be_called};
 pub use provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source, budgeted};
 pub use registry::{Clusters, Probing, Registry};
 pub use risk::Risk;

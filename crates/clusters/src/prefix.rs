@@ -43,6 +43,12 @@ pub(crate) fn cluster_name(prefix: Option<&Prefix>, context: &str) -> ClusterNam
     format!("{prefix}.{name}").parse().expect("two names within their bounds make a name")
 }
 
+/// Whether the cluster that a source calls `own` may have this name: by itself, or behind a prefix.
+pub fn may_be_called(own: &ClusterName, name: &ClusterName) -> bool {
+    let prefix = name.as_str().split_once('.').and_then(|(prefix, _)| prefix.parse().ok());
+    own == name || prefix.is_some_and(|prefix| cluster_name(Some(&prefix), own.as_str()) == *name)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -59,6 +65,18 @@ mod tests {
         let long = name("arn:aws:eks:eu-west-1:123456789012:cluster/production-and-more");
         assert!(long.len() <= 63 && long.starts_with("team-a.arn-aws-eks-eu-west-1-"), "{long}");
         assert_eq!(cluster_name(None, "east").as_str(), "east");
+        let own = |name: &str| name.parse::<ClusterName>().unwrap();
+        let eks = "arn-aws-eks-eu-west-1-123456789012-cluster-production";
+        for (one, other, expect) in [
+            ("east", "east", true),
+            ("east", "team-a.east", true),
+            (eks, &name(eks), true),
+            ("east", "far-east", false),
+            ("east", "team-a.far.east", false),
+            ("team-a.east", "east", false),
+        ] {
+            assert_eq!(may_be_called(&own(one), &own(other)), expect, "{one}, {other}");
+        }
         for bad in ["", "a.b", "Team", "-a", "a-", &"a".repeat(32)] {
             assert_eq!(bad.parse::<Prefix>(), Err(()), "{bad}");
         }

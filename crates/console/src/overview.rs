@@ -82,7 +82,7 @@ fn members(fleet: &Fleet, now: Timestamp) -> Markup {
     let head = ["Member", "State", "Renewed", "Shards", "Busy workers", "Capacity", "Role"];
     // The dead last.
     let (mut all, dead): (Vec<_>, Vec<_>) =
-        fleet.members.iter().partition(|member| member.lease == LeaseStanding::Held);
+        fleet.members.iter().partition(|member| member.is_alive());
     all.extend(dead);
     let (shown, more) = first(&all);
     html! {

@@ -1,6 +1,6 @@
 //! Findings, and all of them together: pure.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
@@ -54,15 +54,19 @@ impl Finding {
         what: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self { level: Level::Warning, ..Self::failure(about, what, fix) }
+        Self::failure(about, what, fix).or_warning()
+    }
+
+    /// The same, not for certain.
+    pub(crate) fn or_warning(self) -> Self {
+        Self { level: Level::Warning, ..self }
     }
 
     /// A failure from a reason that names its fix, as ours do.
     pub fn of_reason(about: impl Into<String>, reason: &str) -> Self {
-        match reason.rsplit_once("; fix: ") {
-            Some((what, fix)) => Self::failure(about, what, fix),
-            None => Self::failure(about, reason, "see `leasehold events` and the replicas' logs"),
-        }
+        let otherwise = "see `leasehold events` and the replicas' logs";
+        let (what, fix) = model::error::split_fix(reason, otherwise);
+        Self::failure(about, what, fix)
     }
 }
 
@@ -87,9 +91,8 @@ pub struct Report {
 impl Report {
     /// Of these findings. What several members say of a cluster in the same words is one.
     pub fn of(findings: impl IntoIterator<Item = Finding>) -> Self {
-        let mut all: BTreeMap<Finding, ()> = BTreeMap::new();
-        all.extend(findings.into_iter().map(|finding| (finding, ())));
-        Self { findings: all.into_keys().collect() }
+        let all: BTreeSet<Finding> = findings.into_iter().collect();
+        Self { findings: all.into_iter().collect() }
     }
 
     /// How many findings are of a level.

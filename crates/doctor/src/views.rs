@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::Finding;
 
-/// How long a credential must be valid that nobody renews by itself.
-const NEAR_ITS_END: SignedDuration = SignedDuration::from_hours(24);
+/// A credential that nobody renews by itself is near its end with this much left, or a tenth of its life if that is
+/// less: as for the alerts.
+const NEAR_ITS_END: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// How long a server may be silent before a watch is in doubt.
 const MAX_LAG_SECONDS: f64 = 300.0;
 /// The share of its memory limit that a replica may use.
@@ -42,6 +43,7 @@ struct Cluster {
 #[derive(Debug, Deserialize)]
 struct Credential {
     source: String,
+    begins: Option<Timestamp>,
     ends: Timestamp,
 }
 
@@ -151,25 +153,39 @@ fn of_cluster(cluster: &Cluster, now: Timestamp) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(cluster.reason.as_ref().map(|reason| Finding::of_reason(about(), reason)));
     let notes = [&cluster.unidentified, &cluster.unmarked];
-    let warn = |note: &String| Finding {
-        level: crate::report::Level::Warning,
-        ..Finding::of_reason(about(), note)
-    };
+    let warn = |note: &String| Finding::of_reason(about(), note).or_warning();
     found.extend(notes.into_iter().flatten().map(warn));
-    if let Some(Credential { source, ends }) = &cluster.credential {
-        let left = ends.duration_since(now);
-        // Programs and issuers renew by themselves.
-        if ["file", "kubeconfig"].contains(&source.as_str()) && left < NEAR_ITS_END {
-            let what = if left.is_negative() {
-                format!("its credential ended at {ends}")
-            } else {
-                format!("its credential ends at {ends}")
-            };
-            let fix = "`leasehold clusters rotate`, or replace what is in its kubeconfig";
-            found.push(Finding::warning(about(), what, fix));
-        }
+    if let Some(credential) = &cluster.credential
+        && let Some(what) = credential.trouble(now)
+    {
+        let fix = match credential.is_file() {
+            true => FILE,
+            false => "`leasehold clusters rotate`, or replace what is in its kubeconfig",
+        };
+        found.push(Finding::warning(about(), what, fix));
     }
     found
+}
+
+/// What to do about a credential in a file.
+const FILE: &str =
+    "whoever replaces its file should have done so: the kubelet (see its log), or a job of yours";
+
+impl Credential {
+    fn is_file(&self) -> bool {
+        self.source == "file"
+    }
+
+    /// What is wrong with it. Programs and issuers renew by themselves.
+    fn trouble(&self, now: Timestamp) -> Option<String> {
+        let Self { source, begins, ends } = self;
+        let left = ends.duration_since(now);
+        let tenth = begins.map_or(NEAR_ITS_END, |begins| ends.duration_since(begins) / 10);
+        let is_near = left < tenth.min(NEAR_ITS_END);
+        let verb = if left.is_negative() { "ended" } else { "ends" };
+        let is_ours = self.is_file() || source == "kubeconfig";
+        (is_near && is_ours).then(|| format!("its credential {verb} at {ends}"))
+    }
 }
 
 fn of_informer(informer: &Informer) -> Option<Finding> {
@@ -221,26 +237,17 @@ struct Sharding {
 }
 
 /// What a member's `/debug/shards` tells: what hinders it, and what is wrong with the fleet's objects in home, of
-/// which the coordinator knows most. `split` gives what a text of sharding says to be wrong, and what to do.
-pub fn of_shards(
-    member: &str,
-    answer: &[u8],
-    split: impl Fn(&str) -> (String, String),
-) -> Vec<Finding> {
+/// which the coordinator knows most.
+pub fn of_shards(member: &str, answer: &[u8]) -> Vec<Finding> {
     // While it reads its clusters and home, it says nothing.
     let Ok(said) = serde_json::from_slice::<Option<Sharding>>(answer) else {
         return vec![unreadable(member, "/debug/shards")];
     };
     let Sharding { hindrance, problems } = said.unwrap_or_default();
-    let own = hindrance.iter().map(|text| {
-        let (what, fix) = split(text);
-        Finding::failure(format!("member {member}"), what, fix)
-    });
-    let others = problems.iter().filter(|text| hindrance.as_ref() != Some(text)).map(|text| {
-        let (what, fix) = split(text);
-        // It may be something for later, such as a policy about shards that are to come.
-        Finding::warning("fleet", what, fix)
-    });
+    let own = hindrance.iter().map(|text| Finding::of_reason(format!("member {member}"), text));
+    let others = problems.iter().filter(|text| hindrance.as_ref() != Some(text));
+    // It may be something for later, such as a policy about shards that are to come.
+    let others = others.map(|text| Finding::of_reason("fleet", text).or_warning());
     own.chain(others).collect()
 }
 
@@ -253,6 +260,30 @@ pub fn of_readiness(member: &str, refusal: &str) -> Option<Finding> {
     let what = if failing.is_empty() { checks.to_owned() } else { failing.join("; ") };
     let fix = "wait while it starts; if it stays, see its log and `/readyz?verbose` on its port for metrics";
     Some(Finding::warning(format!("member {member}"), format!("is not ready: {what}"), fix))
+}
+
+/// What a member's `/metrics` tell of the credential by which it reaches home: none if that is far from its end.
+pub fn of_home_credential(metrics: &str, now: Timestamp) -> Option<Finding> {
+    let time = |name: &str, source: &str| {
+        let series =
+            format!("leasehold_home_credential_{name}_timestamp_seconds{{source=\"{source}\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&*series))?;
+        let seconds = SignedDuration::try_from_secs_f64(value.trim().parse().ok()?).ok()?;
+        Timestamp::from_duration(seconds).ok()
+    };
+    let of = |source: &str| {
+        let (begins, ends) = (time("begin", source), time("end", source)?);
+        let credential = Credential { source: source.to_owned(), begins, ends };
+        let what = credential.trouble(now)?;
+        let fix = match credential.is_file() {
+            true => FILE,
+            false => {
+                "replace it in the kubeconfig of `home`: replicas read that again without a restart"
+            }
+        };
+        Some(Finding::failure("home", format!("{what}; without one all work stops"), fix))
+    };
+    ["kubeconfig", "file"].into_iter().find_map(of)
 }
 
 /// What a member's `/metrics` tell of its memory: none if it has no limit.
@@ -305,7 +336,9 @@ mod tests {
         });
         let ok = "1 of 1 clusters engaged; caches 3 objects in 1.0 MiB".to_owned();
         assert_eq!(found(&healthy), [(Level::Ok, ok)]);
-        let ends = |at: &str| json!({"source": "file", "begins": at, "ends": at});
+        // Of twenty days, so that two are a tenth.
+        let ends =
+            |at: &str| json!({"source": "file", "begins": "2026-11-07T17:00:00Z", "ends": at});
         for (path, value, level, expect) in [
             ("/clusters/0/reason", json!("no route; fix: open it"), Level::Failure, "no route"),
             ("/clusters/0/unmarked", json!("no right; fix: x"), Level::Warning, "no right"),
@@ -360,6 +393,43 @@ mod tests {
         assert_eq!(found(&optional).len(), 1, "whoever does without it is well");
     }
 
+    /// As the alerts do, which lead here.
+    #[test]
+    fn a_credential_is_near_its_end_with_a_tenth_or_a_week_left() {
+        let now: Timestamp = "2026-11-26T18:00:00Z".parse().unwrap();
+        let day = SignedDuration::from_hours(24);
+        let minute = SignedDuration::from_mins(1);
+        for (source, age, left, fix) in [
+            // What a kubelet projects and renews.
+            ("file", minute * 10, minute * 50, None),
+            ("file", minute * 58, minute * 2, Some("kubelet")),
+            ("kubeconfig", day * 84, day * 6, Some("leasehold clusters rotate")),
+            ("kubeconfig", day * 80, day * 10, None),
+            ("kubeconfig", day * 700, day * 6, Some("leasehold clusters rotate")),
+            ("kubeconfig", day * 700, day * 8, None),
+            ("program", minute * 58, minute * 2, None),
+        ] {
+            let (begins, ends) = (now - age, now + left);
+            let status = json!({"name": "east", "credential":
+                {"source": source, "begins": begins, "ends": ends}});
+            let found = of_status(&status, now);
+            let said = found.first().and_then(|finding| finding.fix.as_deref());
+            assert_eq!(said.is_some(), fix.is_some(), "{source} {age} {left}: {said:?}");
+            assert!(fix.is_none_or(|fix| said.unwrap_or_default().contains(fix)), "{said:?}");
+
+            let metrics = [("begin", begins), ("end", ends)].map(|(name, at)| {
+                let series = format!("leasehold_home_credential_{name}_timestamp_seconds");
+                format!("# HELP {series} x\n{series}{{source=\"{source}\"}} {}\n", at.as_second())
+            });
+            let home = of_home_credential(&metrics.concat(), now);
+            assert_eq!(home.is_some(), fix.is_some(), "{home:?}");
+            assert!(
+                home.is_none_or(|found| found.level == Level::Failure && found.about == "home")
+            );
+        }
+        assert_eq!(of_home_credential("", now), None);
+    }
+
     #[test]
     fn failing_objects_are_named_and_counted() {
         let failing = |name: &str| {
@@ -379,20 +449,16 @@ mod tests {
 
     #[test]
     fn what_sharding_knows_to_be_wrong_is_told_once_each() {
-        let split = |text: &str| {
-            let (what, fix) = text.split_once("; ").unwrap();
-            (what.to_owned(), fix.to_owned())
-        };
-        let answer = json!({"member": "m-0-x", "hindrance": "no right; grant it",
-            "problems": ["no right; grant it", "policy p selects nothing; correct it"]});
-        let found = of_shards("m-0", answer.to_string().as_bytes(), split);
+        let answer = json!({"member": "m-0-x", "hindrance": "no right; fix: grant it",
+            "problems": ["no right; fix: grant it", "policy p selects nothing; fix: correct it; or not"]});
+        let found = of_shards("m-0", answer.to_string().as_bytes());
         let expect = [
             Finding::failure("member m-0", "no right", "grant it"),
-            Finding::warning("fleet", "policy p selects nothing", "correct it"),
+            Finding::warning("fleet", "policy p selects nothing", "correct it; or not"),
         ];
         assert_eq!(found, expect);
-        assert_eq!(of_shards("m-0", b"null", split), []);
-        assert_eq!(of_shards("m-0", b"?", split)[0].level, Level::Warning);
+        assert_eq!(of_shards("m-0", b"null"), []);
+        assert_eq!(of_shards("m-0", b"?")[0].level, Level::Warning);
     }
 
     #[test]

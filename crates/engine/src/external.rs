@@ -115,17 +115,6 @@ pub enum ExternalError<E: ExternalFailure> {
 }
 
 impl<E: ExternalFailure> ExternalError<E> {
-    /// The upstream's own error, if it answered; otherwise this error again.
-    ///
-    /// # Errors
-    /// Everything that is not an answer of the upstream.
-    pub fn into_failure(self) -> Result<E, Self> {
-        match self {
-            Self::Failed { source, .. } => Ok(source),
-            other => Err(other),
-        }
-    }
-
     /// The upstream's own error, if it answered.
     pub fn failure(&self) -> Option<&E> {
         match self {

@@ -8,6 +8,10 @@ use sharding::world::World;
 
 use crate::{Fleet, FleetShard};
 
+/// How a cluster stands that was added, and that no replica knows.
+pub const NOT_TAKEN_UP: &str = "not in use: no replica has taken it up; fix: replicas need clusters.secrets with the \
+                                selector leasehold.dev/cluster in their configuration (the chart's value of the same name)";
+
 /// What is left in home of a cluster that was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeftOver {
@@ -20,7 +24,7 @@ pub enum LeftOver {
 }
 
 impl LeftOver {
-    /// That shards stay where nobody has them, and until when. `flags` are those by which commands find the fleet.
+    /// The sentence that shards stay which nobody has, and until when. `flags` are those by which commands find the fleet.
     pub fn says(&self, cluster: &ClusterName, flags: &str) -> Option<String> {
         let Self::Idle(count, policy) = self else { return None };
         let until = match policy {
@@ -65,7 +69,7 @@ impl Fleet {
             return format!("not known: {problem}");
         }
         match reasons.first() {
-            None if shards.is_empty() => "not in use: no replica knows it yet".to_owned(),
+            None if shards.is_empty() => NOT_TAKEN_UP.to_owned(),
             None => served(&shards).to_owned(),
             Some(reason) if !shards.iter().any(is_served) => format!("down: {reason}"),
             Some(reason) => format!("{}; down for {}: {reason}", served(&shards), who.join(", ")),
@@ -138,7 +142,7 @@ mod tests {
         let unserved = || FleetShard { unserved: true, ..owned() };
         let in_doubt = || FleetShard { in_doubt: true, ..owned() };
         for (shards, is_down, expect) in [
-            (vec![], false, "not in use: no replica knows it yet"),
+            (vec![], false, NOT_TAKEN_UP),
             (vec![], true, "down: no route"),
             (vec![owned()], false, "served"),
             (

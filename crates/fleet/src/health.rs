@@ -1,12 +1,13 @@
 //! What is wrong with a fleet, as far as its home cluster tells: pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
+use model::error::split_fix;
 use model::{ClusterName, MemberId};
 use serde::Serialize;
 use sharding::api::Phase;
@@ -21,17 +22,18 @@ const MAX_NAMED: usize = 3;
 /// the member counts as silent.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
 
-/// How many renewals at least a member attempts while its Lease holds, how late one may come, and how long nobody
-/// listens for one.
+/// A member attempts at least this many renewals while its Lease holds.
 const RENEWALS: u32 = 3;
+/// How late a renewal may come.
 const LATE: Duration = Duration::from_secs(1);
+/// The longest that anybody listens for one.
 const MAX_LISTENED: Duration = Duration::from_secs(15);
 
 /// For how long a shard may be handed over, by the clock of who wrote it. It takes seconds.
 const MOVE: SignedDuration = SignedDuration::from_mins(15);
 
-/// From how many members of one identity on its replica is restless: one that was started again, or fenced itself,
-/// three times before a coordinator forgot the first of them.
+/// A replica with this many members is restless: it was started again, or fenced itself, three times before a coordinator
+/// forgot the first of them.
 const RESTLESS: usize = 4;
 
 /// What to do about an object that cannot be read.
@@ -58,10 +60,10 @@ impl Problem {
         Self { what: what.into(), fix: fix.into() }
     }
 
-    /// From a text of sharding, which says what to do last.
-    pub fn of_sharding(text: &str) -> Self {
-        let (what, fix) = text.rsplit_once("; ").unwrap_or((text, LOG));
-        Self::new(what, fix.trim_start_matches("fix: "))
+    /// From a text that says what to do.
+    fn told(text: &str) -> Self {
+        let (what, fix) = split_fix(text, LOG);
+        Self::new(what, fix)
     }
 }
 
@@ -73,13 +75,18 @@ impl fmt::Display for Problem {
 }
 
 impl FleetMember {
+    /// Whether it holds its Lease.
+    pub fn is_alive(&self) -> bool {
+        self.lease == LeaseStanding::Held
+    }
+
     /// Whether it holds its Lease and renews it, as of `now` on the reader's clock, or as the reader saw.
     pub fn is_heard(&self, now: Timestamp) -> bool {
         let since = self.renewed.map(|renewed| now.duration_since(renewed));
         let patience = SignedDuration::from_secs(2 * i64::from(self.lease_seconds)) + CLOCKS;
         // A clock that was ahead must not make whoever died with it live on.
         let is_in_time = since.is_some_and(|since| since.abs() <= patience);
-        self.lease == LeaseStanding::Held && (is_in_time || self.seen_renewing)
+        self.is_alive() && (is_in_time || self.seen_renewing)
     }
 }
 
@@ -89,16 +96,17 @@ impl Fleet {
         self.members.is_empty() && self.shards.is_empty() && self.unread.is_empty()
     }
 
+    /// The members that hold their Leases and renew them.
+    fn heard(&self, now: Timestamp) -> impl Iterator<Item = &FleetMember> {
+        self.members.iter().filter(move |member| member.is_heard(now))
+    }
+
     /// Whether the fleet is as it should be, as of `now` on the reader's clock: a member renews its Lease, there are
     /// shards if members have clusters, each shard is owned by a member that renews, or by nobody if it is paused,
     /// nobody is refused, and every object can be read.
     pub fn is_settled(&self, now: Timestamp) -> bool {
-        let heard: BTreeMap<&MemberId, &FleetMember> = self
-            .members
-            .iter()
-            .filter(|member| member.is_heard(now))
-            .map(|member| (&member.member, member))
-            .collect();
+        let heard: BTreeMap<&MemberId, &FleetMember> =
+            self.heard(now).map(|member| (&member.member, member)).collect();
         let owned = |shard: &FleetShard| match shard.paused_by {
             Some(_) => shard.phase == Phase::Unowned,
             None => {
@@ -127,7 +135,7 @@ impl Fleet {
     pub(crate) fn hear(&mut self, leases: &[Lease]) {
         let renewed: BTreeMap<String, Option<Timestamp>> =
             leases.iter().map(|lease| (lease.name_any(), crate::renewed(lease))).collect();
-        for member in self.members.iter_mut().filter(|m| m.lease == LeaseStanding::Held) {
+        for member in self.members.iter_mut().filter(|member| member.is_alive()) {
             let now = renewed.get(&lease::member_lease_name(&member.member));
             member.seen_renewing = now.is_some_and(|now| now.is_some() && *now != member.renewed);
         }
@@ -141,11 +149,11 @@ impl Fleet {
         found.extend(self.no_cluster(now));
         found.extend(self.shards_without_service(now));
         let refused = |refused: &crate::Refused| {
-            let Problem { what, fix } = Problem::of_sharding(&refused.reason);
+            let Problem { what, fix } = Problem::told(&refused.reason);
             Problem::new(format!("member {} cannot take part: {what}", refused.member), fix)
         };
         found.extend(self.refused.iter().map(refused));
-        let policies = self.policy_problems.iter().map(|told| Problem::of_sharding(told));
+        let policies = self.policy_problems.iter().map(|text| Problem::told(text));
         found.extend(policies);
         found.extend(self.unread());
         found.extend(self.restless());
@@ -216,10 +224,8 @@ impl Fleet {
         restless.map(problem).collect()
     }
 
-    /// That nobody is there, or nobody leads.
+    /// The problem that no member renews its Lease, or that none coordinates.
     fn nobody(&self, now: Timestamp) -> Option<Problem> {
-        let heard: Vec<&FleetMember> =
-            self.members.iter().filter(|member| member.is_heard(now)).collect();
         if self.is_absent() {
             return Some(Problem::new(
                 "there is no fleet here: home has neither Members nor ShardMaps in this namespace",
@@ -227,14 +233,15 @@ impl Fleet {
                  just installed, see why no replica runs: kubectl get pods, and their logs",
             ));
         }
-        if heard.is_empty() {
+        let mut heard = self.heard(now).peekable();
+        if heard.peek().is_none() {
             return Some(Problem::new(
                 "no member renews its Lease: nothing is served",
                 "start replicas, or see why theirs do not run: kubectl get pods, and their logs",
             ));
         }
         let coordinator = self.coordinator.as_ref();
-        let leads = heard.iter().any(|member| Some(&member.member) == coordinator);
+        let leads = heard.any(|member| Some(&member.member) == coordinator);
         (!leads).then(|| {
             Problem::new(
                 "nobody coordinates: no shard changes its owner",
@@ -243,26 +250,25 @@ impl Fleet {
         })
     }
 
-    /// That no live member has a cluster configured for its controllers: they have nothing to do.
+    /// The problem that no live member has a cluster configured for its controllers.
     fn no_cluster(&self, now: Timestamp) -> Option<Problem> {
-        let heard = self.members.iter().filter(|member| member.is_heard(now));
-        let configured: Vec<u32> = heard.filter_map(|member| member.clusters).collect();
+        let configured: Vec<u32> = self.heard(now).filter_map(|member| member.clusters).collect();
         let is_none = !configured.is_empty() && configured.iter().all(|clusters| *clusters == 0);
         is_none.then(|| {
             Problem::new(
                 "no cluster is configured: the controllers of this fleet have nothing to do",
-                "`leasehold clusters add`; if there were some, see whether a Secret, a folder or a kubeconfig was emptied",
+                "`leasehold clusters add`, which needs clusters.secrets with the selector leasehold.dev/cluster in their \
+                 configuration; if there were some, see whether a Secret, a folder or a kubeconfig was emptied",
             )
         })
     }
 
     fn shards_without_service(&self, now: Timestamp) -> Vec<Problem> {
-        let heard: BTreeMap<&MemberId, bool> =
-            self.members.iter().map(|member| (&member.member, member.is_heard(now))).collect();
+        let heard: BTreeSet<&MemberId> = self.heard(now).map(|member| &member.member).collect();
         let waits = |shard: &&FleetShard| shard.paused_by.is_none();
         let silent = |shard: &&FleetShard| {
             let owner = shard.owner.as_ref();
-            owner.is_some_and(|owner| !heard.get(owner).copied().unwrap_or(false))
+            owner.is_some_and(|owner| !heard.contains(owner))
         };
         let of = |which: &dyn Fn(&&FleetShard) -> bool| -> Vec<&FleetShard> {
             self.shards.iter().filter(which).collect()
@@ -322,14 +328,14 @@ impl Fleet {
     }
 }
 
-/// That an object cannot be read.
+/// The problem that an object cannot be read.
 fn unread(object: &UnreadObject) -> Problem {
     Problem::new(&object.why, if object.later.is_some() { LATER } else { UNREADABLE })
 }
 
 /// A cluster that members cannot use, for one reason.
 fn down(cluster: &ClusterName, reason: &str, members: &[&MemberId]) -> Problem {
-    let (what, fix) = split(reason);
+    let Problem { what, fix } = Problem::told(reason);
     let members: Vec<&str> = members.iter().map(|member| member.as_str()).collect();
     Problem::new(format!("cluster {cluster} is down for {}: {what}", names(&members)), fix)
 }
@@ -349,12 +355,6 @@ fn names(all: &[&str]) -> String {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
-}
-
-/// A reason that names its fix, as ours do, and the fix by itself.
-fn split(reason: &str) -> (&str, &str) {
-    let split = reason.rsplit_once("; fix: ");
-    split.unwrap_or((reason, LOG))
 }
 
 #[cfg(test)]

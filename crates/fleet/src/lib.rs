@@ -30,11 +30,11 @@ use sharding::protocol;
 use sharding::record::{MapRecord, MemberRecord, Object};
 use sharding::world::World;
 
-pub use clusters::LeftOver;
+pub use clusters::{LeftOver, NOT_TAKEN_UP};
 pub use error::{NO_HOME, ReadError};
 pub use events::{CUT, FleetEvent, FleetEvents, events};
 pub use health::Problem;
-pub use listing::{Objects, UnreadObject, list, listen};
+pub use listing::{Objects, UnreadObject, list, listen, pages};
 pub use replica::{AskError, Way, get};
 pub use top::{ClusterLoad, ControllerLoad, Key, Top};
 
@@ -75,7 +75,7 @@ impl Fleet {
 
     /// The members that live.
     pub fn alive(&self) -> impl Iterator<Item = &FleetMember> {
-        self.members.iter().filter(|member| member.lease == LeaseStanding::Held)
+        self.members.iter().filter(|member| member.is_alive())
     }
 
     /// Who can tell of these shards: their live owners and next owners. If there are none, any live member,
@@ -323,7 +323,7 @@ fn groups(
     members: &[FleetMember],
     objects: &Objects,
 ) -> BTreeMap<GroupName, BTreeSet<ControllerName>> {
-    let alive = members.iter().filter(|member| member.lease == LeaseStanding::Held);
+    let alive = members.iter().filter(|member| member.is_alive());
     let alive: BTreeSet<&str> = alive.map(|member| member.member.as_str()).collect();
     let said = objects.members.iter().filter(|member| alive.contains(&*member.name_any()));
     let mut groups: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
@@ -357,7 +357,7 @@ fn world(objects: &Objects) -> World {
 
 fn refused(world: &World, members: &[FleetMember], objects: &Objects) -> Vec<Refused> {
     let namespace = objects.members.iter().find_map(ResourceExt::namespace).unwrap_or_default();
-    let alive = members.iter().filter(|member| member.lease == LeaseStanding::Held);
+    let alive = members.iter().filter(|member| member.is_alive());
     let refused = alive.filter_map(|FleetMember { member, .. }| {
         let speaks = world.members().get(member)?.spec.versions();
         let reason = protocol::refusal(world, member, speaks, &namespace)?;
@@ -420,7 +420,7 @@ mod tests {
         }
     }
 
-    /// That of a member that lives.
+    /// The Lease of a member that lives.
     fn of(member: &str) -> Lease {
         lease(&lease::member_lease_name(&member.parse().unwrap()), member)
     }

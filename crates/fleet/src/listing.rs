@@ -137,8 +137,12 @@ async fn list_kind<T>(
     Ok((all, unread))
 }
 
-/// Reads a list to its end, or so many pages of it. `params` say how many objects a page has. Whether that was all.
-pub(crate) async fn pages<K: Clone + std::fmt::Debug + DeserializeOwned>(
+/// Reads a list to its end, or so many pages of it, and gives each object to `keep`. `params` say how many objects a
+/// page has. Whether that was all.
+///
+/// # Errors
+/// A page that the cluster refused or did not answer in time; what came before was kept.
+pub async fn pages<K: Clone + std::fmt::Debug + DeserializeOwned>(
     api: &Api<K>,
     mut params: ListParams,
     (what, namespace): (&'static str, &str),

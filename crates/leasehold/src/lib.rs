@@ -14,8 +14,9 @@
 //! | `embedded` | an API server in the process, for `Local` and for the command `apiserver` |
 //! | `testing` | [`testing`]: a cluster in the test's process |
 //! | `otlp` | traces to an OpenTelemetry collector |
-//! | `blogpost`, `configmonitor`, `etcd`, `memcached`, `mysql`, `restart-pods`, `sqs`, `tdset`, `tunnel` | a built-in controller each; `controllers` is all of them |
-//! | `cli` | the binary |
+//! | `blogpost`, `configmonitor`, `etcd`, `memcached`, `mysql`, `restart-pods`, `sqs`, `tdset`, `tunnel` | a built-in controller each; `controllers` is all of them, and `builtin`, which each brings, none |
+//! | `console` | pages about the fleet at `/console` of the admin server |
+//! | `cli` | the binary, with `console` |
 //! | `demo` | the command `demo` |
 //! | `jemalloc` | jemalloc as the program's allocator; takes `make` to build |
 //!

@@ -32,12 +32,8 @@ use crate::series;
 /// One replica of the manager.
 ///
 /// ```no_run
-/// use sdk::{Action, Context, Controller, ReconcileError, Reconciler};
 /// use k8s_openapi::api::core::v1::ConfigMap;
-/// use leasehold::Manager;
-/// use leasehold::config::{ClusterSources, Config, DirectorySource, Home};
-/// use model::ObjectKey;
-/// use tokio_util::sync::CancellationToken;
+/// use leasehold::prelude::*;
 ///
 /// struct Hello;
 ///

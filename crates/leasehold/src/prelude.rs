@@ -10,13 +10,13 @@
 //! development [`Local`] takes the place of the manager.
 
 // What an author of controllers writes against.
-pub use model::{ClusterName, ObjectKey};
 pub use sdk::{
-    Action, AnyObject, ApplyConflict, ApplyOptions, Context, Controller, ControllerSpec, Event,
-    EventRecorder, External, ExternalError, ExternalLimits, FencedError, FleetLookup, GroupScope,
-    InClusterError, Index, Kind, Lifecycle, Lookup, Object, OwnerError, Priority, RateLimiter,
-    ReconcileError, Reconciler, RetryClass, Scope, Selector, ShardId, Token, Transform, Trigger,
-    UpstreamError, Watch, condition, label_value, mapping, predicate, rbac, schema, set_controller,
+    Action, AnyObject, ApplyConflict, ApplyOptions, ClusterName, Context, Controller,
+    ControllerSpec, Event, EventRecorder, External, ExternalError, ExternalLimits, FencedError,
+    FleetLookup, GroupScope, InClusterError, Index, Kind, Lifecycle, Lookup, Object, ObjectKey,
+    OwnerError, Priority, RateLimiter, ReconcileError, Reconciler, RetryClass, Scope, Selector,
+    ShardId, Token, Transform, Trigger, UpstreamError, Watch, condition, label_value, mapping,
+    predicate, rbac, schema, set_controller,
 };
 
 // What runs it.

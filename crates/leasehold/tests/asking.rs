@@ -334,7 +334,8 @@ async fn a_support_bundle_has_no_secrets_in_it() {
     const PLANTED: &str = "open-Sesame-31";
     let fleet = Fleet::start().await;
     let home = fleet.home.client();
-    let chart = json!({"app.kubernetes.io/name": "leasehold"});
+    let chart =
+        json!({"app.kubernetes.io/name": "fleet", "app.kubernetes.io/part-of": "leasehold"});
     let secret = json!({"metadata": {"name": "cluster-east", "labels": chart},
         "stringData": {"kubeconfig": format!("token: {PLANTED}")}});
     create::<Secret>(home.clone(), Some(NAMESPACE), secret).await;

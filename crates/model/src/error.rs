@@ -56,6 +56,12 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
+/// What a text of ours says to be wrong, and what to do, which it says last: `WHAT; fix: FIX`. `otherwise` is what to do if
+/// it does not say it.
+pub fn split_fix<'t>(text: &'t str, otherwise: &'t str) -> (&'t str, &'t str) {
+    text.rsplit_once("; fix: ").unwrap_or((text, otherwise))
+}
+
 /// What to do about an API server that answers with this code, or not at all.
 pub fn remedy(code: Option<u16>) -> &'static str {
     match code {

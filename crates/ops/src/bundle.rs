@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use fleet::{CUT, FleetMember};
@@ -31,8 +31,9 @@ use crate::redact;
 use crate::replicas::{AskArgs, Replicas};
 use clock::SystemClock;
 
-/// The objects of a release of the chart.
-const OF_THE_CHART: &str = "app.kubernetes.io/name=leasehold";
+/// The labels of the objects of a release of the chart, whatever it is called, and of those of 0.1.
+const OF_THE_CHART: [&str; 2] =
+    ["app.kubernetes.io/part-of=leasehold", "app.kubernetes.io/name=leasehold"];
 /// Objects of one page, the most of a kind, and the most Pods and replicas whose logs and views are read.
 const PAGE: u32 = 500;
 const MAX_OBJECTS: usize = 20_000;
@@ -139,36 +140,23 @@ async fn objects(home: &HomeCluster, bundle: &mut Bundle) -> anyhow::Result<()> 
         (sharding::read::api(&home.client, &home.namespace, kind), kind.page(), name)
     });
     let policies = sharding::read::policies(&home.client, &home.namespace);
-    for (api, page, name) in apis.into_iter().chain([(policies, PAGE, "fleetpolicies")]) {
-        let name = format!("home/{name}.json");
-        let mut all = Vec::new();
-        let read = pages(&api, page, &mut all).await;
+    for (api, page, kind) in apis.into_iter().chain([(policies, PAGE, "fleetpolicies")]) {
+        let name = format!("home/{kind}.json");
+        let mut all: Vec<DynamicObject> = Vec::new();
+        let (params, most) = (ListParams::default().limit(page), MAX_OBJECTS / page as usize);
+        let keep = |object| all.push(object);
+        let read = fleet::pages(&api, params, (kind, &home.namespace), most, keep).await;
         // What was read before a failure is worth something.
         if read.is_ok() || !all.is_empty() {
             bundle.json(&name, json!(all))?;
         }
-        if let Err(error) = read {
-            bundle.problem(&name, &error);
+        match read {
+            Ok(true) => {}
+            Ok(false) => bundle.problem(&name, &anyhow!("there are more than {MAX_OBJECTS}")),
+            Err(error) => bundle.problem(&name, &error.into()),
         }
     }
     Ok(())
-}
-
-/// Reads a list in pages, as far as the bound goes.
-async fn pages(
-    api: &Api<DynamicObject>,
-    page: u32,
-    all: &mut Vec<DynamicObject>,
-) -> anyhow::Result<()> {
-    let mut params = ListParams::default().limit(page);
-    loop {
-        let page = read(api.list(&params)).await?;
-        all.extend(page.items);
-        let next = page.metadata.continue_.filter(|token| !token.is_empty());
-        let Some(next) = next else { return Ok(()) };
-        anyhow::ensure!(all.len() < MAX_OBJECTS, "there are more than {MAX_OBJECTS}");
-        params = params.continue_token(&next);
-    }
 }
 
 /// The Deployment, its configuration, its Pods and their logs, where the chart has installed them.
@@ -225,19 +213,19 @@ where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let api: Api<K> = Api::namespaced(at.client.clone(), &at.namespace);
-    let params = ListParams::default().labels(OF_THE_CHART).limit(PAGE);
-    some(read(api.list(&params)).await?.items, &K::plural(&()), at)
-}
-
-/// What was found, if it is something.
-fn some<K>(found: Vec<K>, plural: &str, at: &HomeCluster) -> anyhow::Result<Vec<K>> {
-    let HomeCluster { namespace, shown, .. } = at;
-    anyhow::ensure!(
-        !found.is_empty(),
-        "no {plural} with the label {OF_THE_CHART} in namespace {namespace} of {shown}; fix: if the chart's release \
-         is elsewhere, give --pod-namespace, --pod-kubeconfig or --pod-context"
-    );
-    Ok(found)
+    for label in OF_THE_CHART {
+        let params = ListParams::default().labels(label).limit(PAGE);
+        let found = read(api.list(&params)).await?.items;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    let (HomeCluster { namespace, shown, .. }, plural) = (at, K::plural(&()));
+    anyhow::bail!(
+        "no {plural} with the label {} in namespace {namespace} of {shown}; fix: if the chart's release is elsewhere, \
+         give --pod-namespace, --pod-kubeconfig or --pod-context",
+        OF_THE_CHART[0]
+    )
 }
 
 /// What the replicas show of themselves.
@@ -356,32 +344,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_release_that_is_not_there_is_a_problem_and_a_long_list_is_read_in_pages() {
+    async fn a_release_that_is_not_there_is_a_problem() {
         type Answer = Result<http::Response<kube::client::Body>, http::Error>;
-        let home = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
-            let query = request.uri().query().unwrap_or_default();
-            let (next, name) = match query.contains("continue=b") {
-                true => ("", "two"),
-                false => ("b", "one"),
-            };
-            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"continue": next},
-                "items": [{"metadata": {"name": name}}]});
+        let none = tower::service_fn(|_: http::Request<kube::client::Body>| async move {
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": []});
             let answer: Answer =
                 http::Response::builder().body(list.to_string().into_bytes().into());
             answer
         });
-        let client = kube::Client::new(home, "default");
-        let api = sharding::read::policies(&client, "lh");
-        let mut all = Vec::new();
-        pages(&api, PAGE, &mut all).await.unwrap();
-        assert_eq!(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["one", "two"]);
+        let client = kube::Client::new(none, "default");
         let at = HomeCluster { client, namespace: "lh".into(), shown: "https://home".into() };
-        let text = some(Vec::<Pod>::new(), "pods", &at).unwrap_err().to_string();
-        assert!(
-            text.starts_with("no pods with the label app.kubernetes.io/name=leasehold"),
-            "{text}"
-        );
-        assert!(text.contains("in namespace lh of https://home; fix: "), "{text}");
+        let text = labelled::<Pod>(&at).await.unwrap_err().to_string();
+        let begin = "no pods with the label app.kubernetes.io/part-of=leasehold in namespace lh of https://home; fix: ";
+        assert!(text.starts_with(begin), "{text}");
     }
 
     #[test]

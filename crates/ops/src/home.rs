@@ -129,7 +129,10 @@ impl HomeCluster {
     }
 
     /// What was read. Each page of it had its bound in time.
-    fn read<T>(&self, read: Result<T, ReadError>) -> anyhow::Result<T> {
+    ///
+    /// # Errors
+    /// When it was not: with what to do.
+    pub(crate) fn read<T>(&self, read: Result<T, ReadError>) -> anyhow::Result<T> {
         read.map_err(|error| {
             let (shown, why) = (&self.shown, model::error::chain(&error));
             anyhow::anyhow!("read the fleet from {shown}: {why}; fix: {}", error.fix())

@@ -63,7 +63,7 @@ impl Known {
         }
     }
 
-    /// That this is not one of them, with those that there are; of many, with the most similar ones.
+    /// The error for a name that is not one of them. It lists those that there are, or of many the most similar.
     pub(crate) fn unknown(&self, name: &str) -> Unknown {
         if let Some(problem) = self.unread.get(name) {
             return Unknown::Unread(problem.clone());

@@ -81,8 +81,9 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 
 /// How often a rest looks whether somebody still reads.
 const LOOK_FOR_READER: Duration = Duration::from_millis(500);
-/// How many times as long as a look took nobody looks again, and the longest such rest.
+/// After a look that took some time, the next begins after so many times that time.
 const SHARE: u32 = 5;
+/// The longest such rest.
 const MAX_REST: Duration = Duration::from_secs(30);
 
 /// Looks again and again, and rests in proportion to what a look took: a large fleet costs home much.

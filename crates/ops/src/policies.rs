@@ -126,17 +126,12 @@ pub(crate) fn api(home: &HomeCluster) -> Api<DynamicObject> {
 
 /// All policies of a fleet.
 pub(crate) async fn list(home: &HomeCluster) -> anyhow::Result<Vec<FoundPolicy>> {
-    let (api, mut params) = (api(home), ListParams::default().limit(PAGE));
-    let what = format!("list FleetPolicies in namespace {} of {}", home.namespace, home.shown);
     let mut all = Vec::new();
-    loop {
-        let page = answered(api.list(&params), &what).await?;
-        all.extend(page.items.into_iter().map(FoundPolicy::of));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(all),
-        }
-    }
+    let keep = |object| all.push(FoundPolicy::of(object));
+    let (params, what) = (ListParams::default().limit(PAGE), "fleetpolicies.leasehold.dev");
+    let read = fleet::pages(&api(home), params, (what, &home.namespace), usize::MAX, keep).await;
+    home.read(read)?;
+    Ok(all)
 }
 
 /// What the home cluster answers, if that is in time.

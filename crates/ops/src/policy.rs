@@ -400,7 +400,7 @@ fn same(a: &Option<ShardSelector>, b: &Option<ShardSelector>) -> bool {
     sets(a) == sets(b)
 }
 
-/// That one of these has to be given.
+/// The rule that one of these has to be given.
 fn selected(by: &[&'static str]) -> ArgGroup {
     ArgGroup::new("selected").required(true).multiple(true).args(by)
 }

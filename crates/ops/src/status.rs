@@ -364,7 +364,7 @@ mod tests {
             .into(),
             refused: vec![Refused {
                 member: "replica-10-xyzzy".parse().unwrap(),
-                reason: "the fleet uses protocol version 1; roll this replica back".into(),
+                reason: "the fleet uses protocol version 1; fix: roll this replica back".into(),
             }],
         };
         let now = Timestamp::from_millisecond(1500).unwrap();
@@ -396,7 +396,7 @@ mod tests {
         west          replica-0-abcde  kubeconfig west has no contexts; fix: add a context
 
         CANNOT TAKE PART  REASON
-        replica-10-xyzzy  the fleet uses protocol version 1; roll this replica back
+        replica-10-xyzzy  the fleet uses protocol version 1; fix: roll this replica back
 
         1 members, 1 shards: 1 owned, 0 draining, 0 unowned
         ");
@@ -420,7 +420,7 @@ mod tests {
         west          replica-0-abcde,replica-10-xyzzy  kubeconfig west has no contexts; fix: add a context
 
         CANNOT TAKE PART  REASON
-        replica-10-xyzzy  the fleet uses protocol version 1; roll this replica back
+        replica-10-xyzzy  the fleet uses protocol version 1; fix: roll this replica back
 
         2 members, 3 shards: 1 owned, 1 draining, 1 unowned
         problem: 1 shard (north/tdset/0/1) without an owner; fix: see DOWN CLUSTER in `leasehold status`; policies may rule all members out: `leasehold policies`

@@ -89,7 +89,7 @@ impl<K: AnyObject> Controller<K> {
     }
 
     /// [`Self::watches_across`] with settings for how `C` is watched: a [`Watch`], or the
-    /// [`crate::Scope`] that restricts it.
+    /// [`Scope`](crate::Scope) that restricts it.
     ///
     /// # Panics
     /// If the watch follows every owner, which is a mistake in the program.

@@ -41,7 +41,7 @@ const DISPENSABLE: [&str; 13] = [
 ];
 
 /// What to run.
-const FIX: &str = "apply those of this release: leasehold crds --for home | kubectl apply --server-side \
+const FIX: &str = "fix: apply those of this release: leasehold crds --for home | kubectl apply --server-side \
                    --force-conflicts -f -, or helm upgrade with crds.enabled=true";
 
 /// What is wrong with the stored definitions, and what to run; `None` if they keep all that members
@@ -196,7 +196,7 @@ mod tests {
         let empty = published(|_, schema| schema["properties"]["spec"]["properties"] = json!({}));
         let many = problem(&empty, &api::crds()).unwrap();
         assert_eq!(many.matches("does not keep").count(), MAX_NAMED);
-        assert!(many.contains(" more; apply"), "{many}");
+        assert!(many.contains(" more; fix: apply"), "{many}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::read;
 /// The most policies that count. Those whose names come after are told as problems.
 const MAX_POLICIES: usize = 256;
 /// What becomes of a pause that home has forgotten.
-const LOST: &str = "was lost when the home cluster was restored, emptied or replaced, and its pause holds; write it \
+const LOST: &str = "was lost when the home cluster was restored, emptied or replaced, and its pause holds; fix: write it \
                     again, and delete it then if the pause is over";
 /// Problems that are told.
 const MAX_PROBLEMS: usize = 8;
@@ -137,7 +137,7 @@ impl Policies {
             let number = read.policies.len();
             if number == MAX_POLICIES {
                 let text =
-                    format!("does not count: there are more than {MAX_POLICIES}; delete some");
+                    format!("does not count: there are more than {MAX_POLICIES}; fix: delete some");
                 read.problem(&name, &text);
                 continue;
             }
@@ -150,7 +150,7 @@ impl Policies {
                 read.problem(&name, LOST);
             }
             if let Some(odd) = read.index.add(number, &spec) {
-                read.problem(&name, &format!("{}; correct it", model::error::foreign(&odd)));
+                read.problem(&name, &format!("{}; fix: correct it", model::error::foreign(&odd)));
             }
             read.policies.push(Policy { name, spec });
         }
@@ -184,7 +184,7 @@ impl Policies {
             (None, None) => (None, "does not count"),
         };
         let cause = model::error::foreign(&cause);
-        self.problem(name, &format!("{what}, because it cannot be read: {cause}; correct it"));
+        self.problem(name, &format!("{what}, because it cannot be read: {cause}; fix: correct it"));
         spec
     }
 
@@ -203,7 +203,7 @@ impl Policies {
         let idle = self.policies.iter().zip(idle).filter(|(_, is_idle)| *is_idle);
         let idle = idle.map(|(policy, _)| {
             format!(
-                "fleetpolicies.leasehold.dev {} selects no shard that there is; compare it with \
+                "fleetpolicies.leasehold.dev {} selects no shard that there is; fix: compare it with \
                  `leasehold status`, or delete it",
                 policy.name
             )

@@ -30,19 +30,21 @@ pub(crate) fn explain(operation: &Operation, error: &Error) -> String {
     let what = format!("{verb} {resource} in namespace {namespace} of the home cluster");
     let cause = model::error::chain(error);
     let Error::Api(status) = error else {
-        return format!("{what}: {cause}; check that the home cluster can be reached");
+        return format!("{what}: {cause}; fix: check that the home cluster can be reached");
     };
     let cause = foreign(&status.message);
     match status.code {
-        401 => format!("{what}: {cause}; renew the credentials of the home kubeconfig"),
+        401 => format!("{what}: {cause}; fix: renew the credentials of the home kubeconfig"),
         403 => format!(
-            "{what}: {cause}; grant this identity the verbs get, list, watch, create, update and delete on {resource} in namespace {namespace}"
+            "{what}: {cause}; fix: grant this identity the verbs get, list, watch, create, update and delete on {resource} in namespace {namespace}"
         ),
         404 if cause.contains("namespaces") => {
-            format!("{what}: {cause}; create it: kubectl create namespace {namespace}")
+            format!("{what}: {cause}; fix: create it: kubectl create namespace {namespace}")
         }
-        404 => format!("{what}: the resource is unknown there; install the CRDs of Leasehold"),
-        422 => format!("{what}: {cause}; the CRDs may be older than this program: apply its own"),
+        404 => format!("{what}: the resource is unknown there; fix: install the CRDs of Leasehold"),
+        422 => {
+            format!("{what}: {cause}; the CRDs may be older than this program; fix: apply its own")
+        }
         code => format!("{what}: {cause} (HTTP {code})"),
     }
 }
@@ -51,7 +53,7 @@ pub(crate) fn explain(operation: &Operation, error: &Error) -> String {
 pub(crate) fn timed_out(operation: &Operation, after: Duration) -> String {
     let Operation { verb, resource, namespace } = operation;
     format!(
-        "{verb} {resource} in namespace {namespace} of the home cluster: no answer within {after:?}; check that the home cluster can be reached"
+        "{verb} {resource} in namespace {namespace} of the home cluster: no answer within {after:?}; fix: check that the home cluster can be reached"
     )
 }
 
@@ -66,7 +68,7 @@ pub(crate) fn unreadable(operation: &Operation, error: &Unreadable) -> String {
 pub(crate) fn of_another_installation(other: &str, mine: &str, namespace: &str) -> String {
     let other = foreign(other);
     format!(
-        "namespace {namespace} of the home cluster belongs to the installation {other:?}, and this replica is of {mine:?}, so it takes no part; set `installation: {other}` if it has the same configuration as those replicas, else give it a namespace of its own; if that installation is gone for good: kubectl delete --namespace {namespace} lease {COORDINATOR}"
+        "namespace {namespace} of the home cluster belongs to the installation {other:?}, and this replica is of {mine:?}, so it takes no part; fix: set `installation: {other}` if it has the same configuration as those replicas, else give it a namespace of its own; if that installation is gone for good: kubectl delete --namespace {namespace} lease {COORDINATOR}"
     )
 }
 
@@ -74,7 +76,7 @@ pub(crate) fn of_another_installation(other: &str, mine: &str, namespace: &str) 
 pub(crate) fn paused_by_its_old_name(old: &ClusterName, new: &ClusterName, policy: &str) -> String {
     let policy = foreign(policy);
     format!(
-        "cluster {new} waits without owners: it is the cluster {old} under a new name, and the FleetPolicy {policy} pauses {old} and not {new}; pause the new name as well: leasehold pause --cluster {new}, or take the pause back: leasehold lift {policy}"
+        "cluster {new} waits without owners: it is the cluster {old} under a new name, and the FleetPolicy {policy} pauses {old} and not {new}; fix: pause the new name as well: leasehold pause --cluster {new}, or take the pause back: leasehold lift {policy}"
     )
 }
 
@@ -86,7 +88,7 @@ pub(crate) fn unreadable_floor(world: &World, namespace: &str) -> Option<String>
     let maps = world.maps().values().map(MapRecord::highest_epoch);
     let least = maps.max().unwrap_or_default().max(world.highest_floor()).min(MAX_FLOOR);
     Some(format!(
-        "leases.coordination.k8s.io {COORDINATOR} in namespace {namespace} of the home cluster: the annotation {ANNOTATION} is {text:?} and no epoch, so no ShardMap is deleted, and none is created for a cluster without one; set it to {least}, or to the highest epoch that a cluster removed long ago may have reached, if that was higher: kubectl annotate --overwrite --namespace {namespace} lease {COORDINATOR} {ANNOTATION}={least}"
+        "leases.coordination.k8s.io {COORDINATOR} in namespace {namespace} of the home cluster: the annotation {ANNOTATION} is {text:?} and no epoch, so no ShardMap is deleted, and none is created for a cluster without one; fix: set it to {least}, or to the highest epoch that a cluster removed long ago may have reached, if that was higher: kubectl annotate --overwrite --namespace {namespace} lease {COORDINATOR} {ANNOTATION}={least}"
     ))
 }
 
@@ -99,7 +101,7 @@ pub(crate) fn unreadable_maps(world: &World, namespace: &str) -> Option<String> 
         count => format!(" (and {count} more)"),
     };
     Some(format!(
-        "shardmaps.leasehold.dev {cluster} in namespace {namespace} of the home cluster{more} cannot be read, so nobody acts on its shards; the log says what is wrong; correct it: kubectl edit --namespace {namespace} shardmap {cluster}; or let it be made anew: kubectl delete --namespace {namespace} shardmap {cluster}"
+        "shardmaps.leasehold.dev {cluster} in namespace {namespace} of the home cluster{more} cannot be read, so nobody acts on its shards; the log says what is wrong; fix: correct it: kubectl edit --namespace {namespace} shardmap {cluster}; or let it be made anew: kubectl delete --namespace {namespace} shardmap {cluster}"
     ))
 }
 
@@ -116,9 +118,9 @@ pub(crate) fn unclaimed(
     };
     let minutes = after.as_secs() / 60;
     let why = if is_mass {
-        "so many at once are rarely meant: was a Secret, a folder or a kubeconfig emptied? put the clusters back and their owners go on"
+        "so many at once are rarely meant: was a Secret, a folder or a kubeconfig emptied?; fix: put the clusters back and their owners go on"
     } else {
-        "the members that had it died or left, so its shards are not served; start a replica that has it configured"
+        "the members that had it died or left, so its shards are not served; fix: start a replica that has it configured"
     };
     Some(format!(
         "shardmaps.leasehold.dev {first}{more} of the home cluster: no live member has this cluster configured: {why}; if it was meant, nothing need be done: the map goes after {minutes} minutes"
@@ -126,12 +128,12 @@ pub(crate) fn unclaimed(
 }
 
 /// What is wrong with a fleet whose controllers have no cluster.
-pub(crate) const NO_CLUSTER: &str = "no live member has a cluster configured, so the controllers of this fleet have nothing to do; add one (`leasehold clusters add`), or see whether a Secret, a folder or a kubeconfig was emptied";
+pub(crate) const NO_CLUSTER: &str = "no live member has a cluster configured, so the controllers of this fleet have nothing to do; fix: add one (`leasehold clusters add`, and clusters.secrets with the selector leasehold.dev/cluster in their configuration), or see whether a Secret, a folder or a kubeconfig was emptied";
 
 /// What is wrong with a member whose clusters differ too much from the fleet's.
 pub(crate) fn too_different(member: &MemberId) -> String {
     format!(
-        "member {member} has configured more than {MAX_NAMED} clusters and lacks more than {MAX_NAMED} that others have: that is more than a Member can say, so it gets no shards but of clusters that it names; give all replicas the same clusters, or put them into namespaces of their own"
+        "member {member} has configured more than {MAX_NAMED} clusters and lacks more than {MAX_NAMED} that others have: that is more than a Member can say, so it gets no shards but of clusters that it names; fix: give all replicas the same clusters, or put them into namespaces of their own"
     )
 }
 
@@ -161,17 +163,17 @@ mod tests {
         check(
             404,
             "404 page not found",
-            "the resource is unknown there; install the CRDs of Leasehold",
+            "the resource is unknown there; fix: install the CRDs of Leasehold",
         );
         check(
             404,
             "namespaces \"leasehold-system\" not found",
-            "namespaces \"leasehold-system\" not found; create it: kubectl create namespace leasehold-system",
+            "namespaces \"leasehold-system\" not found; fix: create it: kubectl create namespace leasehold-system",
         );
         check(
             403,
             "user \"x\" cannot list",
-            "user \"x\" cannot list; grant this identity the verbs get, list, watch, create, update and delete on shardmaps.leasehold.dev in namespace leasehold-system",
+            "user \"x\" cannot list; fix: grant this identity the verbs get, list, watch, create, update and delete on shardmaps.leasehold.dev in namespace leasehold-system",
         );
         check(500, "etcd is down", "etcd is down (HTTP 500)");
     }

@@ -70,7 +70,7 @@ pub fn refusal(
     (!mine.speaks(version)).then(|| {
         let fix = mine.fix(version);
         format!(
-            "the fleet in namespace {namespace} of the home cluster, coordinated by {coordinator}, uses protocol version {version} and this member speaks {mine}: it gets no shards; {fix}"
+            "the fleet in namespace {namespace} of the home cluster, coordinated by {coordinator}, uses protocol version {version} and this member speaks {mine}: it gets no shards; fix: {fix}"
         )
     })
 }
@@ -85,7 +85,7 @@ fn unread(world: &World, mine: ProtocolVersions, namespace: &str) -> Option<Stri
     };
     let (cluster, version, fix) = (&first.cluster, first.protocol, mine.fix(first.protocol));
     Some(format!(
-        "shardmaps.leasehold.dev {cluster} in namespace {namespace} of the home cluster{more} is written in protocol version {version} and this member speaks {mine}: it acts on none of its shards, and coordinates the others only while no other member can; {fix}"
+        "shardmaps.leasehold.dev {cluster} in namespace {namespace} of the home cluster{more} is written in protocol version {version} and this member speaks {mine}: it acts on none of its shards, and coordinates the others only while no other member can; fix: {fix}"
     ))
 }
 

@@ -84,11 +84,11 @@ fn a_member_learns_why_it_cannot_take_part_and_what_to_do() {
     assert_eq!(refused(&[owner, owner], 1, (1, 1)), "");
     assert_eq!(
         refused(&[((1, 1), None), ((2, 2), None)], 1, (2, 2)),
-        "the fleet in namespace ns of the home cluster, coordinated by m-0, uses protocol version 1 and this member speaks protocol version 2: it gets no shards; roll this replica back to the release of the others, or upgrade all by way of a release that speaks both versions"
+        "the fleet in namespace ns of the home cluster, coordinated by m-0, uses protocol version 1 and this member speaks protocol version 2: it gets no shards; fix: roll this replica back to the release of the others, or upgrade all by way of a release that speaks both versions"
     );
     assert_eq!(
         refused(&[((2, 3), Some(3)), ((2, 3), Some(3)), ((1, 2), None)], 2, (1, 2)),
-        "shardmaps.leasehold.dev c0 in namespace ns of the home cluster (and 1 more) is written in protocol version 3 and this member speaks protocol versions 1 to 2: it acts on none of its shards, and coordinates the others only while no other member can; upgrade this replica to the release of the others, or roll the others back"
+        "shardmaps.leasehold.dev c0 in namespace ns of the home cluster (and 1 more) is written in protocol version 3 and this member speaks protocol versions 1 to 2: it acts on none of its shards, and coordinates the others only while no other member can; fix: upgrade this replica to the release of the others, or roll the others back"
     );
 }
 

@@ -114,7 +114,7 @@ fn bounded<'a>(
 fn family() -> IntGaugeVec {
     let what = "Messages of a queue as last seen, about, by state: visible, in_flight, delayed.";
     let opts = Opts::new("leasehold_sqs_queue_messages", what);
-    let family = IntGaugeVec::new(opts, &["cluster", "namespace", "name", "state"]);
+    let family = IntGaugeVec::new(opts, &["cluster", "queue_namespace", "queue", "state"]);
     family.expect("the names are well formed")
 }
 

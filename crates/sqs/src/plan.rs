@@ -71,7 +71,7 @@ pub(super) enum Step {
     },
     /// Leave it alone: it has another owner, or none.
     Foreign {
-        /// That owner.
+        /// The other owner, if there is one.
         owner: Option<String>,
         /// Whether the spec could adopt it.
         adoptable: bool,

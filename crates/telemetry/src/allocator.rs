@@ -15,7 +15,7 @@ pub(crate) struct Allocator {
 }
 
 impl Allocator {
-    /// That of this process.
+    /// The figures of this process.
     pub(crate) fn of_self() -> prometheus::Result<Self> {
         Ok(Self {
             allocated: IntGauge::new(

@@ -14,7 +14,7 @@ use serde_json::ser::{CompactFormatter, Formatter};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::filter::{EnvFilter, FilterExt, filter_fn};
+use tracing_subscriber::filter::{EnvFilter, FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -27,28 +27,6 @@ use crate::Error;
 /// The field that marks a span as only for traces. Log lines inside such a span name the same things
 /// themselves.
 const TRACE_ONLY: &str = "otel.kind";
-
-/// Our crates, by the names of their folders. Targets of log lines are the crates' full names.
-const CRATES: [&str; 15] = [
-    "admin",
-    "apiserver",
-    "cache",
-    "clusters",
-    "controllers",
-    "demo",
-    "engine",
-    "listwatch",
-    "model",
-    "queue",
-    "sdk",
-    "sharding",
-    "telemetry",
-    "tunnel",
-    "upstream",
-];
-/// Crates that were parts of another once: a filter for that one covers them too.
-const PARTS: [(&str, &[&str]); 2] =
-    [("controllers", &["tunnel"]), ("engine", &["cache", "listwatch", "queue", "sdk", "upstream"])];
 
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,24 +97,26 @@ fn directives(filter: &str) -> String {
     directives
 }
 
-/// A filter in which the short names of our crates have become full ones: `engine=debug` was right
-/// before the crates were named as on a registry.
+/// A filter in which each target stands for our crate of that folder too: `engine=debug` is also
+/// `leasehold_engine=debug`. Commas within brackets, as in `a[{b=1,c=2}]=info`, end no directive.
 fn full_names(filter: &str) -> String {
-    filter.split(',').flat_map(full_name).collect::<Vec<_>>().join(",")
+    let count = |text: &str, bracket: char| text.matches(bracket).count();
+    let mut open = 0;
+    let named = filter.split(',').flat_map(|part| {
+        let is_within = open > 0;
+        open = (open + count(part, '[')).saturating_sub(count(part, ']'));
+        full_name(part).filter(|_| !is_within && open == 0).into_iter().chain([part.to_owned()])
+    });
+    named.collect::<Vec<_>>().join(",")
 }
 
-/// One directive, `target[span]=level`, under the full name of its target. A target ends at the
-/// first character that no crate's name has.
-fn full_name(directive: &str) -> Vec<String> {
-    let short = directive.trim_start();
-    let end = short.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(short.len());
-    let (target, rest) = short.split_at(end);
-    if !CRATES.contains(&target) {
-        return vec![directive.to_owned()];
-    }
-    let parts = PARTS.iter().filter(|(whole, _)| *whole == target).flat_map(|(_, parts)| *parts);
-    let targets = std::iter::once(target).chain(parts.copied());
-    targets.map(|target| format!("leasehold_{target}{rest}")).collect()
+/// One directive, `target[span]=level`, under the full name of our crate, if it names a target that is not yet one.
+fn full_name(directive: &str) -> Option<String> {
+    let short = directive.trim();
+    let is_level = short.parse::<LevelFilter>().is_ok();
+    let names_target = short.starts_with(|c: char| c.is_ascii_alphabetic());
+    (names_target && !is_level && !short.starts_with("leasehold"))
+        .then(|| format!("leasehold_{short}"))
 }
 
 struct JsonLayer<W> {
@@ -341,35 +321,32 @@ mod tests {
     fn short_names_of_our_crates_are_read_as_full_ones() {
         for (filter, expect) in [
             ("info", "info"),
-            ("info,sharding=debug", "info,leasehold_sharding=debug"),
+            ("WARN, informer=debug", "WARN,leasehold_informer=debug, informer=debug"),
+            ("leasehold_sharding=debug,off", "leasehold_sharding=debug,off"),
+            ("etcd", "leasehold_etcd,etcd"),
             (
-                "leasehold_sharding=debug,kube_client=off",
-                "leasehold_sharding=debug,kube_client=off",
+                "clusters::registry=trace",
+                "leasehold_clusters::registry=trace,clusters::registry=trace",
             ),
-            ("admin", "leasehold_admin"),
-            ("clusters::registry=trace", "leasehold_clusters::registry=trace"),
-            (
-                "controllers[reconcile]=warn",
-                "leasehold_controllers[reconcile]=warn,leasehold_tunnel[reconcile]=warn",
-            ),
-            ("engines=debug,my_engine=debug", "engines=debug,my_engine=debug"),
-            (
-                "engine=debug",
-                "leasehold_engine=debug,leasehold_cache=debug,leasehold_listwatch=debug,leasehold_queue=debug,leasehold_sdk=debug,leasehold_upstream=debug",
-            ),
+            ("sqs[reconcile]=warn", "leasehold_sqs[reconcile]=warn,sqs[reconcile]=warn"),
+            ("[reconcile{a=1}]=debug,=", "[reconcile{a=1}]=debug,="),
+            ("info,a[{b=1,c=2,d=3}]=warn,4", "info,a[{b=1,c=2,d=3}]=warn,4"),
         ] {
             assert_eq!(full_names(filter), expect);
         }
     }
 
     #[test]
-    fn the_old_form_of_a_filter_lets_the_same_lines_pass() {
-        for (filter, expect) in
-            [("warn,engine=debug", 2), ("warn,leasehold_engine=debug", 1), ("warn,engine=info", 0)]
-        {
+    fn the_short_form_of_a_filter_lets_the_lines_of_that_crate_pass() {
+        for (filter, expect) in [
+            ("warn,informer=debug", 1),
+            ("warn,leasehold_informer=debug", 1),
+            ("warn,h2=debug", 1),
+            ("warn,informer=info", 0),
+        ] {
             let text = logged(LogFormat::Json, filter, || {
-                tracing::debug!(target: "leasehold_engine::dispatch", "one");
-                tracing::debug!(target: "leasehold_queue", "two");
+                tracing::debug!(target: "leasehold_informer::task", "one");
+                tracing::debug!(target: "h2::frame", "two");
                 tracing::debug!(target: "leasehold_sharding", "three");
             });
             assert_eq!(text.lines().count(), expect, "{filter}: {text}");

@@ -28,7 +28,7 @@ impl ServiceMetrics {
                     "leasehold_external_requests_total",
                     "Calls to services outside of Kubernetes, by how they ended.",
                 ),
-                &["service", "result"],
+                &["external_service", "result"],
             )?,
             duration: HistogramVec::new(
                 HistogramOpts::new(
@@ -36,14 +36,14 @@ impl ServiceMetrics {
                     "How long they took.",
                 )
                 .buckets(BUCKETS.to_vec()),
-                &["service"],
+                &["external_service"],
             )?,
             held: IntCounterVec::new(
                 Opts::new(
                     "leasehold_external_held_back_total",
                     "Reconciles put off because the budget of such a service was spent.",
                 ),
-                &["service"],
+                &["external_service"],
             )?,
         };
         registry.register(Box::new(metrics.requests.clone()))?;

@@ -8,6 +8,10 @@ use super::*;
 /// The most series with one cluster's name, over all families.
 const MOST: usize = 100;
 
+/// The labels that the Prometheus operator gives each target. A series that has one of them loses it to the target.
+const OF_TARGETS: [&str; 7] =
+    ["namespace", "pod", "container", "service", "endpoint", "job", "instance"];
+
 /// A replica that runs the controller `tdset`, and a visitor of its metrics.
 struct Scraped {
     replica: Replica,
@@ -130,6 +134,12 @@ async fn documented(replica: &Scraped) {
     let own = own.iter().filter(|name| name.starts_with("leasehold_"));
     let missing: Vec<_> = own.filter(|name| !table.contains(&format!("`{name}`"))).collect();
     assert!(missing.is_empty(), "not in the table of dashboards/README.md: {missing:?}");
+    let labelled = replica.series().await;
+    let taken = |series: &&String| {
+        let of = |label: &str| [format!("{{{label}="), format!(",{label}=")];
+        OF_TARGETS.iter().flat_map(|label| of(label)).any(|label| series.contains(&label))
+    };
+    assert_eq!(labelled.iter().find(taken), None, "its target has that label");
     // What is renewed is written for the first time some while after what is created.
     let said = [
         "leasehold_ready 1",
@@ -144,6 +154,19 @@ async fn documented(replica: &Scraped) {
             replica.text().await.lines().any(|line| line.starts_with(begin))
         })
         .await;
+    }
+}
+
+#[test]
+fn no_series_has_a_label_that_its_target_has() {
+    let table = fs::read_to_string(xtask::root().join("dashboards/README.md")).unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `leasehold_"));
+    let rows: Vec<_> = rows.collect();
+    assert!(rows.len() > 30);
+    for row in rows {
+        let labels = row.split(" | ").nth(2).unwrap();
+        let mut words = labels.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        assert!(!words.any(|word| OF_TARGETS.contains(&word)), "{row}");
     }
 }
 

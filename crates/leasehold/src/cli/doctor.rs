@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use ::doctor::{
     Finding, Level, Place, Report, Right, Wanted, ask_server, count_objects, look_for_kinds,
-    of_clusters as of_view, of_memory, of_queues, of_readiness, of_shards, of_size, of_status,
-    review_rights, spelled_out,
+    of_clusters as of_view, of_home_credential, of_memory, of_queues, of_readiness, of_shards,
+    of_size, of_status, review_rights, spelled_out,
 };
 use anyhow::Context as _;
 use clusters::State;
-use fleet::{Fleet, LeaseStanding, Problem};
+use fleet::{Fleet, Problem};
 use futures::{StreamExt, stream};
 use kube::Client;
 use model::{Clock, Cluster, ClusterName, Kind};
@@ -206,9 +206,8 @@ async fn of_replicas(
     found: &mut Vec<Finding>,
 ) -> anyhow::Result<()> {
     let replicas = Replicas::of(pods, &args.ask)?;
-    let alive = || fleet.members.iter().filter(|m| m.lease == LeaseStanding::Held);
     let now = SystemClock.wall();
-    for (member, answer) in replicas.get_all(alive(), "/debug/clusters").await {
+    for (member, answer) in replicas.get_all(fleet.alive(), "/debug/clusters").await {
         found.extend(match answer {
             Ok(answer) => of_view(&member.identity, &answer, now),
             Err(why) => {
@@ -218,28 +217,26 @@ async fn of_replicas(
             }
         });
     }
-    let split = |text: &str| {
-        let Problem { what, fix } = Problem::of_sharding(text);
-        (what, fix)
-    };
-    for (member, answer) in replicas.get_all(alive(), "/debug/shards").await {
-        let told = answer.iter().flat_map(|answer| of_shards(&member.identity, answer, split));
+    for (member, answer) in replicas.get_all(fleet.alive(), "/debug/shards").await {
+        let told = answer.iter().flat_map(|answer| of_shards(&member.identity, answer));
         // What home shows by itself is known.
         let told: Vec<_> = told
             .filter(|new| !found.iter().any(|f| (&f.about, &f.what) == (&new.about, &new.what)))
             .collect();
         found.extend(told);
     }
-    for (member, answer) in replicas.get_all(alive(), "/readyz?verbose").await {
+    for (member, answer) in replicas.get_all(fleet.alive(), "/readyz?verbose").await {
         let refusal = answer.err().map(|why| why.to_string());
         found.extend(refusal.and_then(|refusal| of_readiness(&member.identity, &refusal)));
     }
-    for (member, answer) in replicas.get_all(alive(), "/debug/queues").await {
+    for (member, answer) in replicas.get_all(fleet.alive(), "/debug/queues").await {
         found.extend(answer.iter().flat_map(|answer| of_queues(&member.identity, answer)));
     }
-    for (member, answer) in replicas.get_all(alive(), "/metrics").await {
+    for (member, answer) in replicas.get_all(fleet.alive(), "/metrics").await {
         let text = answer.unwrap_or_default();
-        found.extend(of_memory(&member.identity, &String::from_utf8_lossy(&text)));
+        let text = String::from_utf8_lossy(&text);
+        found.extend(of_memory(&member.identity, &text));
+        found.extend(of_home_credential(&text, now));
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// That of this program.
+    /// The version of this program.
     pub(super) fn of_this_build() -> Self {
         let ProtocolVersions { oldest, newest } = ProtocolVersions::SPOKEN;
         let (major, minor) = doctor::OLDEST;

@@ -429,6 +429,21 @@ fn the_chart_takes_no_value_that_the_program_refuses() {
         );
     }
     agree(
+        "/definitions/name",
+        "installation: VALUE",
+        &["prod", "prod.eu", "a-b.c-1"],
+        &["prod..eu", "a-", "a-.b", ".a", "A"],
+    );
+    let controllers = &schema["properties"]["controllers"]["properties"];
+    for (name, settings) in controllers.as_object().unwrap() {
+        let most = settings["properties"]["namespaces"]["maxItems"].as_u64().unwrap();
+        for (count, expect) in [(most, true), (most + 1, false)] {
+            let names: Vec<_> = (0..count).map(|number| format!("n{number}")).collect();
+            let config = format!("{LEAST}controllers: {{tdset: {{namespaces: {names:?}}}}}");
+            assert_eq!(load(&config).is_ok(), expect, "{name}: {count} namespaces");
+        }
+    }
+    agree(
         "/properties/otlp/properties/endpoint",
         "telemetry: {otlp: {endpoint: VALUE}}",
         &[

@@ -92,7 +92,7 @@ async fn keys_that_find_the_budget_spent_come_back_in_their_turn_and_hold_no_wor
         let due = Duration::from_millis(100 * number as u64);
         assert!(*at >= due && *at < due + Duration::from_millis(50), "{number} at {at:?}");
     }
-    let held = r#"leasehold_external_held_back_total{service="store"}"#;
+    let held = r#"leasehold_external_held_back_total{external_service="store"}"#;
     assert_eq!(world.metric(held), "19", "each but the first was put off once");
     let failed = r#"controller_runtime_reconcile_errors_total{controller="maps"}"#;
     assert_eq!(world.metric(failed), "0");
@@ -131,7 +131,9 @@ async fn an_upstream_that_fails_is_left_alone_and_one_that_wants_a_pause_gets_it
     assert!(at[5] - at[4] >= Duration::from_millis(500), "{at:?}");
     assert!(at[6] - at[5] >= Duration::from_secs(30), "{at:?}");
     let refused = |result| {
-        format!("leasehold_external_requests_total{{result=\"{result}\",service=\"store\"}}")
+        format!(
+            "leasehold_external_requests_total{{external_service=\"store\",result=\"{result}\"}}"
+        )
     };
     assert_eq!(world.metric(&refused("unanswered")), "5");
     assert_eq!(world.metric(&refused("overloaded")), "1");

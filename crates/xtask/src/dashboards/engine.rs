@@ -95,8 +95,12 @@ pub(super) fn board() -> Board {
                         ("Requests by result", "reqps"),
                         "Calls to services such as SQS or a cloud, by how they ended.",
                         [(
-                            rate("service, result", "leasehold_external_requests_total", JOB),
-                            "{{service}} {{result}}",
+                            rate(
+                                "external_service, result",
+                                "leasehold_external_requests_total",
+                                JOB,
+                            ),
+                            "{{external_service}} {{result}}",
                         )],
                     ),
                     panel(
@@ -104,8 +108,11 @@ pub(super) fn board() -> Board {
                         ("Service latency", "s"),
                         "How long calls to services outside take.",
                         [
-                            (quantile("0.5", "service", external, JOB), "{{service}} p50"),
-                            (p99("service", external), "{{service}} p99"),
+                            (
+                                quantile("0.5", "external_service", external, JOB),
+                                "{{external_service}} p50",
+                            ),
+                            (p99("external_service", external), "{{external_service}} p99"),
                         ],
                     ),
                     panel(
@@ -113,8 +120,8 @@ pub(super) fn board() -> Board {
                         ("Reconciles put off", "cps"),
                         "Reconciles that wait for their turn because the budget of a service is spent.",
                         [(
-                            rate("service", "leasehold_external_held_back_total", JOB),
-                            "{{service}}",
+                            rate("external_service", "leasehold_external_held_back_total", JOB),
+                            "{{external_service}}",
                         )],
                     ),
                 ],

@@ -9,7 +9,7 @@ pub(super) fn cluster() -> Board {
     let up = "leasehold_cluster_up{job=~\"$job\"}";
     let messages = |state: &str| {
         let of = format!(r#"{{job=~"$job", cluster="$cluster", state="{state}"}}"#);
-        sum("namespace, name", "leasehold_sqs_queue_messages", &of)
+        sum("queue_namespace, queue", "leasehold_sqs_queue_messages", &of)
     };
     Board {
         uid: "leasehold-cluster",
@@ -139,19 +139,19 @@ pub(super) fn cluster() -> Board {
                         Lines,
                         ("Messages that can be received", "short"),
                         "Of the first 25 queues by name, and of all others: those that wait for consumers. No series where controller sqs does not run.",
-                        [(messages("visible"), "{{namespace}}/{{name}}")],
+                        [(messages("visible"), "{{queue_namespace}}/{{queue}}")],
                     ),
                     panel(
                         Lines,
                         ("Messages in flight", "short"),
                         "Received by consumers, and not deleted yet.",
-                        [(messages("in_flight"), "{{namespace}}/{{name}}")],
+                        [(messages("in_flight"), "{{queue_namespace}}/{{queue}}")],
                     ),
                     panel(
                         Lines,
                         ("Messages delayed", "short"),
                         "Sent, and still hidden from consumers.",
-                        [(messages("delayed"), "{{namespace}}/{{name}}")],
+                        [(messages("delayed"), "{{queue_namespace}}/{{queue}}")],
                     ),
                 ],
             ),

@@ -19,11 +19,28 @@
 {{- fail "lease.durationSeconds: must be more than twice renewIntervalSeconds, so that one renewal may fail" -}}
 {{- end -}}
 {{- $prefixes := dict -}}
-{{- range include "leasehold.kubeconfigSecrets" . | fromJsonArray -}}
+{{- $secrets := include "leasehold.kubeconfigSecrets" . | fromJsonArray -}}
+{{- range .Values.clusters.secrets -}}
+{{- $secrets = append $secrets (dict "name" (printf "clusters.secrets %s" .selector) "prefix" .prefix) -}}
+{{- end -}}
+{{- range $secrets -}}
 {{- if and .prefix (hasKey $prefixes .prefix) -}}
 {{- fail (printf "clusters.kubeconfigSecrets: %s and %s have the prefix %s: give one of them another" (get $prefixes .prefix) .name .prefix) -}}
 {{- end -}}
-{{- $_ := set $prefixes .prefix .name -}}
+{{- $_ := set $prefixes (default "" .prefix) .name -}}
+{{- end -}}
+{{- $paths := dict -}}
+{{- range .Values.clusters.kubeconfigs -}}
+{{- if hasKey $paths (clean .path) -}}
+{{- fail (printf "clusters.kubeconfigs: %s is there twice: give one entry all its contexts" .path) -}}
+{{- end -}}
+{{- $_ := set $paths (clean .path) true -}}
+{{- end -}}
+{{- with .Values.upstream -}}
+{{- $first := default "1s" .firstPause -}}
+{{- if and .maxPause (lt (include "leasehold.milliseconds" .maxPause | float64) (include "leasehold.milliseconds" $first | float64)) -}}
+{{- fail (printf "upstream.maxPause: must be at least upstream.firstPause, %s" $first) -}}
+{{- end -}}
 {{- end -}}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "serviceAccount.name: name one that exists, or let serviceAccount.create be true" -}}

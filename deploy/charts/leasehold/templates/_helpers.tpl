@@ -27,6 +27,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 
 {{- define "leasehold.labels" -}}
 {{ include "leasehold.selectorLabels" . }}
+app.kubernetes.io/part-of: leasehold
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
@@ -54,7 +55,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $secrets := list -}}
 {{- range $index, $given := .Values.clusters.kubeconfigSecrets -}}
 {{- $secret := ternary (dict "name" $given) $given (kindIs "string" $given) -}}
-{{- $prefix := $secret.name | replace "." "-" | trunc 31 | trimSuffix "-" -}}
+{{- $prefix := regexReplaceAll "-+$" ($secret.name | replace "." "-" | trunc 31) "" -}}
 {{- $prefix = ternary $secret.prefix $prefix (hasKey $secret "prefix") -}}
 {{- $volume := printf "clusters-%d" $index -}}
 {{- $folder := printf "/etc/leasehold/clusters/%d" $index -}}
@@ -87,7 +88,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
-{{/* Mounts and volumes of the configuration and of the home cluster's kubeconfig. */}}
+{{/* A pause in milliseconds. */}}
+{{- define "leasehold.milliseconds" -}}
+{{- if hasSuffix "ms" . -}}{{ trimSuffix "ms" . }}
+{{- else if hasSuffix "s" . -}}{{ mulf (trimSuffix "s" .) 1000 }}
+{{- else -}}{{ mulf (trimSuffix "m" .) 60000 }}
+{{- end -}}
+{{- end -}}
+
+{{/* Mounts of the configuration and of the home cluster's kubeconfig, and the volume of that. */}}
 {{- define "leasehold.configMounts" -}}
 - {name: config, mountPath: /etc/leasehold/config, readOnly: true}
 {{- if .Values.home.kubeconfigSecret }}
@@ -95,9 +104,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end -}}
 
-{{- define "leasehold.configVolumes" -}}
-- name: config
-  configMap: {name: {{ include "leasehold.fullname" . | quote }}}
+{{- define "leasehold.homeVolume" -}}
 {{- if .Values.home.kubeconfigSecret }}
 - name: home
   secret: {secretName: {{ .Values.home.kubeconfigSecret | quote }}}

@@ -29,7 +29,7 @@ fn collector(spec: &ControllerSpec) -> Arc<dyn Collector> {
 
 fn expected(messages: [u64; 3]) -> [String; 3] {
     let line = |state, number| {
-        let labels = "cluster=\"east\",name=\"orders\",namespace=\"default\"";
+        let labels = "cluster=\"east\",queue=\"orders\",queue_namespace=\"default\"";
         format!("leasehold_sqs_queue_messages{{{labels},state=\"{state}\"}} {number}")
     };
     let [visible, in_flight, delayed] = messages;

@@ -5,6 +5,7 @@
 mod matrix;
 mod schemas;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
@@ -19,7 +20,7 @@ use crate::harness::kubectl::Kubectl;
 use crate::harness::process::run as run_command;
 
 /// Values that must be refused, each with a word of the reason.
-const REFUSED: [(&str, &str); 20] = [
+const REFUSED: [(&str, &str); 28] = [
     ("replicas=-1", "replicas"),
     ("replica=3", "replica"),
     ("controllers.tdst.enabled=true", "tdst"),
@@ -38,6 +39,23 @@ const REFUSED: [(&str, &str); 20] = [
     ("log.filter=bogus=x=y", "filter"),
     ("budget.maxCacheBytes=1Ki", "maxCacheBytes"),
     ("upstream.maxPause=1ms", "maxPause"),
+    ("upstream.firstPause=60s,upstream.maxPause=10s", "at least upstream.firstPause, 60s"),
+    ("upstream.maxPause=500ms", "at least upstream.firstPause, 1s"),
+    ("clusters.inCluster=prod..eu", "inCluster"),
+    (
+        "clusters.kubeconfigSecrets={fleet},clusters.secrets[0].selector=a,clusters.secrets[0].prefix=fleet",
+        "have the prefix fleet",
+    ),
+    (
+        "clusters.secrets[0].selector=a,clusters.secrets[0].prefix=x,clusters.secrets[1].selector=b,clusters.secrets[1].prefix=x",
+        "have the prefix x",
+    ),
+    ("clusters.kubeconfigs[0].path=/a/b,clusters.kubeconfigs[1].path=/a/b", "/a/b is there twice"),
+    (
+        "controllers.sqs.access[0].namespaces={a},controllers.sqs.access[0].roles[0].arn=arn:a,controllers.sqs.access[0].roles[0].externalId=x,controllers.sqs.access[0].roles[0].tokenFile=/t",
+        "roles",
+    ),
+    ("clusters.kubeconfigSecrets={Fleet}", "kubeconfigSecrets"),
     ("otlp.endpoint=http://", "endpoint"),
     ("image.repository=", "image.repository: missing; build the image with deploy/Dockerfile"),
 ];
@@ -69,6 +87,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
         let arguments = ["apply", "--dry-run=server", "--filename", "-"];
         let accepted = kubectl.run_with_input(&arguments, &rendered).await?;
         check_config(scene, &rendered)?;
+        test_reaches_home(&rendered).with_context(|| file_name(values).to_owned())?;
         println!("{}: {} objects accepted", file_name(values), accepted.lines().count());
     }
     matrix::check(scene, &helm, kubectl, &files).await?;
@@ -78,10 +97,102 @@ pub async fn run(scene: &Scene) -> Result<()> {
     }
     println!("{} wrong sets of values refused with their reason", REFUSED.len());
     rights_follow_controllers(&helm).await?;
+    rights_elsewhere(&helm).await?;
+    revisions(scene, &helm).await?;
     bundles(scene, kubectl).await
 }
 
-/// What a release has for each controller, one file to apply, is accepted as a whole.
+/// The objects of what helm renders.
+fn objects(rendered: &str) -> Result<Vec<Value>> {
+    let documents = serde_saphyr::from_multiple::<Value>(rendered).context("what helm renders")?;
+    Ok(documents.into_iter().filter(Value::is_object).collect())
+}
+
+/// The Pod template of the Deployment.
+fn template_of(objects: &[Value]) -> Result<&Value> {
+    let found = objects.iter().find(|object| object["kind"] == "Deployment");
+    Ok(&found.context("no Deployment")?["spec"]["template"])
+}
+
+fn list<'v>(value: &'v Value, key: &str) -> impl Iterator<Item = &'v Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+/// The Pod of `helm test` has what the replicas have to reach home by.
+fn test_reaches_home(rendered: &str) -> Result<()> {
+    let objects = objects(rendered)?;
+    let mounts = |spec: &Value| {
+        let mounts = list(&spec["containers"][0], "volumeMounts");
+        let names = mounts.filter_map(|mount| mount["name"].as_str());
+        names.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let replicas = &template_of(&objects)?["spec"];
+    let test = objects.iter().find(|object| object["kind"] == "Pod").context("no Pod")?;
+    let mut missing = mounts(replicas);
+    missing.retain(|name| !name.starts_with("clusters-") && name != "admin-tls");
+    missing.retain(|name| !mounts(&test["spec"]).contains(name));
+    ensure!(missing.is_empty(), "helm test lacks {missing:?}");
+    ensure!(replicas["initContainers"] == test["spec"]["initContainers"], "init containers differ");
+    Ok(())
+}
+
+/// A revision keeps the configuration that it began with, and commands find its objects whatever they are called.
+async fn revisions(scene: &Scene, helm: &Helm) -> Result<()> {
+    for filter in ["info", "debug"] {
+        let values = format!("nameOverride=fleet,log.filter={filter}");
+        let rendered = helm.run(&template(&["--set", &values])).await?;
+        check_config(scene, &rendered)?;
+        let objects = objects(&rendered)?;
+        let template = template_of(&objects)?;
+        let volume = list(&template["spec"], "volumes").find(|volume| volume["name"] == "config");
+        let field =
+            &volume.context("no volume")?["downwardAPI"]["items"][0]["fieldRef"]["fieldPath"];
+        ensure!(field == "metadata.annotations['leasehold.dev/config']", "{field}");
+        let config = &template["metadata"]["annotations"]["leasehold.dev/config"];
+        let config = config.as_str().context("no configuration")?;
+        let filter = format!("filter: \"{filter}\"");
+        ensure!(config.contains(&filter), "no {filter} in {config}");
+        let map = objects.iter().find(|object| object["kind"] == "ConfigMap");
+        ensure!(
+            map.context("no ConfigMap")?["data"]["config.yaml"] == config,
+            "two configurations"
+        );
+        for object in objects
+            .iter()
+            .filter(|o| o["kind"] == "Deployment")
+            .chain([template, map.unwrap_or(template)])
+        {
+            let label = &object["metadata"]["labels"]["app.kubernetes.io/part-of"];
+            ensure!(label == "leasehold", "{} of a release with another name", object["kind"]);
+        }
+    }
+    Ok(())
+}
+
+/// README's way to the rights in another cluster works with each controller alone.
+async fn rights_elsewhere(helm: &Helm) -> Result<()> {
+    let page = fs::read_to_string(chart().join("README.md"))?;
+    let shown = page.split("--show-only '").nth(1).and_then(|rest| rest.split('\'').next());
+    let shown = shown.context("the page shows no templates")?;
+    let values = fs::read_to_string(chart().join("values.yaml"))?;
+    let values: Value = serde_saphyr::from_str(&values)?;
+    let controllers = values["controllers"].as_object().context("no controllers")?;
+    let subject = r#"rbac.subjects=[{"kind": "User", "name": "leasehold-in-east"}]"#;
+    for name in controllers.keys() {
+        let on = format!("controllers.{name}.enabled=true,controllers.{name}.namespaces={{a}}");
+        for more in ["", ",crds.enabled=false,rbac.aggregate=false,rbac.identity=false"] {
+            let set = format!("{on}{more}");
+            let given = ["--set-json", subject, "--set", &set, "--show-only", shown];
+            let rendered = helm.run(&template(&given)).await.with_context(|| set.clone())?;
+            ensure!(rendered.contains("kind: RoleBinding"), "{set} gives no rights");
+        }
+    }
+    println!("rights in another cluster rendered for each of {} controllers", controllers.len());
+    Ok(())
+}
+
+/// What a release has for each controller, a file of definitions and one of the rest, is accepted as a whole, and none
+/// takes from another what is its own.
 async fn bundles(scene: &Scene, kubectl: &Kubectl) -> Result<()> {
     let helm = scene.tools().helm();
     let folder = helm.parent().context("helm lies nowhere")?.display().to_string();
@@ -92,6 +203,7 @@ async fn bundles(scene: &Scene, kubectl: &Kubectl) -> Result<()> {
     let mut release = Command::new("bash");
     release.arg(xtask::root().join(".ci/release")).arg("chart").arg(&out).arg(&image);
     run_command(release.env("PATH", path))?;
+    let mut owners = BTreeMap::new();
     let mut made = 0;
     for entry in fs::read_dir(&out)? {
         let file = entry?.path();
@@ -99,10 +211,27 @@ async fn bundles(scene: &Scene, kubectl: &Kubectl) -> Result<()> {
             continue;
         }
         let text = fs::read_to_string(&file)?;
-        ensure!(text.contains(&image), "{} does not run the image", file.display());
-        let file = file.to_str().context("a path that is not UTF-8")?;
-        kubectl.run(&["apply", "--server-side", "--dry-run=server", "--filename", file]).await?;
-        made += 1;
+        let file = file.to_str().context("a path that is not UTF-8")?.to_owned();
+        let is_definitions = file.ends_with("-definitions.yaml");
+        for object in objects(&text)? {
+            let defines = ["CustomResourceDefinition", "Namespace"]
+                .iter()
+                .any(|kind| object["kind"] == *kind);
+            let metadata = &object["metadata"];
+            let key = format!("{} {}/{}", object["kind"], metadata["namespace"], metadata["name"]);
+            ensure!(defines == is_definitions, "{file} has {key}");
+            let before = (!defines).then(|| owners.insert(key.clone(), file.clone())).flatten();
+            ensure!(before.is_none(), "{key} is in {file} and in {before:?}");
+        }
+        if is_definitions {
+            kubectl.run(&["apply", "--server-side", "--filename", &file]).await?;
+        } else {
+            ensure!(text.contains(&image), "{file} does not run the image");
+            made += 1;
+        }
+    }
+    for file in owners.into_values().collect::<BTreeSet<_>>() {
+        kubectl.run(&["apply", "--server-side", "--dry-run=server", "--filename", &file]).await?;
     }
     let controllers = 9;
     ensure!(made == controllers, "{made} bundles for {controllers} controllers");

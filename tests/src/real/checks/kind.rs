@@ -94,11 +94,6 @@ fn from_readme(command: &str) -> Result<String> {
 
 /// Adds the clusters as the chart's page says, and waits until both are served.
 async fn add_clusters(kind: &Kind) -> Result<()> {
-    kind.shell(&format!(
-        "helm upgrade leasehold {CHART} --reset-then-reuse-values --wait \
-           --set 'clusters.secrets[0].selector=leasehold.dev/cluster'"
-    ))
-    .await?;
     for (cluster, server) in ADDED {
         kind.shell(&format!(
             "leasehold clusters add --context kind-{cluster} --name {cluster} --server {server} \

@@ -1,7 +1,9 @@
 //! The Secrets of the home cluster that `leasehold clusters` writes: one for each cluster.
 
-use anyhow::{Context as _, bail, ensure};
-use clusters::LABEL;
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, ensure};
+use clusters::{LABEL, may_be_called};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
@@ -68,14 +70,8 @@ impl Entries {
         in_time(&what, written).await?.map(drop).context(what)
     }
 
-    /// Whether the cluster was added.
-    pub(super) async fn has(&self, cluster: &ClusterName) -> anyhow::Result<bool> {
-        Ok(self.all().await?.iter().any(|(name, _)| name == cluster.as_str()))
-    }
-
-    /// Removes the Secret of a cluster.
+    /// Removes the Secret of a cluster that was added.
     pub(super) async fn delete(&self, cluster: &ClusterName) -> anyhow::Result<()> {
-        self.server(cluster).await?;
         let name = secret_name(cluster);
         let what = format!("delete Secret {name} of {}", self.home);
         let params = DeleteParams::default();
@@ -83,33 +79,47 @@ impl Entries {
         in_time(&what, deleted).await?.map(drop).context(what)
     }
 
-    /// The server of a cluster that was added.
-    pub(super) async fn server(&self, cluster: &ClusterName) -> anyhow::Result<String> {
-        let known = self.all().await?;
-        let found = known.iter().find(|(name, _)| name == cluster.as_str());
-        if let Some((_, server)) = found {
-            return Ok(server.clone());
-        }
-        let known: Vec<_> = known.into_iter().map(|(name, _)| name).collect();
-        bail!("no cluster {cluster} was added; there are: {}", known.join(", "))
+    /// The name under which a cluster was added, and its server. It is found by the name that replicas give it, too.
+    pub(super) async fn get(&self, cluster: &ClusterName) -> anyhow::Result<(ClusterName, String)> {
+        let all = self.all().await?;
+        let shown: Vec<_> = all.keys().map(ClusterName::to_string).collect();
+        find(all, cluster).with_context(|| {
+            format!("no cluster {cluster} was added; there are: {}", shown.join(", "))
+        })
+    }
+
+    /// The same, if the cluster was added.
+    pub(super) async fn find(
+        &self,
+        cluster: &ClusterName,
+    ) -> anyhow::Result<Option<(ClusterName, String)>> {
+        Ok(find(self.all().await?, cluster))
     }
 
     /// The clusters that were added, each with its server.
-    pub(super) async fn all(&self) -> anyhow::Result<Vec<(String, String)>> {
+    pub(super) async fn all(&self) -> anyhow::Result<BTreeMap<ClusterName, String>> {
         let params = ListParams::default().labels(&format!("{LABEL},{MANAGED_BY}={MANAGER}"));
         let what = format!("list Secrets of {}", self.home);
         let found = in_time(&what, self.api.list(&params)).await?.context(what)?;
         let entry = |secret: Secret| {
-            let name = secret.labels().get(LABEL).cloned().unwrap_or_default();
+            // A label that is no name of a cluster is passed over.
+            let name = secret.labels().get(LABEL)?.parse().ok()?;
             let data = secret.data.unwrap_or_default();
             let kubeconfig = data.get(KEY).map(|bytes| String::from_utf8_lossy(&bytes.0));
             let kubeconfig = kubeconfig.and_then(|text| Kubeconfig::from_yaml(&text).ok());
             let clusters = kubeconfig.into_iter().flat_map(|kubeconfig| kubeconfig.clusters);
             let mut servers = clusters.filter_map(|named| named.cluster?.server);
-            (name, servers.next().unwrap_or_default())
+            Some((name, servers.next().unwrap_or_default()))
         };
-        let mut all: Vec<_> = found.items.into_iter().map(entry).collect();
-        all.sort();
-        Ok(all)
+        Ok(found.items.into_iter().filter_map(entry).collect())
     }
+}
+
+/// The cluster that was added under this name, or else the one to which replicas give it.
+fn find(
+    mut all: BTreeMap<ClusterName, String>,
+    cluster: &ClusterName,
+) -> Option<(ClusterName, String)> {
+    let exact = all.remove_entry(cluster);
+    exact.or_else(|| all.into_iter().find(|(own, _)| may_be_called(own, cluster)))
 }

@@ -17,9 +17,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use ::clusters::may_be_called;
+use anyhow::{Context as _, bail, ensure};
 use clap::Subcommand;
-use fleet::{Fleet, LeftOver};
+use fleet::{Fleet, LeftOver, NOT_TAKEN_UP};
 use model::{ClusterName, MemberId};
 use ops::{HomeArgs, HomeCluster, Output, Pace, columns};
 use serde::Serialize;
@@ -33,6 +34,9 @@ use super::say::say;
 const POLL: Duration = Duration::from_millis(500);
 /// How long the replicas may take to let go of a cluster.
 const LET_GO: Duration = Duration::from_secs(60);
+
+/// How long replicas may take until they know of a cluster that was added.
+const TAKEN_UP_WITHIN: Duration = Duration::from_secs(10);
 
 /// The subcommands of `leasehold clusters`.
 #[derive(Debug, Subcommand)]
@@ -176,11 +180,11 @@ async fn add(args: &AddArgs) -> anyhow::Result<()> {
     let entries = Entries::of(&home);
     entries.free(&name).await?;
     let id = home.id().await?;
-    target.is_of(&id).await?;
-    target.authorize(&id, &args.controllers, &args.namespaces).await?;
+    target.has_user(&id, |known| *known == name).await?;
+    target.authorize((&id, &name), &args.controllers, &args.namespaces).await?;
     let token = target.token(args.token.expires).await?;
     entries.put(&name, &target.kubeconfig(&name, &token.text)).await?;
-    target.end_others(&token, args.token.grace).await?;
+    target.end_others(Some(&token), args.token.grace).await?;
     say(&format!("{name}: added, as Secret {}/{}", home.namespace, entry::secret_name(&name)));
     if args.controllers.is_empty() {
         say(&format!(
@@ -188,45 +192,78 @@ async fn add(args: &AddArgs) -> anyhow::Result<()> {
              --controllers tdset --namespaces default"
         ));
     }
+    // What cannot be read is for other commands to tell.
+    if let Ok(false) = is_taken_up(&home, &name).await {
+        say(&format!("{name}: {NOT_TAKEN_UP}"));
+    }
     Ok(())
 }
 
+/// Whether replicas know of a cluster, or come to know of it in a while. Without replicas, nobody waits.
+async fn is_taken_up(home: &HomeCluster, cluster: &ClusterName) -> anyhow::Result<bool> {
+    let mut pace = Pace::default();
+    let knows = |fleet: &Fleet| known(fleet).iter().any(|name| may_be_called(cluster, name));
+    let taken_up = async {
+        loop {
+            let fleet = pace.look(home.fleet()).await?;
+            if knows(&fleet) || fleet.alive().next().is_none() {
+                return anyhow::Ok(knows(&fleet));
+            }
+            tokio::time::sleep(pace.rest(POLL)).await;
+        }
+    };
+    tokio::time::timeout(TAKEN_UP_WITHIN, taken_up).await.unwrap_or(Ok(false))
+}
+
 async fn rotate(args: &RotateArgs) -> anyhow::Result<()> {
-    let name = args.target.name();
     let home = args.fleet.connect().await?;
     let entries = Entries::of(&home);
-    let server = entries.server(&name).await?;
+    let (name, server) = entries.get(&args.target.name()).await?;
     let target = args.target.connect(Some(&server)).await?;
-    target.is_of(&home.id().await?).await?;
+    let has_user = target.has_user(&home.id().await?, |known| *known == name).await?;
+    ensure!(has_user, no_user(&args.target.context, &name));
     let token = target.token(args.token.expires).await?;
     entries.put(&name, &target.kubeconfig(&name, &token.text)).await?;
-    let ended = target.end_others(&token, args.token.grace).await?;
+    let ended = target.end_others(Some(&token), args.token.grace).await?;
     say(&format!(
         "{name}: rotated; {ended} older tokens were ended, those asked for with --expires end by themselves"
     ));
     Ok(())
 }
 
+fn no_user(context: &str, cluster: &ClusterName) -> String {
+    format!(
+        "the cluster of context {context} has no user of this fleet; fix: give the context of {cluster}, or, if it is \
+         that and was made anew, `leasehold clusters add` with --name {cluster}"
+    )
+}
+
 async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let RemoveArgs { name, context, kubeconfig, fleet } = args;
     let home = fleet.connect().await?;
+    let entries = Entries::of(&home);
+    let added = entries.find(name).await?;
     let target = match context {
         Some(context) => {
             let target = Target::connect(kubeconfig.as_deref(), context, None).await?;
-            target.is_of(&home.id().await?).await?;
+            let is = |known: &ClusterName| may_be_called(known, name);
+            let has_user = target.has_user(&home.id().await?, is).await?;
+            ensure!(has_user || added.is_none(), no_user(context, name));
             Some(target)
         }
         None => None,
     };
-    let entries = Entries::of(&home);
+    // As replicas call it, while they do.
+    let name = &known_as(name, &known(&home.fleet().await?))?;
     // With a context it may be the second time, because the first did not get to the end.
-    if target.is_none() || entries.has(name).await? {
-        entries.delete(name).await?;
+    if target.is_none() || added.is_some() {
+        let (own, _) = entries.get(name).await?;
+        entries.delete(&own).await?;
         say(&format!("{name}: removed from the fleet"));
     }
     let left = let_go(&home, name).await?;
     if let LeftOver::Owned(by) = &left {
-        anyhow::bail!(
+        bail!(
             "replicas still hold shards of {name} after {}s: {}; see `leasehold status{}`",
             LET_GO.as_secs(),
             by.join(", "),
@@ -274,11 +311,11 @@ async fn list(args: &ListArgs) -> anyhow::Result<()> {
         // Whoever may only look sees all but the servers.
         Err(error) if is_forbidden(&error) => {
             eprintln!("leasehold: no servers are shown: {}", model::error::chain(&*error));
-            Vec::new()
+            BTreeMap::new()
         }
         entries => entries?,
     };
-    let rows = listed(&entries.into_iter().collect(), &fleet);
+    let rows = listed(&entries, &fleet);
     args.output.print(&rows, || {
         let row = |row: &Listed| {
             let Listed { cluster, server, shards, members, state } = row.clone();
@@ -309,21 +346,48 @@ fn is_forbidden(error: &anyhow::Error) -> bool {
     matches!(asked, Some(kube::Error::Api(status)) if status.code == 403)
 }
 
-/// The clusters that were added, and those that the fleet knows otherwise.
-fn listed(servers: &BTreeMap<String, String>, fleet: &Fleet) -> Vec<Listed> {
-    // A label that is no name of a cluster is passed over.
+/// The clusters of which replicas know, by the names that they give them.
+fn known(fleet: &Fleet) -> BTreeSet<ClusterName> {
     let mut names: BTreeSet<ClusterName> =
-        servers.keys().filter_map(|name| name.parse().ok()).collect();
-    names.extend(fleet.shards.iter().map(|shard| shard.shard.cluster.clone()));
+        fleet.shards.iter().map(|shard| shard.shard.cluster.clone()).collect();
     names.extend(fleet.down().into_keys().map(|(cluster, _)| cluster.clone()));
     names.retain(|name| name.as_str() != model::single::FLEET);
+    names
+}
+
+/// How replicas call a cluster that was added as `own`: `clusters.secrets` of their configuration may have a prefix.
+fn known_as(own: &ClusterName, known: &BTreeSet<ClusterName>) -> anyhow::Result<ClusterName> {
+    if known.contains(own) {
+        return Ok(own.clone());
+    }
+    let found: Vec<_> = known.iter().filter(|name| may_be_called(own, name)).collect();
+    match found[..] {
+        [] => Ok(own.clone()),
+        [name] => Ok(name.clone()),
+        _ => {
+            let found: Vec<&str> = found.into_iter().map(ClusterName::as_str).collect();
+            let found = found.join(", ");
+            bail!(
+                "{own} may be each of {found}, by the prefixes of clusters.secrets; fix: give that name"
+            )
+        }
+    }
+}
+
+/// The clusters that were added, and those that the fleet knows otherwise.
+fn listed(servers: &BTreeMap<ClusterName, String>, fleet: &Fleet) -> Vec<Listed> {
+    let mut names = known(fleet);
+    let called = |own: &ClusterName| known_as(own, &names).unwrap_or_else(|_| own.clone());
+    let servers: BTreeMap<ClusterName, &String> =
+        servers.iter().map(|(own, server)| (called(own), server)).collect();
+    names.extend(servers.keys().cloned());
     let of = |name: ClusterName| {
         let shards = fleet.shards_of(&name);
         let owners: BTreeSet<&MemberId> =
             shards.iter().filter_map(|shard| shard.owner.as_ref()).collect();
         let owners = fleet.members.iter().filter(|member| owners.contains(&member.member));
         Listed {
-            server: servers.get(name.as_str()).cloned().unwrap_or_default(),
+            server: servers.get(&name).map(|&server| server.clone()).unwrap_or_default(),
             shards: shards.len(),
             members: owners.map(|member| member.identity.clone()).collect(),
             state: fleet.state_of(&name),
@@ -362,5 +426,41 @@ impl TargetArgs {
             target.server()
         );
         Ok(target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::FleetShard;
+    use sharding::api::Phase;
+
+    use super::*;
+
+    fn names(all: &[&str]) -> BTreeSet<ClusterName> {
+        all.iter().map(|name| name.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_cluster_is_found_behind_the_prefix_that_replicas_put_before_it() {
+        let of = |all: &[&str]| known_as(&"east".parse().unwrap(), &names(all));
+        assert_eq!(of(&["onboarded.east", "far-east", "west"]).unwrap().as_str(), "onboarded.east");
+        assert_eq!(of(&["onboarded.east", "east"]).unwrap().as_str(), "east");
+        assert_eq!(of(&["west"]).unwrap().as_str(), "east");
+        let several = of(&["a.east", "b.east"]).unwrap_err().to_string();
+        assert!(several.starts_with("east may be each of a.east, b.east"), "{several}");
+    }
+
+    #[test]
+    fn a_cluster_is_listed_once_with_its_server_whatever_replicas_call_it() {
+        let shard = FleetShard::example("onboarded.east/tdset/0/1", Some("m-0"), Phase::Owned);
+        let fleet = Fleet { shards: vec![shard], ..Fleet::default() };
+        let server = |name: &str| (name.parse().unwrap(), format!("https://{name}"));
+        let rows = listed(&[server("east"), server("west")].into(), &fleet);
+        let rows: Vec<_> =
+            rows.iter().map(|row| (&*row.cluster, &*row.server, &*row.state)).collect();
+        assert_eq!(
+            rows,
+            [("onboarded.east", "https://east", "served"), ("west", "https://west", NOT_TAKEN_UP),]
+        );
     }
 }

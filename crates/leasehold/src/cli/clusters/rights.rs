@@ -1,7 +1,8 @@
 //! What the fleet's user in a cluster is and may do, as manifests: pure.
 
-use ::clusters::mark;
+use ::clusters::{LABEL, mark};
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use model::ClusterName;
 use serde_json::{Value, json};
 
 /// The namespace of the user in a workload cluster.
@@ -14,15 +15,17 @@ pub(super) const MADE: [&str; 2] = ["app.kubernetes.io/managed-by", "leasehold-c
 
 /// The annotation of the user that says whose it is: the uid of the namespace of the fleet's home.
 pub(super) const FLEET: &str = "leasehold.dev/fleet";
+/// The annotation of the user that says under which name the cluster was added.
+pub(super) const CLUSTER: &str = LABEL;
 
-/// The namespace and the user of a fleet.
-pub(super) fn user(fleet: &str) -> Vec<Value> {
+/// The namespace and the user of a fleet, in the cluster that it calls `cluster`.
+pub(super) fn user(fleet: &str, cluster: &ClusterName) -> Vec<Value> {
     let [key, value] = MADE;
     vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "automountServiceAccountToken": false,
             "metadata": {"name": USER, "namespace": NAMESPACE, "labels": {key: value},
-                "annotations": {FLEET: fleet}}}),
+                "annotations": {FLEET: fleet, CLUSTER: cluster}}}),
     ]
 }
 

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::super::home::own_kubeconfig;
 use super::super::say::say;
-use super::rights::{self, FLEET, MADE, NAMESPACE, USER};
+use super::rights::{self, CLUSTER, FLEET, MADE, NAMESPACE, USER};
 use crate::clock::SystemClock;
 
 /// How long a cluster may take to fill a Secret with its token, and how often it is looked at.
@@ -98,32 +98,46 @@ impl Target {
         host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 
-    /// Whether the user there, if there is one, is this fleet's.
+    /// Whether this fleet has a user there. `is` says whether the cluster's name in the fleet is the one that was
+    /// meant.
     ///
     /// # Errors
-    /// If it is another's, whose tokens would end and whose rights would go.
-    pub(super) async fn is_of(&self, fleet: &str) -> anyhow::Result<()> {
+    /// If the user is another fleet's, or the cluster has another name: its tokens would end and its rights would go.
+    pub(super) async fn has_user(
+        &self,
+        fleet: &str,
+        is: impl Fn(&ClusterName) -> bool,
+    ) -> anyhow::Result<bool> {
         let users: Api<ServiceAccount> = Api::namespaced(self.client.clone(), NAMESPACE);
         let found = self.answer("read the fleet's user", users.get_opt(USER)).await?;
-        let owner = found.as_ref().and_then(|user| user.annotations().get(FLEET));
+        let said = |annotation| found.as_ref().and_then(|user| user.annotations().get(annotation));
         ensure!(
-            owner.is_none_or(|owner| owner == fleet),
+            said(FLEET).is_none_or(|owner| owner == fleet),
             "ServiceAccount {NAMESPACE}/{USER} there is of another fleet, and a cluster has one: remove the \
              cluster from that fleet with --context first. If that fleet is gone, or is this one restored \
              from a backup, remove the mark: kubectl --namespace {NAMESPACE} annotate serviceaccount {USER} \
              {FLEET}-"
         );
-        Ok(())
+        if let Some(name) = said(CLUSTER).and_then(|name| name.parse().ok()) {
+            let context = &self.context;
+            ensure!(
+                is(&name),
+                "the cluster of context {context} is {name} in this fleet; fix: give that name, or the context of the \
+                 cluster that you mean; to give it another name, first `leasehold clusters remove {name} --context \
+                 {context}`"
+            );
+        }
+        Ok(found.is_some())
     }
 
     /// Makes the user, and gives it the rights of these controllers in these namespaces.
     pub(super) async fn authorize(
         &self,
-        fleet: &str,
+        (fleet, cluster): (&str, &ClusterName),
         controllers: &[String],
         namespaces: &[String],
     ) -> anyhow::Result<()> {
-        let mut manifests = rights::user(fleet);
+        let mut manifests = rights::user(fleet, cluster);
         manifests.extend(rights::identity());
         manifests.extend(rights::marks());
         let mut definitions = Vec::new();
@@ -216,13 +230,19 @@ impl Target {
         }
     }
 
-    /// Ends all tokens that Secrets hold, but this one, after `grace`. How many there were.
-    pub(super) async fn end_others(&self, token: &Token, grace: Duration) -> anyhow::Result<usize> {
+    /// Ends all tokens of the fleet's user that Secrets hold, but this one, after `grace`. How many there were. If the
+    /// cluster is the home of a fleet, it has that fleet's Secrets too.
+    pub(super) async fn end_others(
+        &self,
+        token: Option<&Token>,
+        grace: Duration,
+    ) -> anyhow::Result<usize> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
         let made = made();
         let found = self.answer("list the fleet's tokens", secrets.list(&made)).await?;
+        let stays = token.and_then(|token| token.secret.as_ref());
         let others = found.into_iter().filter(|secret| {
-            secret.type_.as_deref() == Some(TOKEN_TYPE) && token.secret != secret.metadata.name
+            secret.type_.as_deref() == Some(TOKEN_TYPE) && stays != secret.metadata.name.as_ref()
         });
         let others: Vec<_> = others.map(|secret| secret.name_any()).collect();
         if !others.is_empty() {
@@ -239,7 +259,7 @@ impl Target {
     /// Removes the user, its rights and its tokens.
     pub(super) async fn clear(&self) -> anyhow::Result<()> {
         self.sweep_rights(&[]).await?;
-        self.sweep::<Secret>(&[]).await?;
+        self.end_others(None, Duration::ZERO).await?;
         self.sweep::<ServiceAccount>(&[]).await
     }
 

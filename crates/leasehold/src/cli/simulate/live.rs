@@ -8,7 +8,7 @@ use sharding::record::{MapRecord, MemberRecord};
 
 use super::scenario::Scenario;
 use crate::cli::home::connect;
-use fleet::{LeaseStanding, Objects, assemble};
+use fleet::{Objects, assemble};
 
 /// Reads the live members, the owners of shards, and the loads that owners report.
 pub(super) async fn read(home: &HomeArgs) -> anyhow::Result<Scenario> {
@@ -18,8 +18,7 @@ pub(super) async fn read(home: &HomeArgs) -> anyhow::Result<Scenario> {
 
 fn scenario(objects: &Objects, namespace: &str) -> Scenario {
     let fleet = assemble(objects);
-    let alive = fleet.members.iter().filter(|member| member.lease == LeaseStanding::Held);
-    let alive: BTreeSet<&MemberId> = alive.map(|member| &member.member).collect();
+    let alive: BTreeSet<&MemberId> = fleet.alive().map(|member| &member.member).collect();
     let owners: BTreeMap<&ShardId, &MemberId> =
         fleet.shards.iter().filter_map(|s| Some((&s.shard, s.owner.as_ref()?))).collect();
     let members: Vec<MemberRecord> = objects

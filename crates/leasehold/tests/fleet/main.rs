@@ -1,5 +1,7 @@
 //! The commands that show or change a fleet, against members over an embedded home cluster.
 
+mod clusters;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Output;
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use apiserver::Server;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::PostParams;
@@ -351,97 +353,6 @@ async fn a_replica_of_another_installation_takes_no_part() {
     timeout(PATIENCE, refused).await.expect("it says why");
     fleet.balanced(2).await;
     assert!(stranger.watch().borrow().holdings.is_empty());
-}
-
-/// A ServiceAccount of the target, as its server sees the tokens in the Secret of the home cluster.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_is_added_rotated_listed_and_removed() {
-    let fleet = Fleet::start(1, 0).await;
-    let target = Server::builder().name("east").rbac(true).start().await.expect("it starts");
-    let namespace = json!({"metadata": {"name": "shop"}});
-    let namespace = serde_json::from_value(namespace).expect("a namespace");
-    let namespaces = Api::<Namespace>::all(target.client());
-    namespaces.create(&PostParams::default(), &namespace).await.expect("created");
-    let kubeconfig = fleet.dir.path().join("east");
-    std::fs::write(&kubeconfig, target.kubeconfig()).expect("written");
-    let kubeconfig = kubeconfig.to_str().expect("UTF-8");
-    let at = ["--context", "east", "--kubeconfig", kubeconfig, "--expires", "1h"];
-    let clusters = async |verb: &str, args: &[&str]| {
-        fleet.leasehold(&[&["clusters", verb], args, &["--home-kubeconfig"]].concat()).await
-    };
-
-    // No replica reaches a server by a loopback address.
-    let refused = clusters("add", &at).await;
-    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && text.contains("give its URL with --server"), "{text}");
-    assert!(target.history().iter().all(|write| write.resource != "serviceaccounts"));
-
-    let server = format!("https://localhost.example:{}", target.address().port());
-    let rights = ["--controllers", "tdset", "--namespaces", "shop", "--server", &server];
-    let added = stdout(&clusters("add", &[&at[..], &rights].concat()).await);
-    assert!(added.contains("east: added, as Secret leasehold-system/cluster-east"), "{added}");
-    let first = secret(&fleet, "east").await.expect("a Secret");
-    assert_eq!(first["clusters"][0]["cluster"]["server"], server.as_str());
-    let list = stdout(&clusters("list", &[]).await);
-    assert!(list.contains("east") && list.contains(&server), "{list}");
-
-    // The token is that of the user, whose rights end with the namespace.
-    for (namespace, expect) in [(Some("shop"), true), (Some("default"), false), (None, false)] {
-        let allowed = may_list_tdsets(&target, &first, namespace).await;
-        assert_eq!(allowed, expect, "{namespace:?}");
-    }
-
-    // Rights are those of the last add.
-    let fewer = ["--controllers", "blogpost", "--namespaces", "shop", "--server", &server];
-    stdout(&clusters("add", &[&at[..], &fewer].concat()).await);
-    assert!(!may_list_tdsets(&target, &first, Some("shop")).await);
-    stdout(&clusters("add", &[&at[..], &rights].concat()).await);
-    assert!(may_list_tdsets(&target, &first, Some("shop")).await);
-
-    let rotated = stdout(&clusters("rotate", &at).await);
-    assert!(rotated.contains("east: rotated"), "{rotated}");
-    let second = secret(&fleet, "east").await.expect("a Secret");
-    assert_ne!(first["users"], second["users"]);
-    assert_eq!(first["clusters"], second["clusters"], "the server stays");
-
-    let unknown = clusters("remove", &["west"]).await;
-    let text = String::from_utf8_lossy(&unknown.stderr).into_owned();
-    assert!(text.contains("no cluster west was added; there are: east"), "{text}");
-    let there = ["east", "--context", "east", "--kubeconfig", kubeconfig];
-    let other = Fleet::start(1, 0).await;
-    let add = [&["clusters", "add"], &at[..], &rights, &["--home-kubeconfig"]].concat();
-    let refused = other.leasehold(&add).await;
-    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(text.contains("leasehold-system/leasehold-fleet there is of another fleet"), "{text}");
-    let removed = stdout(&clusters("remove", &there).await);
-    assert!(removed.contains("east: removed from the fleet"), "{removed}");
-    assert!(removed.contains("east: the fleet's user there is gone"), "{removed}");
-    let again = stdout(&clusters("remove", &there).await);
-    assert!(again.contains("east: the fleet's user there is gone"), "{again}");
-    assert!(secret(&fleet, "east").await.is_none());
-    assert!(!may_list_tdsets(&target, &second, Some("shop")).await);
-}
-
-/// The kubeconfig in the Secret of a cluster.
-async fn secret(fleet: &Fleet, cluster: &str) -> Option<Value> {
-    let secrets = Api::<Secret>::namespaced(fleet.server.client(), NAMESPACE);
-    let found = secrets.get_opt(&format!("cluster-{cluster}")).await.expect("an answer")?;
-    let data = found.data.expect("data");
-    Some(serde_json::from_slice(&data["kubeconfig"].0).expect("JSON"))
-}
-
-/// Whether the user of a kubeconfig may list TDSets in a namespace, or in all of them.
-async fn may_list_tdsets(target: &Server, kubeconfig: &Value, namespace: Option<&str>) -> bool {
-    let mut kubeconfig = kubeconfig.clone();
-    kubeconfig["clusters"][0]["cluster"]["server"] = target.url().into();
-    let kubeconfig = serde_json::from_value(kubeconfig).expect("a kubeconfig");
-    let options = kube::config::KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let client = kube::Client::try_from(config.expect("a configuration")).expect("a client");
-    let path = namespace.map(|name| format!("/namespaces/{name}")).unwrap_or_default();
-    let path = format!("/apis/schedule.rs/v1{path}/tdsets");
-    let request = http::Request::get(path).body(Vec::new()).expect("a request");
-    client.request_text(request).await.is_ok()
 }
 
 /// Kubeconfigs for a folder, by the name of their context, each with its secrets in another place, none of
