@@ -190,6 +190,36 @@ async fn a_deployment_of_others_that_the_cache_lacks_is_not_taken_over() {
     assert_eq!(containers[0].image.as_deref(), Some("theirs"));
 }
 
+/// Both were applied at once, and the cache does not show the Tunnel yet.
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_of_others_that_the_cache_lacks_is_not_taken_over() {
+    let world = World::running().await;
+    world.env.set_faults(|request: &apiserver::faults::Request| {
+        let late = request.verb == "watch" && request.resource == "tunnels";
+        if late { Fault::Delay(Duration::from_secs(20)) } else { Fault::None }
+    });
+    world.env.server().close_watches();
+    let own = json!({
+        "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {
+            "serviceName": SERVICE, "ports": [{"port": 81}], "provider": "digitalocean",
+            "endpoint": DIGITALOCEAN, "region": "ams3",
+        },
+    });
+    world.env.apply(&own.to_string()).await;
+    world.env.apply(controllers::get("tunnel").unwrap().example).await;
+    let taken = |service: &Service| {
+        let conditions =
+            service.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.into_iter().any(|found| found.reason == "NameTaken")
+    };
+    world.env.until_object(&world.services(), SERVICE, taken).await;
+    let found = world.tunnels().get(NAME).await.unwrap();
+    assert_eq!(found.metadata.owner_references, None);
+    assert_eq!(found.spec.region.as_deref(), Some("ams3"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_more_hosts_are_made_than_the_administrator_pays_for() {
     let world = World::running().await;
