@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use operands::children::answer;
+use operands::children::{answer, is_current};
 use operands::spec::Invalid;
 use sdk::condition::rest;
 use sdk::{Context, ReconcileError};
@@ -51,10 +51,10 @@ impl Taker<'_> {
         asked: &mut Asked,
         past: &mut Past,
     ) -> Result<StepOutcome, ReconcileError> {
-        if matches!(step, Step::Wait(_) | Step::Rest | Step::Remember { .. }) {
-            return Ok(StepOutcome::Taken);
-        }
-        if !self.is_current().await? {
+        let writes =
+            matches!(step, Step::Tell { .. } | Step::Label { .. } | Step::DeletePod { .. });
+        // The object has to be that which was read before the instances were looked at.
+        if writes && !is_current(self.ctx, self.cluster).await? {
             return Ok(StepOutcome::Outdated);
         }
         match step {
@@ -69,17 +69,6 @@ impl Taker<'_> {
             }
             Step::Wait(_) | Step::Rest | Step::Remember { .. } => Ok(StepOutcome::Taken),
         }
-    }
-
-    /// Whether the server has the very object that was read before the instances were looked at.
-    async fn is_current(&self) -> Result<bool, ReconcileError> {
-        let namespace = self.cluster.namespace().unwrap_or_default();
-        let clusters = Api::<MySQLCluster>::namespaced(self.ctx.client(), &namespace);
-        let found = clusters.get_opt(&self.cluster.name_any()).await?;
-        Ok(found.is_some_and(|found| {
-            found.metadata.resource_version == self.cluster.metadata.resource_version
-                && found.metadata.deletion_timestamp.is_none()
-        }))
     }
 
     async fn tell(

@@ -81,6 +81,23 @@ pub fn is_of(owner: &impl ResourceExt, object: &impl ResourceExt) -> bool {
     object.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref())
 }
 
+/// Whether the server has the very object that was read.
+///
+/// # Errors
+/// What the server says.
+pub async fn is_current<K>(ctx: &Context, object: &K) -> Result<bool, ReconcileError>
+where
+    K: Object + Resource<Scope = NamespaceResourceScope>,
+{
+    let namespace = object.namespace().unwrap_or_default();
+    let objects = Api::<K>::namespaced(ctx.client(), &namespace);
+    let found = objects.get_opt(&object.name_any()).await?;
+    Ok(found.is_some_and(|found| {
+        found.resource_version() == object.resource_version()
+            && found.meta().deletion_timestamp.is_none()
+    }))
+}
+
 /// Applies an object that belongs to `owner`, unless something of others has its name. Its kind is one
 /// that the controller watches.
 ///
