@@ -19,14 +19,15 @@ use crate::objects::{CLIENT_NAME, MEMBER_NAME};
 pub(crate) struct Certificates(operands::certificates::Certificates<Trust>);
 
 impl Certificates {
-    /// Sees to it that each member and the clients have a certificate. Returns what to trust and to show.
+    /// Sees to it that each member and the clients have a certificate. Returns what to trust and to show and,
+    /// beside it, why the server does not take a certificate that is due.
     pub(crate) async fn ensure(
         &self,
         ctx: &Context,
         cluster: &EtcdCluster,
         members: &[String],
         valid: SignedDuration,
-    ) -> Result<Trust, Obstacle> {
+    ) -> Result<(Trust, Option<String>), Obstacle> {
         let wanted = Wanted {
             authority: names::authority(cluster),
             title: format!("{} etcd", cluster.name_any()),

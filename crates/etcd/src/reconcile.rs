@@ -228,7 +228,10 @@ impl Round<'_> {
         }
         if cluster.spec.tls.enabled {
             let certificates = &reconciler.certificates;
-            basis.trust = Some(certificates.ensure(ctx, cluster, &members, wanted.valid).await?);
+            let ensured = certificates.ensure(ctx, cluster, &members, wanted.valid).await?;
+            let (trust, unrenewed) = ensured;
+            basis.trust = Some(trust);
+            basis.rejected = basis.rejected.or(unrenewed);
         }
         Ok(basis)
     }

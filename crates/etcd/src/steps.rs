@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
+use operands::children::is_current;
 use sdk::refusal::refusal;
 use sdk::{Context, ReconcileError};
 use serde::Serialize;
@@ -55,7 +56,8 @@ impl Taker<'_> {
                 | Step::Remove { .. }
                 | Step::MoveLeader { .. }
         );
-        if is_weighty && !self.is_current().await? {
+        // Membership is changed only on the very object that was read.
+        if is_weighty && !is_current(self.ctx, self.cluster).await? {
             return Ok(StepOutcome::Outdated);
         }
         match step {
@@ -88,15 +90,6 @@ impl Taker<'_> {
             Step::Defragment(member) => self.defragment(member, status).await,
             _ => self.ask(step).await,
         }
-    }
-
-    /// Whether the server has the very object that was read. Membership is changed only on that.
-    async fn is_current(&self) -> Result<bool, ReconcileError> {
-        let found = self.api::<EtcdCluster>().get_opt(&self.cluster.name_any()).await?;
-        Ok(found.is_some_and(|found| {
-            found.metadata.resource_version == self.cluster.metadata.resource_version
-                && found.metadata.deletion_timestamp.is_none()
-        }))
     }
 
     async fn ask(&self, step: &Step) -> Result<StepOutcome, ReconcileError> {

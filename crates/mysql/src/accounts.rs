@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use operands::children::{Obstacle, is_of};
+use sdk::condition::rest;
 use sdk::{Context, ReconcileError};
 
 use crate::api::MySQLCluster;
@@ -20,7 +21,7 @@ use crate::names;
 const PASSWORD_KEY: &str = "password";
 /// How long what was read is not read again.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// How long it is not if the users' Secret could not be used.
+/// How long it is not if the users' Secret could not be used, or ours not be written.
 const REMEMBERED_IN_TROUBLE: Duration = Duration::from_secs(10);
 /// The longest password with which MySQL follows another server, in bytes.
 const MAX_SOURCE_PASSWORD: usize = 32;
@@ -34,6 +35,8 @@ pub(crate) struct Passwords {
     pub(crate) root: Option<Password>,
     /// Why the users' Secret cannot be used, if so.
     pub(crate) trouble: Option<String>,
+    /// Why the server does not take the Secret with the keyring, if so.
+    pub(crate) untaken: Option<String>,
     pub(crate) keyring: Keyring,
     /// The version of the Secret with the keyring.
     version: Option<String>,
@@ -59,13 +62,14 @@ impl Passwords {
 
     /// Whether they were read so lately that they need not be read again.
     pub(crate) fn is_fresh(&self, now: Timestamp) -> bool {
-        let lasts = if self.trouble.is_some() { REMEMBERED_IN_TROUBLE } else { REMEMBERED };
-        now < self.read + lasts
+        let is_well = self.trouble.is_none() && self.untaken.is_none();
+        let lasts = if is_well { REMEMBERED } else { REMEMBERED_IN_TROUBLE };
+        rest(self.read, lasts, now).is_some()
     }
 }
 
 /// Reads the passwords, and makes them with `random` where they are missing. Root's is `former` where the
-/// users' Secret has none.
+/// users' Secret has none. Passwords that were known before serve on if the server does not take the Secret.
 ///
 /// # Errors
 /// If something of others has the name of ours, or what the server says.
@@ -73,7 +77,7 @@ pub(crate) async fn passwords(
     ctx: &Context,
     cluster: &MySQLCluster,
     random: fn() -> String,
-    former: Option<&Password>,
+    (former, known): (Option<&Password>, Option<Passwords>),
 ) -> Result<Passwords, Obstacle> {
     let namespace = cluster.namespace().unwrap_or_default();
     let secrets = Api::<Secret>::namespaced(ctx.client(), &namespace);
@@ -95,17 +99,35 @@ pub(crate) async fn passwords(
         Some(found) => Keyring::read(found, now, random),
         None => absent(cluster, now, random),
     };
-    let mut version = found.as_ref().and_then(ResourceExt::resource_version);
+    let version = found.as_ref().and_then(ResourceExt::resource_version);
     let wanted = keyring.secret(cluster, version.as_deref());
-    let is_kept = found.is_some_and(|found| {
+    let is_kept = found.as_ref().is_some_and(|found| {
         let has = |(key, value): (&String, &String)| found.annotations().get(key) == Some(value);
         found.data == wanted.data && wanted.annotations().iter().all(has)
     });
-    if !is_kept {
-        version = ctx.apply_child(cluster, wanted).await?.resource_version();
+    let read = Passwords { root, trouble, untaken: None, keyring, version, read: now };
+    if is_kept {
+        return Ok(read.bounded());
     }
-    let version = version.filter(|version| version.len() <= MAX_VERSION);
-    Ok(Passwords { root, trouble, keyring, version, read: now })
+    match ctx.apply_child(cluster, wanted).await {
+        Ok(secret) => Ok(Passwords { version: secret.resource_version(), ..read }.bounded()),
+        Err(error) => {
+            let obstacle = Obstacle::unwritten::<Secret>(&name, error);
+            // Passwords that are nowhere but here would be others after the next read.
+            let usable = match found.is_some_and(|found| read.keyring.is_in(&found)) {
+                true => read,
+                false => match known {
+                    Some(known) => {
+                        Passwords { keyring: known.keyring, version: known.version, ..read }
+                    }
+                    None => return Err(obstacle),
+                },
+            };
+            let words = obstacle.answered()?;
+            let untaken = Some(format!("Secret {name} is not written: {words}"));
+            Ok(Passwords { untaken, ..usable }.bounded())
+        }
+    }
 }
 
 /// The keyring of a cluster without a Secret: if it is not new, its servers do not know these passwords.
@@ -118,6 +140,11 @@ fn absent(cluster: &MySQLCluster, now: Timestamp, random: fn() -> String) -> Key
 }
 
 impl Passwords {
+    fn bounded(mut self) -> Self {
+        self.version.take_if(|version| version.len() > MAX_VERSION);
+        self
+    }
+
     /// Writes another keyring into the Secret. It fails if the Secret is not the one that was read.
     ///
     /// # Errors

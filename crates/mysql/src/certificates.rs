@@ -26,13 +26,13 @@ pub(crate) struct Trust {
 }
 
 impl Certificates {
-    /// Sees to it that the cluster has its certificate.
+    /// Sees to it that the cluster has its certificate. Beside it, why the server does not take the next one.
     pub(crate) async fn ensure(
         &self,
         ctx: &Context,
         cluster: &MySQLCluster,
         valid: SignedDuration,
-    ) -> Result<Trust, Obstacle> {
+    ) -> Result<(Trust, Option<String>), Obstacle> {
         let wanted = Wanted {
             authority: names::authority(cluster),
             title: format!("{} mysql", cluster.name_any()),

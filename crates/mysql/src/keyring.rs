@@ -104,6 +104,11 @@ impl Keyring {
         }
     }
 
+    /// Whether a Secret has the passwords in use.
+    pub(crate) fn is_in(&self, secret: &Secret) -> bool {
+        whole(secret, "").is_some_and(|found| found == self.in_use)
+    }
+
     /// The password in use of an account.
     pub(crate) fn of(&self, account: Account) -> Password {
         self.in_use.get(account.name()).cloned().unwrap_or_else(|| Password(String::new()))

@@ -97,6 +97,8 @@ pub(crate) struct PodSeen {
     /// It ended and is not started again, as after an eviction.
     pub(crate) is_over: bool,
     pub(crate) role: Option<Role>,
+    /// The server did not let its role label be changed a moment ago.
+    pub(crate) keeps_label: bool,
     pub(crate) template: String,
     /// Why its container does not run.
     pub(crate) trouble: Option<String>,
@@ -165,6 +167,7 @@ impl PodSeen {
             is_deleting: pod.metadata.deletion_timestamp.is_some(),
             is_over: phase == Some("Failed") || phase == Some("Succeeded"),
             role: pod.labels().get(ROLE_LABEL).and_then(|role| Role::parse(role)),
+            keeps_label: false,
             template: pod.annotations().get(TEMPLATE).cloned().unwrap_or_default(),
             trouble: trouble(pod, CONTAINER),
         }

@@ -63,6 +63,8 @@ pub(crate) struct Prepared {
     pub(crate) trust: Trust,
     /// Why a part of the spec is not carried out.
     pub(crate) refusal: Option<Invalid>,
+    /// A Secret that the server does not take; what there is serves meanwhile.
+    pub(crate) untaken: Option<Invalid>,
     /// The digest of what Pods should be made from; that of the last good spec where this one is refused.
     template: String,
 }
@@ -110,17 +112,18 @@ impl Preparing<'_> {
             self.child(service, past).await?;
         }
         self.child(objects::budget(cluster), past).await?;
-        let known = past.passwords.take().filter(|known| known.is_fresh(ctx.now()));
-        let passwords = match known {
-            Some(known) => known,
-            None => passwords(ctx, cluster, self.random, past.root.as_ref()).await?,
+        let passwords = match past.passwords.take() {
+            Some(known) if known.is_fresh(ctx.now()) => known,
+            known => passwords(ctx, cluster, self.random, (past.root.as_ref(), known)).await?,
         };
         past.passwords = Some(passwords.clone());
         let trouble = passwords.trouble.clone();
         if let (Some(trouble), None) = (&trouble, found.template()) {
             return Err(Obstacle::Blocked(trouble.clone()));
         }
-        let trust = self.certificates.ensure(ctx, cluster, accepted.valid).await?;
+        let (trust, unrenewed) = self.certificates.ensure(ctx, cluster, accepted.valid).await?;
+        let untaken = passwords.untaken.clone().or(unrenewed);
+        let untaken = untaken.map(|message| Invalid { reason: "Rejected", message });
         let files = self.files();
         // An instance that starts reads it: it stays that of the last good spec.
         if self.invalid.is_none() {
@@ -141,7 +144,7 @@ impl Preparing<'_> {
         let parts = Parts { cluster, wanted: accepted, files: &files };
         let secret = trouble.map(|message| Invalid { reason: "SecretUnusable", message });
         let refusal = self.invalid.cloned().or_else(|| self.refusal()).or(secret);
-        let mut prepared = Prepared { passwords, trust, refusal, template: digest(parts) };
+        let mut prepared = Prepared { passwords, trust, refusal, untaken, template: digest(parts) };
         match growth(
             (accepted.storage, &cluster.spec.storage),
             found.set.as_deref(),
@@ -156,11 +159,13 @@ impl Preparing<'_> {
                 None => return Ok(growing(format!("volume {volume} grows"), MOMENT)),
                 Some(invalid) => self.note(invalid, past),
             },
-            Growth::Remake(uid) => {
-                self.remake(&uid).await?;
-                let message = "volumes have grown, and the StatefulSet is made anew".to_owned();
-                return Ok(growing(message, RETRY));
-            }
+            Growth::Remake(uid) => match self.remake(&uid).await? {
+                None => {
+                    let message = "volumes have grown, and the StatefulSet is made anew".to_owned();
+                    return Ok(growing(message, RETRY));
+                }
+                Some(invalid) => self.note(invalid, past),
+            },
             Growth::Refused(invalid) => {
                 prepared.refusal.get_or_insert(invalid);
             }
@@ -270,7 +275,7 @@ impl Preparing<'_> {
         Ok(Objects { count: self.count(), pods, volumes, set })
     }
 
-    /// Asks for more space on a volume. Returns why the server refuses that, if it does.
+    /// Asks for more space on a volume. Returns why the server does not take that, if so.
     async fn grow(&self, volume: &str) -> Result<Option<Invalid>, Obstacle> {
         let volumes: Api<PersistentVolumeClaim> = self.api();
         let patch =
@@ -278,7 +283,11 @@ impl Preparing<'_> {
         match volumes.patch(volume, &PatchParams::default(), &Patch::Merge(&patch)).await {
             Ok(_) => Ok(None),
             Err(error) => {
-                let Some(words) = refusal(&error) else { return Err(error.into()) };
+                let Some(words) = refusal(&error) else {
+                    let words = Obstacle::from(error).answered()?;
+                    let message = format!("the server does not let volume {volume} grow: {words}");
+                    return Ok(Some(Invalid { reason: "Rejected", message }));
+                };
                 let message = format!(
                     "the server refuses to let volume {volume} grow: {words}; its StorageClass has to \
                      allow expansion (allowVolumeExpansion), or set spec.storage as it was"
@@ -288,8 +297,8 @@ impl Preparing<'_> {
         }
     }
 
-    /// Deletes the StatefulSet without its Pods.
-    async fn remake(&self, uid: &str) -> Result<(), Obstacle> {
+    /// Deletes the StatefulSet without its Pods. Returns why the server does not take that, if so.
+    async fn remake(&self, uid: &str) -> Result<Option<Invalid>, Obstacle> {
         let params = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Orphan),
             preconditions: Some(Preconditions {
@@ -299,9 +308,18 @@ impl Preparing<'_> {
             ..DeleteParams::default()
         };
         let sets: Api<StatefulSet> = self.api();
-        match sets.delete(&self.cluster.name_any(), &params).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            answer => Ok(answer.map(drop)?),
+        let name = self.cluster.name_any();
+        match sets.delete(&name, &params).await {
+            Ok(_) => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => {
+                let words = Obstacle::from(error).answered()?;
+                let message = format!(
+                    "the server does not let StatefulSet {name} be deleted without its Pods, which is how it \
+                     gets larger volumes for later instances: {words}; allow it"
+                );
+                Ok(Some(Invalid { reason: "Rejected", message }))
+            }
         }
     }
 
@@ -350,10 +368,14 @@ impl Objects {
         wanted: Wanted,
         memory: Memory,
         looks: BTreeMap<String, Result<Look, Silence>>,
-        now: Timestamp,
+        (past, now): (&Past, Timestamp),
     ) -> Observed {
+        let seen = |pod: &Pod| PodSeen {
+            keeps_label: pod.uid().is_some_and(|uid| past.unlabelled.contains_key(&uid)),
+            ..PodSeen::of(pod)
+        };
         let pods: BTreeMap<_, _> =
-            self.pods.iter().map(|(name, pod)| (name.clone(), PodSeen::of(pod))).collect();
+            self.pods.iter().map(|(name, pod)| (name.clone(), seen(pod))).collect();
         let volumes: BTreeMap<_, _> = self
             .volumes
             .iter()

@@ -160,7 +160,7 @@ impl Round<'_> {
         let step = decide(&observed);
         tracing::debug!(?step, "planned");
         let taker = Taker { ctx, gateway: &*reconciler.gateway, cluster, prepared: &prepared };
-        let outcome = taker.take(&step, &mut asked).await?;
+        let outcome = taker.take(&step, &mut asked, past).await?;
         if matches!(outcome, StepOutcome::Outdated) {
             return Ok(Action::RequeueAfter(AGAIN));
         }
@@ -198,7 +198,7 @@ impl Round<'_> {
         let asked = ask(self.ctx, gateway, addresses, last.as_deref(), patience).await;
         let wanted = prepared.wanted(self.cluster, self.accepted);
         let looks = asked.looks.clone();
-        Ok((objects.observed(self.cluster, wanted, memory, looks, self.ctx.now()), asked))
+        Ok((objects.observed(self.cluster, wanted, memory, looks, (past, self.ctx.now())), asked))
     }
 
     /// Nothing can be done before something else is.
@@ -221,7 +221,9 @@ impl Round<'_> {
     ) -> Result<Action, ReconcileError> {
         let mut status = self.cluster.status.clone().unwrap_or_default();
         status.passwords_rotated = Some(format!("{:.0}", prepared.passwords.keyring.rotated));
-        let refusal = prepared.refusal.as_ref();
+        let unlabelled = past.unlabelled.values().map(|refused| &refused.invalid);
+        let untaken = prepared.untaken.iter().chain(unlabelled).next();
+        let refusal = prepared.refusal.as_ref().or(untaken);
         report(observed, self.cluster, refusal, &mut status, told.as_ref().unwrap_or(&step));
         if let Step::Remember { memory, change } = &step {
             status.replication = (**memory).clone();

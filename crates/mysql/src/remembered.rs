@@ -1,7 +1,7 @@
 //! What a manager remembers of each cluster between reconciles. Nothing is wrong without it, so it is
 //! bounded, and gone with the process.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use operands::spec::Invalid;
 use sdk::Context;
+use sdk::condition::rest;
 
 use crate::accounts::Passwords;
 use crate::api::MySQLCluster;
@@ -38,6 +39,8 @@ pub(crate) struct Past {
     pub(crate) passwords_kept: bool,
     /// What the server refused last.
     pub(crate) refused: Option<Refused>,
+    /// The Pods whose role label the server did not let be changed, by uid.
+    pub(crate) unlabelled: BTreeMap<String, Refused>,
     /// Whether nothing is left of what brought a backup onto the first volume.
     pub(crate) restore_ended: bool,
     /// In how many rounds nobody was let in anywhere, one after the other.
@@ -60,7 +63,7 @@ impl Refused {
 
     /// Whether the server would say the same.
     fn holds(&self, cluster: &MySQLCluster, now: Timestamp) -> bool {
-        self.generation == cluster.metadata.generation && now < self.at + ASK_AGAIN
+        self.generation == cluster.metadata.generation && rest(self.at, ASK_AGAIN, now).is_some()
     }
 }
 
@@ -68,6 +71,7 @@ impl Past {
     /// Forgets what was refused, if the server should be asked again.
     pub(crate) fn forgive(&mut self, cluster: &MySQLCluster, now: Timestamp) {
         self.refused.take_if(|refused| !refused.holds(cluster, now));
+        self.unlabelled.retain(|_, refused| refused.holds(cluster, now));
     }
 }
 
@@ -93,4 +97,24 @@ impl Remembered {
 
 fn key(ctx: &Context, cluster: &MySQLCluster) -> String {
     format!("{}/{}", ctx.cluster(), cluster.uid().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_forgotten_after_a_while_and_when_a_clock_was_wrong() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut cluster = crate::testkit::cluster(json!({}));
+        let invalid = Invalid { reason: "Rejected", message: "no".to_owned() };
+        let refused = Refused::new(&cluster, invalid, at(3_600));
+        for (now, expect) in [(3_601, true), (3_629, true), (3_630, false), (0, false)] {
+            assert_eq!(refused.holds(&cluster, at(now)), expect, "{now}");
+        }
+        cluster.metadata.generation = Some(7);
+        assert!(!refused.holds(&cluster, at(3_601)), "another spec may be taken");
+    }
 }

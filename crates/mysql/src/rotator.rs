@@ -85,7 +85,7 @@ impl Rotator<'_> {
             Move::Change => self.write(&keyring.changed(now)).await?,
             Move::Refollow(name) => {
                 let follow = Step::tell(name, Order::Follow(primary.to_owned()));
-                self.taker.take(&follow, asked).await?;
+                self.taker.take(&follow, asked, past).await?;
             }
             Move::Discard => {
                 let Some(mut writer) = self.writer(primary).await? else { return Ok(None) };

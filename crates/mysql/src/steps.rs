@@ -5,6 +5,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use operands::children::{answer, is_current};
+use operands::spec::Invalid;
+use sdk::condition::rest;
 use sdk::{Context, ReconcileError};
 use serde_json::json;
 
@@ -14,7 +17,7 @@ use crate::calls::{Account, Gateway, MySqlError, Password};
 use crate::names::ROLE_LABEL;
 use crate::observed::Observed;
 use crate::prepare::Prepared;
-use crate::remembered::Past;
+use crate::remembered::{Past, Refused};
 use crate::role::Role;
 use crate::server::Order;
 use crate::step::{RETRY, Step, Waiting};
@@ -46,16 +49,17 @@ impl Taker<'_> {
         &self,
         step: &Step,
         asked: &mut Asked,
+        past: &mut Past,
     ) -> Result<StepOutcome, ReconcileError> {
-        if matches!(step, Step::Wait(_) | Step::Rest | Step::Remember { .. }) {
-            return Ok(StepOutcome::Taken);
-        }
-        if !self.is_current().await? {
+        let writes =
+            matches!(step, Step::Tell { .. } | Step::Label { .. } | Step::DeletePod { .. });
+        // The object has to be that which was read before the instances were looked at.
+        if writes && !is_current(self.ctx, self.cluster).await? {
             return Ok(StepOutcome::Outdated);
         }
         match step {
             Step::Tell { instance, order } => self.tell(instance, order, asked).await,
-            Step::Label { instance, role } => self.label(instance, *role).await,
+            Step::Label { instance, role } => self.label(instance, *role, past).await,
             Step::DeletePod { instance, .. } => {
                 let namespace = self.cluster.namespace();
                 if let Some(pod) = self.ctx.get::<Pod>(namespace.as_deref(), instance)? {
@@ -65,17 +69,6 @@ impl Taker<'_> {
             }
             Step::Wait(_) | Step::Rest | Step::Remember { .. } => Ok(StepOutcome::Taken),
         }
-    }
-
-    /// Whether the server has the very object that was read before the instances were looked at.
-    async fn is_current(&self) -> Result<bool, ReconcileError> {
-        let namespace = self.cluster.namespace().unwrap_or_default();
-        let clusters = Api::<MySQLCluster>::namespaced(self.ctx.client(), &namespace);
-        let found = clusters.get_opt(&self.cluster.name_any()).await?;
-        Ok(found.is_some_and(|found| {
-            found.metadata.resource_version == self.cluster.metadata.resource_version
-                && found.metadata.deletion_timestamp.is_none()
-        }))
     }
 
     async fn tell(
@@ -106,11 +99,13 @@ impl Taker<'_> {
         }
     }
 
-    /// Sets the label by which Services choose the Pod: of the very Pod that was seen.
+    /// Sets the label by which Services choose the Pod: of the very Pod that was seen. If the server does not
+    /// take that, it is noted, and what matters more goes on.
     async fn label(
         &self,
         instance: &str,
         role: Option<Role>,
+        past: &mut Past,
     ) -> Result<StepOutcome, ReconcileError> {
         let namespace = self.cluster.namespace();
         let Some(pod) = self.ctx.get::<Pod>(namespace.as_deref(), instance)? else {
@@ -126,7 +121,17 @@ impl Taker<'_> {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
                 Ok(StepOutcome::Outdated)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                let Some(words) = answer(&error) else { return Err(error.into()) };
+                let message = format!(
+                    "the server does not let the label {ROLE_LABEL} of Pod {instance} be changed, so Services \
+                     choose it as before: {words}"
+                );
+                let invalid = Invalid { reason: "Rejected", message };
+                let refused = Refused::new(self.cluster, invalid, self.ctx.now());
+                past.unlabelled.insert(pod.uid().unwrap_or_default(), refused);
+                Ok(StepOutcome::Taken)
+            }
         }
     }
 
@@ -134,7 +139,7 @@ impl Taker<'_> {
     /// next round.
     pub(crate) async fn upkeep(&self, observed: &Observed, asked: &mut Asked, past: &mut Past) {
         let now = observed.now;
-        if past.reloaded.is_none_or(|last| now >= last + RELOAD) {
+        if past.reloaded.and_then(|last| rest(last, RELOAD, now)).is_none() {
             // Without a session none has read them.
             let mut all = !asked.sessions.is_empty();
             for (instance, session) in &mut asked.sessions {

@@ -51,6 +51,17 @@ impl Obstacle {
         }
     }
 
+    /// Why an object of this name was not written.
+    pub fn unwritten<K: Resource<DynamicType = ()>>(name: &str, error: ReconcileError) -> Self {
+        match refused(&error) {
+            Some(words) => {
+                let kind = K::kind(&());
+                Self::Refused(format!("the server refuses {kind} {name}: {words}"))
+            }
+            None => Self::Failed(error),
+        }
+    }
+
     /// An object of others has the name of one that `O` needs.
     pub(crate) fn taken<O, K>(name: &str) -> Self
     where
@@ -68,6 +79,23 @@ impl Obstacle {
 pub fn is_of(owner: &impl ResourceExt, object: &impl ResourceExt) -> bool {
     let uid = owner.uid();
     object.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref())
+}
+
+/// Whether the server has the very object that was read.
+///
+/// # Errors
+/// What the server says.
+pub async fn is_current<K>(ctx: &Context, object: &K) -> Result<bool, ReconcileError>
+where
+    K: Object + Resource<Scope = NamespaceResourceScope>,
+{
+    let namespace = object.namespace().unwrap_or_default();
+    let objects = Api::<K>::namespaced(ctx.client(), &namespace);
+    let found = objects.get_opt(&object.name_any()).await?;
+    Ok(found.is_some_and(|found| {
+        found.resource_version() == object.resource_version()
+            && found.meta().deletion_timestamp.is_none()
+    }))
 }
 
 /// Applies an object that belongs to `owner`, unless something of others has its name. Its kind is one
@@ -90,13 +118,7 @@ where
     }
     match ctx.apply(&child).await {
         Ok(_) => Ok(()),
-        Err(error) => Err(refused(&error).map_or_else(
-            || Obstacle::Failed(error),
-            |words| {
-                let kind = K::kind(&());
-                Obstacle::Refused(format!("the server refuses {kind} {name}: {words}"))
-            },
-        )),
+        Err(error) => Err(Obstacle::unwritten::<K>(&name, error)),
     }
 }
 
@@ -149,8 +171,8 @@ fn owners(
     Some(others.chain(reference).cloned().collect())
 }
 
-/// The server's words, if a reconcile failed because of an answer other than that somebody wrote meanwhile.
-fn answer(error: &(dyn Error + 'static)) -> Option<String> {
+/// The server's words, if something failed because of an answer other than that somebody wrote meanwhile.
+pub fn answer(error: &(dyn Error + 'static)) -> Option<String> {
     let chain = std::iter::successors(Some(error), |error| (*error).source());
     let status = chain.filter_map(|error| error.downcast_ref()).find_map(|error| match error {
         kube::Error::Api(status) => Some(status),

@@ -2,11 +2,12 @@
 
 use jiff::Timestamp;
 use sdk::Event;
+use sdk::condition::{rest, whole_seconds};
 
 use super::api::{Queue, QueueStatus};
 use super::desired::Desired;
 use super::owner::{OWNER_TAG, Place, Whose};
-use super::plan::{Observed, Step, attribute_changes, plan, tag_changes};
+use super::plan::{Observed, SETTLED_AFTER, Step, attribute_changes, plan, tag_changes};
 use super::record::write;
 use super::requests::{Requests, Stop, WAIT, announce, other_account};
 use super::status::{Lack, Outcome, Recheck, intent};
@@ -142,13 +143,17 @@ impl Bringing<'_, '_> {
         Ok(found)
     }
 
-    /// Records the name and the region of the queue before it is created.
+    /// Records the name and the region of the queue before it is created, and when that is: an end waits until SQS
+    /// shows it, also where it is created again or was refused before.
     async fn intend(&mut self) -> Result<(), Stop> {
-        let known = self.queue.status.as_ref().is_some_and(|status| status.queue_name.is_some());
-        if known {
-            return Ok(());
-        }
-        let status = intent(self.queue, self.desired, self.turn.now);
+        let (before, now) = (self.queue.status.clone().unwrap_or_default(), self.turn.now);
+        let last = before.last_change.as_ref().map(|last| last.0);
+        let is_recent = last.and_then(|last| rest(last, SETTLED_AFTER / 2, now)).is_some();
+        let status = match before.queue_name {
+            None => intent(self.queue, self.desired, now),
+            Some(_) if is_recent => return Ok(()),
+            Some(_) => QueueStatus { last_change: Some(whole_seconds(now)), ..before },
+        };
         Ok(write(self.turn.ctx, self.queue, status).await?)
     }
 
@@ -162,6 +167,7 @@ impl Bringing<'_, '_> {
             url,
             account: Some(account),
             endpoint: self.queue.spec.endpoint.clone(),
+            last_change: Some(whole_seconds(self.turn.now)),
             observed: false,
             ..self.queue.status.clone().unwrap_or_default()
         };

@@ -17,7 +17,7 @@ use super::holding::{Held, StillHeld};
 use super::owner::{OWNER_TAG, Place};
 use super::plan::{Ending, Observed, ending};
 use super::record::record;
-use super::referrers::{REFERRERS, by_name, counts};
+use super::referrers::{REFERRERS, by_name, counts, sends_to};
 use super::requests::{Requests, Stop, WAIT, other_account};
 use super::source::source;
 use super::status::{BLOCKED, Outcome, Recheck};
@@ -172,14 +172,18 @@ async fn delete_with<'a>(
     }
 }
 
-/// Whether the queue of an object goes with it, as far as that is known.
-fn ends(queue: &Queue) -> bool {
-    let policy = queue.spec.deletion_policy;
-    queue.metadata.deletion_timestamp.is_some()
-        && left(queue).is_none()
-        && queue.spec.management == Management::Manage
-        && matches!(policy, DeletionPolicy::Delete | DeletionPolicy::DeleteIfEmpty)
-        && queue.status.as_ref().is_some_and(QueueStatus::is_ours)
+/// Whether the queue of an object goes with it before this one has to stay for it, as far as that is known.
+fn ends(referrer: &Queue, queue: &Queue) -> bool {
+    let goes = match referrer.spec.deletion_policy {
+        DeletionPolicy::Delete | DeletionPolicy::DeleteIfEmpty => true,
+        // It may stay, if its tag was removed. But where it waits for this one, neither would ever go.
+        DeletionPolicy::OrphanOnUnmanaged => sends_to(queue, referrer),
+        DeletionPolicy::Retain => false,
+    };
+    goes && referrer.metadata.deletion_timestamp.is_some()
+        && left(referrer).is_none()
+        && referrer.spec.management == Management::Manage
+        && referrer.status.as_ref().is_some_and(QueueStatus::is_ours)
 }
 
 /// Whether nobody's messages go to the queue any more when they fail. Queues that go with their objects do
@@ -193,7 +197,8 @@ async fn unreferenced(
     let mut referrers = turn.ctx.indexed::<Queue>(REFERRERS, &by_name(queue))?;
     let arn = found.arn().cloned().unwrap_or_default();
     referrers.extend(turn.ctx.indexed::<Queue>(REFERRERS, &arn)?);
-    let (ending, staying): (Vec<_>, Vec<_>) = referrers.iter().partition(|queue| ends(queue));
+    let (ending, staying): (Vec<_>, Vec<_>) =
+        referrers.iter().partition(|referrer| ends(referrer, queue));
     let staying = staying.into_iter().filter(|referrer| counts(referrer, queue, &arn));
     let mut names: Vec<_> = staying
         .map(|queue| {

@@ -18,11 +18,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::Api;
+use sdk::condition::rest;
+use sdk::refusal::{refusal, refused};
 use sdk::{ClusterName, Context, Event, Lifecycle, ReconcileError};
 
 use super::api::{Queue, QueueStatus};
 use super::record::write;
-use sdk::refusal::{refusal, refused};
 
 /// The most Queues of which is remembered that they hold their Secret. Beyond it, all are looked at anew.
 const MAX_SEEN: usize = 10_000;
@@ -43,7 +44,7 @@ type Seen = (ClusterName, String, String);
 impl Held {
     fn has(&self, seen: &Seen, now: Timestamp) -> bool {
         let held = self.0.lock().expect("no holder of this lock panics");
-        held.get(seen).is_some_and(|at| now < *at + SEEN_FOR)
+        held.get(seen).and_then(|at| rest(*at, SEEN_FOR, now)).is_some()
     }
 
     fn note(&self, seen: Seen, now: Timestamp) {
@@ -166,4 +167,19 @@ async fn add(ctx: &Context, queue: &Queue, secret: &Secret) -> Result<bool, Reco
     );
     ctx.publish(Event::warning(queue, "SecretNotHeld", "Hold", note)).await;
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_is_looked_at_again_after_a_while_and_when_a_clock_was_wrong() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let (held, seen) = (Held::default(), ("a".parse().unwrap(), "u1".into(), "aws".into()));
+        held.note(Seen::clone(&seen), at(7_200));
+        for (now, expect) in [(7_201, true), (10_799, true), (10_800, false), (0, false)] {
+            assert_eq!(held.has(&seen, at(now)), expect, "{now}");
+        }
+    }
 }

@@ -27,6 +27,12 @@ pub(super) fn by_name(queue: &Queue) -> String {
     value(&queue.namespace().unwrap_or_default(), &queue.name_any())
 }
 
+/// Whether a Queue names the queue of `target` as its dead-letter queue.
+pub(super) fn sends_to(queue: &Queue, target: &Queue) -> bool {
+    let arn = target.status.as_ref().and_then(|status| status.arn.as_ref());
+    targets(queue).iter().any(|named| *named == by_name(target) || Some(named) == arn)
+}
+
 /// Whether a Queue that names the queue of `target`, which has this ARN, keeps it from being deleted.
 pub(super) fn counts(referrer: &Queue, target: &Queue, arn: &str) -> bool {
     let place = |queue: &Queue| {

@@ -306,7 +306,13 @@ impl TunnelRun<'_> {
             return Ok(Action::RequeueAfter(POLL));
         }
         // The client is updated even if the provider does not answer.
-        let client = self.connected(archives.clone()).await?;
+        let client = match self.connected(archives.clone()).await.map_err(Blocked::within) {
+            Ok(client) => client,
+            Err(Ok(blocked)) => return Err(blocked.into()),
+            // The API server is in trouble, or an admission webhook: the host is looked at all the same. If it is to be
+            // connected, the client is applied again.
+            Err(Err(_)) => None,
+        };
         let provider = self.provider(&at).await?;
         // Before the provider is asked: hundreds that wait for a place would use up what it answers in an hour.
         if self.status().held().is_none() {

@@ -1,11 +1,14 @@
 //! The shell of a Service: its Tunnel, and its address.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
-use kube::ResourceExt;
+use kube::{Api, ResourceExt};
 use sdk::refusal::refused;
-use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
+use sdk::{
+    Action, ApplyOptions, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler,
+};
 use sdk::{ObjectKey, controlled_by, spread};
 
 use crate::access::Access;
@@ -53,15 +56,23 @@ impl Reconciler for ServiceReconciler {
             // The garbage collector deletes the Tunnel, and its finalizer removes the host.
             return Ok(Action::Done);
         }
-        let found = ctx.get::<Tunnel>(namespace, &names::tunnel(&key.name))?;
+        let name = names::tunnel(&key.name);
+        let mut found = ctx.get::<Tunnel>(namespace, &name)?;
         let defaults = defaults(ctx)?;
         let permit =
             |account: &str| self.access.permit(ctx, namespace.unwrap_or_default(), account);
         let mut step = plan(&service, &defaults, found.as_deref(), permit);
+        if matches!(step, Step::Apply(_)) && found.is_none() {
+            // The cache may lack one that others made a moment ago.
+            let tunnels = Api::<Tunnel>::namespaced(ctx.client(), namespace.unwrap_or_default());
+            found = tunnels.get_opt(&name).await?.map(Arc::new);
+            step = plan(&service, &defaults, found.as_deref(), permit);
+        }
         match &step {
             Step::Ignore => return Ok(Action::Done),
             Step::Apply(tunnel) => {
-                if let Err(error) = ctx.apply_child(&*service, (**tunnel).clone()).await {
+                let tunnel = (**tunnel).clone();
+                if let Err(error) = apply(ctx, &service, found.as_deref(), tunnel).await {
                     step = Step::Rejected(refused(error)?);
                 }
             }
@@ -79,6 +90,19 @@ impl Reconciler for ServiceReconciler {
             _ => Action::Done,
         })
     }
+}
+
+/// Applies the Service's Tunnel: the one that was found by its uid, and without force where none was. So what others
+/// wrote since is a conflict.
+async fn apply(
+    ctx: &Context,
+    service: &Service,
+    found: Option<&Tunnel>,
+    mut tunnel: Tunnel,
+) -> Result<Tunnel, ReconcileError> {
+    tunnel.metadata.uid = found.and_then(ResourceExt::uid);
+    sdk::set_controller(service, &mut tunnel).map_err(ReconcileError::terminal)?;
+    ctx.apply_with(&tunnel, ApplyOptions::default().force(found.is_some())).await
 }
 
 /// Writes address and condition if they say something new.

@@ -20,8 +20,9 @@ default-character-set=utf8mb4
 C
 )
 trap 'rm -f "$options"' EXIT
+# A name may hold a line break: `--batch` escapes it, so that a row is a line, and `%b` undoes that.
 query() { # into-file; statements on standard input
-  mysql --defaults-file="$options" --connect-timeout=20 --batch --raw --skip-column-names \
+  mysql --defaults-file="$options" --connect-timeout=20 --batch --skip-column-names \
     --init-command="SET sql_mode = '', print_identified_with_as_hex = ON" >"$1"
 }
 query "$work/names" <<'S'
@@ -35,10 +36,16 @@ WHERE user NOT IN ('root', 'leasehold', 'replication', 'probe', 'backup', 'expor
 AND user NOT LIKE 'mysql.%'
 ORDER BY account_locked = 'Y' AND authentication_string = '' DESC, user, host;
 S
-sed 's/^/SHOW CREATE USER /; s/$/;/' "$work/accounts" | query "$work/users"
-sed 's/^/SHOW GRANTS FOR /; s/$/;/' "$work/accounts" | query "$work/grants"
+statements() { # beginning file
+  while IFS= read -r row; do printf '%s%b;\n' "$1" "$row"; done <"$2"
+}
+statements 'SHOW CREATE USER ' "$work/accounts" | query "$work/users"
+statements 'SHOW GRANTS FOR ' "$work/accounts" | query "$work/grants"
 set --
-while IFS= read -r name; do set -- "$@" "$name"; done <"$work/names"
+while IFS= read -r name; do
+  name=$(printf '%b.' "$name") # The dot keeps a line break at its end.
+  set -- "$@" "${name%.}"
+done <"$work/names"
 
 # MySQL keeps what was granted on a table or a routine after that is dropped, and refuses to grant it anew.
 grants() {
@@ -56,20 +63,22 @@ BEGIN
 END;;
 DELIMITER ;
 S
-  sed "s/\\\\/\\\\\\\\/g; s/'/''/g; s/^/CALL leasehold_grants.run('/; s/\$/');/" "$work/grants"
+  # What `--batch` escapes is read again as it was in a text of MySQL.
+  sed "s/'/''/g; s/^/CALL leasehold_grants.run('/; s/\$/');/" "$work/grants"
   echo 'DROP DATABASE leasehold_grants;'
 }
+# After `--` a name is no option, whatever it begins with.
 dump() {
   echo '-- Made by leasehold.'
-  sed 's/$/;/' "$work/users"
+  statements '' "$work/users"
   if [ $# -gt 0 ]; then
     mysqldump --defaults-file="$options" --single-transaction --quick --hex-blob --routines \
       --triggers --no-tablespaces --set-gtid-purged=OFF --skip-comments --max-allowed-packet=1G \
-      --databases "$@" || return 1
+      --databases -- "$@" || return 1
     # Apart, so that no data is touched: a replica has those that run on the primary as disabled.
     mysqldump --defaults-file="$options" --single-transaction --no-data --no-create-info --no-create-db \
       --skip-triggers --events --no-tablespaces --set-gtid-purged=OFF --skip-comments \
-      --databases "$@" >"$work/events" || return 1
+      --databases -- "$@" >"$work/events" || return 1
     sed '/^\/\*!50106 CREATE/{s/ DISABLE ON SLAVE / ENABLE /;s/ DISABLE ON REPLICA / ENABLE /;}' "$work/events"
   fi
   grants

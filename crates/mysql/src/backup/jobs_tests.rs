@@ -1,5 +1,8 @@
 //! What the Jobs do.
 
+use std::fs;
+use std::process::Command;
+
 use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::{Value, json};
 
@@ -54,6 +57,48 @@ fn a_dump_is_of_a_replica_by_an_account_that_may_only_read() {
         assert!(store.contains(part), "{part}: {store}");
     }
     assert_eq!(pod.image_pull_secrets.unwrap()[0].name, "pull");
+}
+
+/// As anybody who may create a database names it.
+#[test]
+fn no_name_of_a_database_or_an_account_is_an_option_or_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(at("backup"), "secret").unwrap();
+    // They answer as MySQL does, and write down what they are asked.
+    let (mysql, mysqldump) = (
+        r#"read -r first
+case $first in
+'SELECT schema'*) printf '%s\n' shop --no-data 'a\nb' 'c\\d' ;;
+'SELECT CONCAT'*) printf '%s\n' "'e\\\\'\\nf'@'%'" ;;
+*) printf '%s\n' "$first" "$(cat)" >>"$0.asked" && printf '%s\n' 'GRANT `x\ny`' ;;
+esac"#,
+        r#"printf '<%s>' "$@" >>"$0.asked""#,
+    );
+    for (name, script) in [("mysql", mysql), ("mysqldump", mysqldump)] {
+        fs::write(at(name), format!("#!/bin/sh\n{script}")).unwrap();
+        Command::new("chmod").args(["+x", &at(name)]).status().unwrap();
+    }
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let script = DUMP.replace("/leasehold-accounts", &folder.path().display().to_string());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, "dump", "db", "3306", &at("dump.sql.gz")]).env("PATH", path);
+    assert!(shell.status().unwrap().success());
+
+    let asked = fs::read_to_string(at("mysqldump.asked")).unwrap();
+    let names = "<--databases><--><shop><--no-data><a\nb><c\\d>";
+    assert_eq!(asked.matches(names).count(), 2, "{asked}");
+    assert_eq!(asked.matches("--databases").count(), 2);
+    let asked = fs::read_to_string(at("mysql.asked")).unwrap();
+    for statement in ["SHOW CREATE USER 'e\\'\nf'@'%';\n", "SHOW GRANTS FOR 'e\\'\nf'@'%';\n"] {
+        assert!(asked.contains(statement), "{asked}");
+    }
+    let dump = Command::new("gzip").args(["-dc", &at("dump.sql.gz")]).output().unwrap().stdout;
+    let dump = String::from_utf8(dump).unwrap();
+    // One in a text of MySQL, one as it is.
+    for statement in ["run('GRANT `x\\ny`');\n", "GRANT `x\ny`;\n"] {
+        assert!(dump.contains(statement), "{dump}");
+    }
 }
 
 #[test]

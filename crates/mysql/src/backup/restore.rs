@@ -10,6 +10,7 @@ use operands::archive::restore::{
     Restore, Restored, end_restore, origin_of, restore, restoring_job,
 };
 use operands::children::is_of;
+use sdk::refusal::refusal;
 use sdk::{Context, ReconcileError};
 
 use super::api::MySQLBackup;
@@ -57,8 +58,17 @@ pub(crate) async fn begin(
     };
     let Some(volume) = volume else {
         let volumes = Api::namespaced(ctx.client(), &namespace);
-        volumes.create(&PostParams::default(), &objects::first_volume(cluster)).await?;
-        return Ok(Restored::waits("the volume of the first instance was created"));
+        let first = objects::first_volume(cluster);
+        return match volumes.create(&PostParams::default(), &first).await {
+            Ok(_) => Ok(Restored::waits("the volume of the first instance was created")),
+            Err(error) => match refusal(&error) {
+                Some(words) => {
+                    let volume = format!("PersistentVolumeClaim {}", first.name_any());
+                    Ok(Restored::refused(&volume, &words))
+                }
+                None => Err(error.into()),
+            },
+        };
     };
     if let Some(verdict) = in_the_way(cluster, &volume) {
         return Ok(verdict);

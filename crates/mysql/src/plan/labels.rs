@@ -1,6 +1,6 @@
 //! Role labels, by which the Services find the instances. Pure.
 //!
-//! Keeps rule 2: the label of an old primary goes before the new one is opened. Labels are for
+//! The label of an old primary goes before the new one is opened, if the server lets it. Labels are for
 //! clients' comfort; that nobody writes to the wrong instance rests on the instances.
 
 use super::*;
@@ -11,7 +11,8 @@ impl Observed {
     /// Takes the primary's label from whoever is not primary.
     pub(super) fn unlabel(&self, primary: &str) -> Option<Step> {
         let has_it = |seen: &&InstanceSeen| {
-            seen.pod.as_ref().is_some_and(|pod| pod.role == Some(Role::Primary))
+            let pod = seen.pod.as_ref().filter(|pod| !pod.keeps_label);
+            pod.is_some_and(|pod| pod.role == Some(Role::Primary))
         };
         let mut others = self.instances.iter().filter(|seen| seen.name != primary);
         let old = others.find(has_it)?;
@@ -24,7 +25,7 @@ impl Observed {
         let first = self.instances.iter().filter(|seen| seen.name == primary);
         let rest = self.instances.iter().filter(|seen| seen.name != primary);
         first.chain(rest).find_map(|seen| {
-            let pod = seen.pod.as_ref().filter(|pod| !pod.is_deleting)?;
+            let pod = seen.pod.as_ref().filter(|pod| !pod.is_deleting && !pod.keeps_label)?;
             let role = match seen.name == primary {
                 true => Some(Role::Primary),
                 false => self.role(seen, pod.role),

@@ -1,8 +1,7 @@
 //! A cluster with a primary: it is opened, watched, and deposed if it fails. Pure.
 //!
-//! Keeps rule 2: before an instance is opened, the memory names it, nobody else's Pod is labelled
-//! primary, and it has applied all that it received; and that nobody is primary is written before
-//! anything that makes another one.
+//! Keeps rule 2: before an instance is opened, the memory names it, and it has applied all that it
+//! received; and that nobody is primary is written before anything that makes another one.
 
 use std::time::Duration;
 

@@ -3,6 +3,7 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
 use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use sdk::refusal::refusal;
 use sdk::{Context, ReconcileError};
 
 use super::seen::{JobSeen, PodsSeen};
@@ -21,16 +22,18 @@ pub(super) async fn job(
     Ok(found.as_ref().map(JobSeen::of))
 }
 
-/// Creates a Job. One of this name that is there already was created by an earlier reconcile.
+/// Creates a Job. One of this name that is there already was created by an earlier reconcile. Returns the
+/// server's words if it refuses the Job, as by a quota.
 pub(super) async fn create(
     ctx: &Context,
     namespace: &str,
     job: &Job,
-) -> Result<(), ReconcileError> {
+) -> Result<Option<String>, ReconcileError> {
     let jobs = Api::<Job>::namespaced(ctx.client(), namespace);
     match jobs.create(&PostParams::default(), job).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        other => Ok(other.map(drop)?),
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+        Err(error) => refusal(&error).map(Some).ok_or_else(|| error.into()),
     }
 }
 

@@ -22,9 +22,10 @@ use super::jobs;
 use super::kind::Archived;
 use super::seen::{JobSeen, Outcome, PodsSeen};
 
-/// How long a backup waits for what it needs.
+/// How long a backup waits for what it needs, and for its Job to be taken by the server.
 const START_WITHIN: SignedDuration = SignedDuration::from_hours(1);
-/// How long the deletion of what is stored is tried.
+/// How long the deletion of what is stored is tried, from the first look at it: until then nobody may have been
+/// there to try.
 const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
 /// The pause between looks; changes of Jobs end it earlier.
 const POLL: Duration = Duration::from_secs(30);
@@ -93,8 +94,8 @@ pub(super) fn next<K: Archived>(observed: &Observed<'_, K>) -> Step {
     }
 }
 
-/// The next step of a backup that is being deleted, since `since`.
-pub(super) fn end<K: Archived>(observed: &Observed<'_, K>, since: Timestamp) -> Step {
+/// The next step of a backup that is being deleted.
+pub(super) fn end<K: Archived>(observed: &Observed<'_, K>) -> Step {
     let (backup, status) = (observed.backup, observed.status());
     let Some(key) = status.key.clone() else { return Step::Release(None) };
     if backup.asked().deletion_policy == DeletionPolicy::Retain {
@@ -103,10 +104,13 @@ pub(super) fn end<K: Archived>(observed: &Observed<'_, K>, since: Timestamp) -> 
     if let Some(job) = observed.delete.as_ref().filter(|job| job.outcome == Outcome::Complete) {
         return Step::Finish { name: job.name.clone(), uid: job.uid.clone() };
     }
-    if observed.now.duration_since(since) >= GIVE_UP {
-        let place = status.location.clone().unwrap_or(key);
-        let why = status.conditions.iter().find(|found| found.type_ == "Deleted");
-        let why = why.map_or("it took too long", |found| found.message.as_str());
+    let place = status.location.clone().unwrap_or_else(|| key.clone());
+    let Some(told) = status.conditions.iter().find(|found| found.type_ == "Deleted") else {
+        let message = format!("what is stored at {place} is deleted");
+        return Step::Record(Box::new(observed.ending(observed.status(), "Deleting", message)));
+    };
+    if observed.now.duration_since(told.last_transition_time.0) >= GIVE_UP {
+        let why = &told.message;
         return Step::Release(Some(format!(
             "given up after 10 minutes, delete {place} yourself: {why}"
         )));
@@ -130,6 +134,26 @@ pub(super) fn end<K: Archived>(observed: &Observed<'_, K>, since: Timestamp) -> 
         // Nothing was ever stored at a destination that is none.
         Err(_) => Step::Release(None),
     }
+}
+
+/// The next step of a backup whose Job the server refuses in these words.
+pub(super) fn refused<K: Archived>(observed: &Observed<'_, K>, job: &str, words: &str) -> Step {
+    let message = format!("the server refuses Job {job}: {words}");
+    if observed.backup.meta().deletion_timestamp.is_some() {
+        return match words.contains("because it is being terminated") {
+            true => Step::Release(Some(
+                "its namespace is being deleted, and no Job can run there any more".to_owned(),
+            )),
+            false => observed.deleting("Rejected", message),
+        };
+    }
+    let status = observed.status();
+    let since = status.started.as_ref().map_or(observed.now, |at| at.0);
+    if observed.now.duration_since(since) >= START_WITHIN {
+        return observed.failed("Rejected", message);
+    }
+    let told = observed.told(status, BackupPhase::Running, "Rejected", message);
+    Step::Wait(Box::new(told), POLL)
 }
 
 pub(super) fn no_image() -> String {
@@ -184,6 +208,22 @@ impl<K: Archived> Observed<'_, K> {
         }
     }
 
+    /// The database that has the name of the one that is saved, which was deleted.
+    fn namesake(&self) -> Option<&K::Database> {
+        let saved = self.status().database_uid?;
+        self.database.filter(|found| found.meta().uid.as_ref() != Some(&saved))
+    }
+
+    /// It cannot be told whose content is stored.
+    fn doubtful(&self) -> Step {
+        let (kind, location) = (K::Database::kind(&()), self.status().location.unwrap_or_default());
+        let message = format!(
+            "its {kind} was deleted while it was saved, and another has its name: what is at {location}, if \
+             anything, may be of either"
+        );
+        self.failed("NoCluster", message)
+    }
+
     /// Creates the Job. One that somebody deleted is created again: it finds what was stored.
     fn create(&self, key: &str) -> Step {
         let Some(database) = self.database else {
@@ -195,6 +235,9 @@ impl<K: Archived> Observed<'_, K> {
             );
             return self.failed("NoCluster", message);
         };
+        if self.namesake().is_some() {
+            return self.doubtful();
+        }
         let Some(image) = self.image else {
             return self.blocked(Obstacle::passing("NoImage", no_image()));
         };
@@ -207,7 +250,18 @@ impl<K: Archived> Observed<'_, K> {
 
     fn follow(&self, job: &JobSeen) -> Step {
         let said = self.pods.trouble.clone();
+        let namesake = self.namesake().map(|found| found.meta().creation_timestamp.as_ref());
         match &job.outcome {
+            // Its Pod finds the other one under the name, and would save that.
+            Outcome::Running if namesake.is_some() && !job.is_deleting => {
+                Step::Delete { name: job.name.clone(), uid: job.uid.clone() }
+            }
+            Outcome::Complete
+                if let Some(began) = namesake
+                    && job.completed.zip(began).is_none_or(|(end, began)| end >= began.0) =>
+            {
+                self.doubtful()
+            }
             Outcome::Running => {
                 let stops = self.missing.clone().or_else(|| self.pods.stops(job, self.now));
                 let also = stops.map(|text| format!(": {text}"));

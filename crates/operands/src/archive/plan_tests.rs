@@ -43,6 +43,16 @@ fn started() -> Value {
         "location": "pvc://backups/web/db/db-1", "started": "2026-03-01T11:59:30Z"}})
 }
 
+/// One whose deletion was seen so many minutes ago.
+fn ending(minutes_ago: i64) -> Value {
+    let since = now() - minutes(minutes_ago);
+    let deleted = json!({"type": "Deleted", "status": "False", "reason": "Deleting", "message": "so",
+        "lastTransitionTime": since.to_string()});
+    let mut object = started();
+    merge(&mut object, json!({"status": {"conditions": [deleted]}}));
+    object
+}
+
 /// Phase and reason of a status that a step writes.
 fn told(step: &Step) -> (BackupPhase, String) {
     let (Step::Record(status) | Step::Wait(status, _)) = step else { panic!("{step:?}") };
@@ -130,51 +140,104 @@ fn a_job_that_ends_ends_the_dump() {
 
 #[test]
 fn deletion_stops_the_job_deletes_what_is_stored_and_never_wedges() {
-    let stored = dump(started());
+    let stored = dump(ending(1));
     let base = || observed(&stored, None);
-    let since = now() - minutes(1);
     let stopping = JobSeen { is_deleting: true, ..job(Outcome::Running) };
     let gone = || Some("PersistentVolumeClaim backups does not exist".to_owned());
-    let step = end(&Observed { store: Some(job(Outcome::Running)), ..base() }, since);
+    let step = end(&Observed { store: Some(job(Outcome::Running)), ..base() });
     assert!(matches!(step, Step::Delete { .. }), "{step:?}");
-    let step = end(&Observed { store: Some(stopping), ..base() }, since);
+    let step = end(&Observed { store: Some(stopping), ..base() });
     assert!(matches!(step, Step::Wait(..)), "{step:?}");
-    let step = end(&Observed { store: Some(job(Outcome::Complete)), ..base() }, since);
+    let step = end(&Observed { store: Some(job(Outcome::Complete)), ..base() });
     let Step::Create(created) = step else { panic!("{step:?}") };
     assert!(created.metadata.owner_references.is_none());
-    let step = end(&Observed { delete: Some(job(Outcome::Running)), ..base() }, since);
+    let step = end(&Observed { delete: Some(job(Outcome::Running)), ..base() });
     assert!(matches!(step, Step::Wait(..)), "{step:?}");
-    let step = end(&Observed { delete: Some(job(Outcome::Complete)), ..base() }, since);
+    let step = end(&Observed { delete: Some(job(Outcome::Complete)), ..base() });
     assert!(matches!(step, Step::Finish { .. }), "{step:?}");
     for blocked in [Observed { missing: gone(), ..base() }, Observed { image: None, ..base() }] {
-        let Step::Wait(status, _) = end(&blocked, since) else { panic!() };
+        let Step::Wait(status, _) = end(&blocked) else { panic!() };
         assert_eq!(status.phase, BackupPhase::Deleting);
-        let late = Observed { now: since + minutes(10), ..blocked };
-        let Step::Release(Some(warning)) = end(&late, since) else { panic!() };
+        let late = Observed { now: now() + minutes(9), ..blocked };
+        let Step::Release(Some(warning)) = end(&late) else { panic!() };
         assert!(warning.contains("pvc://backups/web/db/db-1"), "{warning}");
     }
 }
 
+/// A cluster was paused, or the manager's clock is ahead.
+#[test]
+fn what_is_stored_is_given_up_only_after_tries() {
+    let mut stored = dump(started());
+    let hour_ago = serde_json::from_value(json!("2026-03-01T11:00:00Z")).unwrap();
+    stored.metadata.deletion_timestamp = Some(hour_ago);
+    let Step::Record(status) = end(&observed(&stored, None)) else { panic!() };
+    assert_eq!(status.phase, BackupPhase::Deleting);
+    let seen = Dump { status: Some(*status), ..stored };
+    assert!(matches!(end(&observed(&seen, None)), Step::Create(_)));
+}
+
+#[test]
+fn of_another_database_with_the_name_nothing_is_saved() {
+    let mut of_d1 = started();
+    merge(&mut of_d1, json!({"status": {"databaseUID": "d1"}}));
+    let (backup, same) = (dump(of_d1), running());
+    let mut other = running();
+    other.metadata.uid = Some("d2".to_owned());
+    let noon = serde_json::from_value(json!("2026-03-01T12:00:00Z")).unwrap();
+    other.metadata.creation_timestamp = Some(noon);
+    let with = |database, store| next(&Observed { store, ..observed(&backup, Some(database)) });
+    let done = |at: &str| {
+        let completed = Some(at.parse().unwrap());
+        Some(JobSeen { completed, ..job(Outcome::Complete) })
+    };
+    let lost = (BackupPhase::Failed, "NoCluster".to_owned());
+    assert!(matches!(with(&same, None), Step::Create(_)));
+    assert_eq!(told(&with(&other, None)), lost);
+    assert!(matches!(with(&same, Some(job(Outcome::Running))), Step::Wait(..)));
+    assert!(matches!(with(&other, Some(job(Outcome::Running))), Step::Delete { .. }));
+    assert_eq!(told(&with(&other, done("2026-03-01T12:00:10Z"))), lost);
+    // It was complete before there was another.
+    let step = with(&other, done("2026-03-01T11:59:50Z"));
+    assert_eq!(told(&step), (BackupPhase::Complete, "Stored".to_owned()));
+}
+
+#[test]
+fn a_job_that_the_server_refuses_is_said_and_at_last_given_up() {
+    let (backup, cluster) = (dump(started()), running());
+    let step = |now| {
+        let observed = Observed { now, ..observed(&backup, Some(&cluster)) };
+        told(&refused(&observed, "job", "exceeded quota"))
+    };
+    let rejected = |phase| (phase, "Rejected".to_owned());
+    assert_eq!(step(now()), rejected(BackupPhase::Running));
+    assert_eq!(step(now() + minutes(60)), rejected(BackupPhase::Failed));
+    let mut leaving = dump(ending(1));
+    leaving.metadata.deletion_timestamp = Some(whole_seconds(now()));
+    let step = |words| refused(&observed(&leaving, None), "job", words);
+    assert_eq!(told(&step("exceeded quota")), rejected(BackupPhase::Deleting));
+    let gone = "unable to create new content because it is being terminated";
+    assert!(matches!(step(gone), Step::Release(Some(_))));
+}
+
 #[test]
 fn a_deletion_that_fails_is_said_and_tried_again() {
-    let stored = dump(started());
+    let stored = dump(ending(1));
     let failed = |backup| Observed {
         delete: Some(job(Outcome::Failed("DeadlineExceeded".to_owned()))),
         ..observed(backup, None)
     };
-    let since = now() - minutes(1);
-    let Step::Record(status) = end(&failed(&stored), since) else { panic!() };
+    let Step::Record(status) = end(&failed(&stored)) else { panic!() };
     assert!(status.conditions.iter().any(|found| found.reason == "DeleteFailed"));
     let told = Dump { status: Some(*status), ..stored.clone() };
-    assert!(matches!(end(&failed(&told), since), Step::Delete { .. }));
-    assert!(matches!(end(&observed(&told, None), since), Step::Create(_)));
+    assert!(matches!(end(&failed(&told)), Step::Delete { .. }));
+    assert!(matches!(end(&observed(&told, None)), Step::Create(_)));
 }
 
 #[test]
 fn what_stored_nothing_or_should_stay_is_released_at_once() {
     let fresh = dump(json!({}));
-    assert_eq!(end(&observed(&fresh, None), now()), Step::Release(None));
+    assert_eq!(end(&observed(&fresh, None)), Step::Release(None));
     let mut kept = started();
     merge(&mut kept, json!({"spec": {"deletionPolicy": "Retain"}}));
-    assert_eq!(end(&observed(&dump(kept), None), now()), Step::Release(None));
+    assert_eq!(end(&observed(&dump(kept), None)), Step::Release(None));
 }

@@ -20,7 +20,7 @@ use super::api::{BackupPhase, BackupStatus};
 use super::calls::{create, delete_job, job, missing, pods_of};
 use super::jobs;
 use super::kind::Archived;
-use super::plan::{Observed, Step, end, next};
+use super::plan::{Observed, Step, end, next, refused};
 use super::seen::PodsSeen;
 use super::settings::Settings;
 
@@ -43,8 +43,9 @@ pub fn controller<K: Archived>(workers: usize, settings: Settings) -> Controller
             let namespace = database.namespace();
             let all = lookup.list::<K>(namespace.as_deref(), &sdk::Selector::all());
             let waits = |found: &&Arc<K>| {
-                let is_new = found.status().is_none_or(|status| status.key.is_none());
-                is_new && found.asked().database == database.name_any()
+                // While its Job runs, another database of that name is none of its business.
+                let is_unfinished = found.status().is_none_or(|status| status.finished.is_none());
+                is_unfinished && found.asked().database == database.name_any()
             };
             all.iter().filter(waits).map(|found| (found.namespace(), found.name_any())).collect()
         })
@@ -94,7 +95,7 @@ impl<K: Archived> BackupReconciler<K> {
             missing: missing(ctx, &namespace, backup.asked().destination).await?,
             now: ctx.now(),
         };
-        take(ctx, backup, next(&observed)).await
+        take(ctx, &observed, next(&observed)).await
     }
 
     async fn ending(&self, ctx: &Context, backup: &K) -> Result<Action, ReconcileError> {
@@ -114,22 +115,16 @@ impl<K: Archived> BackupReconciler<K> {
             missing: missing(ctx, &namespace, backup.asked().destination).await?,
             now: ctx.now(),
         };
-        let since = backup.meta().deletion_timestamp.as_ref().map_or(ctx.now(), |at| at.0);
-        match take(ctx, backup, end(&observed, since)).await {
-            Err(error) if is_ending_namespace(&error) => {
-                let note = "its namespace is being deleted, and no Job can run there any more";
-                take(ctx, backup, Step::Release(Some(note.to_owned()))).await
-            }
-            other => other,
-        }
+        take(ctx, &observed, end(&observed)).await
     }
 }
 
 async fn take<K: Archived>(
     ctx: &Context,
-    backup: &K,
+    observed: &Observed<'_, K>,
     step: Step,
 ) -> Result<Action, ReconcileError> {
+    let backup = observed.backup;
     let namespace = backup.namespace().unwrap_or_default();
     match step {
         Step::Rest => Ok(Action::Done),
@@ -147,8 +142,13 @@ async fn take<K: Archived>(
             if backup.meta().deletion_timestamp.is_none() {
                 sdk::set_controller(backup, &mut *job).map_err(ReconcileError::terminal)?;
             }
-            create(ctx, &namespace, &job).await?;
-            Ok(Action::RequeueAfter(SOON))
+            match create(ctx, &namespace, &job).await? {
+                None => Ok(Action::RequeueAfter(SOON)),
+                Some(words) => {
+                    let instead = refused(observed, &job.name_any(), &words);
+                    Box::pin(take(ctx, observed, instead)).await
+                }
+            }
         }
         Step::Delete { name, uid } => {
             delete_job(ctx, &namespace, &name, &uid).await?;
@@ -189,10 +189,4 @@ async fn record<K: Archived>(
         ctx.publish(Event::warning(backup, "Failed", "Store", message)).await;
     }
     Ok(())
-}
-
-/// Whether nothing can be created because the namespace is being deleted.
-fn is_ending_namespace(error: &ReconcileError) -> bool {
-    let text = sdk::error::chain(error);
-    text.contains("because it is being terminated")
 }

@@ -43,6 +43,11 @@ impl Restored {
         Self::No { reason, message: message.into(), is_stuck: true }
     }
 
+    /// Not yet, because the server refuses an object in these words.
+    pub fn refused(object: &str, words: &str) -> Self {
+        Self::stuck("Rejected", format!("the server refuses {object}: {words}"))
+    }
+
     /// Not yet.
     pub fn waits(message: impl Into<String>) -> Self {
         Self::No { reason: "Restoring", message: message.into(), is_stuck: false }
@@ -122,8 +127,10 @@ where
         Step::Say(verdict) => Ok(verdict),
         Step::Create(mut job) => {
             sdk::set_controller(owner, &mut *job).map_err(ReconcileError::terminal)?;
-            create(ctx, &namespace, &job).await?;
-            Ok(Restored::waits(format!("Job {name} was created")))
+            Ok(match create(ctx, &namespace, &job).await? {
+                None => Restored::waits(format!("Job {name} was created")),
+                Some(words) => Restored::refused(&format!("Job {name}"), &words),
+            })
         }
         Step::Delete { name, uid } => {
             delete_job(ctx, &namespace, &name, &uid).await?;

@@ -2,22 +2,25 @@
 //!
 //! A run has one name, made from the schedule's and the time in UTC. So whoever makes it twice, after a
 //! crash or a handover, makes one. The last run is recorded after its backup was created: one that
-//! a person deletes is not made again.
+//! a person deletes is not made again. What is not kept goes first: under a quota it makes room.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
+use ring::digest::{SHA256, digest};
 use sdk::condition::whole_seconds;
+use sdk::refusal::refusal;
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, Object, ObjectKey, ReconcileError,
-    Reconciler, Selector, mapping,
+    Reconciler, Selector, mapping, spread,
 };
 use serde_json::{Value, json};
 
@@ -27,6 +30,10 @@ use crate::schedule::{Backup, Retention, Schedule};
 
 /// The longest time between two looks: a clock that is corrected is noticed within it.
 const LONGEST: Duration = Duration::from_secs(3600);
+/// How soon a backup that the server refuses is made again.
+const REFUSED: Duration = Duration::from_secs(300);
+/// The longest name of an object.
+const MAX_NAME: usize = 253;
 /// The most backups that one look deletes.
 const MAX_DELETES: usize = 10;
 
@@ -61,12 +68,12 @@ pub trait Scheduled: Object + Resource<Scope = NamespaceResourceScope> {
 /// What a look decides.
 #[derive(Clone, Debug, PartialEq)]
 struct Decision<B> {
-    /// Create this one first.
+    /// Delete these first: name and uid.
+    delete: Vec<(String, String)>,
+    /// Then create this one.
     create: Option<Box<B>>,
     /// Then record this.
     status: Option<ScheduleStatus>,
-    /// Then delete these: name and uid.
-    delete: Vec<(String, String)>,
     /// When the next run is due.
     next: Option<Timestamp>,
 }
@@ -191,8 +198,14 @@ fn at<K: Archived>(backup: &Arc<K>) -> Timestamp {
 }
 
 fn name_of(owner: &impl ResourceExt, run: Timestamp) -> String {
-    let time = run.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H-%M").to_string();
-    format!("{}-{time}", owner.name_any())
+    let time = run.to_zoned(TimeZone::UTC).strftime("-%Y-%m-%d-%H-%M").to_string();
+    let (own, longest) = (owner.name_any(), MAX_NAME - time.len());
+    if own.len() <= longest {
+        return own + &time;
+    }
+    let digest = HEXLOWER.encode(&digest(&SHA256, own.as_bytes()).as_ref()[..4]);
+    let short: String = own.chars().take(longest - digest.len() - 1).collect();
+    format!("{}-{digest}{time}", short.trim_end_matches(['-', '.']))
 }
 
 fn backup<S: Scheduled>(owner: &S, wanted: &Scheduling, name: String) -> S::Backup {
@@ -257,19 +270,24 @@ async fn database<S: Scheduled>(
 async fn take<S: Scheduled>(
     ctx: &Context,
     owner: &S,
-    decision: Decision<S::Backup>,
+    mut decision: Decision<S::Backup>,
     now: Timestamp,
 ) -> Result<Action, ReconcileError> {
     let namespace = owner.namespace().unwrap_or_default();
     let backups = Api::<S::Backup>::namespaced(ctx.client(), &namespace);
-    if let Some(backup) = &decision.create {
-        match backups.create(&PostParams::default(), &**backup).await {
-            // An earlier reconcile made it.
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            other => drop(other?),
-        }
-    }
+    let cleared = clear(&backups, decision.delete).await;
+    let refused = match &decision.create {
+        Some(backup) => create(&backups, backup).await?,
+        None => None,
+    };
     let known = owner.recorded().cloned();
+    if let Some(words) = &refused {
+        // The run is not over: it is made as soon as the server takes it.
+        let last_run = known.as_ref().and_then(|known| known.last_run.clone());
+        let obstacle = Some(words.clone());
+        decision.status =
+            decision.status.map(|status| ScheduleStatus { last_run, obstacle, ..status });
+    }
     if let Some(status) = decision.status.filter(|status| known.as_ref() != Some(status)) {
         let obstacle = status.obstacle.clone();
         let is_new = obstacle != known.and_then(|known| known.obstacle);
@@ -284,16 +302,45 @@ async fn take<S: Scheduled>(
             ctx.publish(Event::warning(owner, "BackupSkipped", "Schedule", obstacle)).await;
         }
     }
-    for (name, uid) in decision.delete {
+    cleared?;
+    if refused.is_some() {
+        return Ok(Action::RequeueAfter(spread(REFUSED, owner)));
+    }
+    let Some(next) = decision.next else { return Ok(Action::Done) };
+    let pause = Duration::try_from(next.duration_since(now)).unwrap_or_default();
+    Ok(Action::RequeueAfter(pause.clamp(Duration::from_secs(1), LONGEST)))
+}
+
+/// Deletes what is not kept.
+async fn clear<K: Archived>(
+    backups: &Api<K>,
+    expired: Vec<(String, String)>,
+) -> Result<(), ReconcileError> {
+    for (name, uid) in expired {
         let pinned = Preconditions { uid: Some(uid), resource_version: None };
         match backups.delete(&name, &DeleteParams::background().preconditions(pinned)).await {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             other => drop(other?),
         }
     }
-    let Some(next) = decision.next else { return Ok(Action::Done) };
-    let pause = Duration::try_from(next.duration_since(now)).unwrap_or_default();
-    Ok(Action::RequeueAfter(pause.clamp(Duration::from_secs(1), LONGEST)))
+    Ok(())
+}
+
+/// Creates a backup. Returns why the server refuses it, if it does.
+async fn create<K: Archived>(
+    backups: &Api<K>,
+    backup: &K,
+) -> Result<Option<String>, ReconcileError> {
+    match backups.create(&PostParams::default(), backup).await {
+        Ok(_) => Ok(None),
+        // An earlier reconcile made it.
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+        Err(error) => {
+            let words = refusal(&error).ok_or(error)?;
+            let (kind, name) = (K::kind(&()), backup.name_any());
+            Ok(Some(format!("the server refuses {kind} {name}: {words}")))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -60,6 +60,22 @@ fn the_last_run_that_is_due_is_made_once_under_its_name() {
     assert_eq!(decide(&recorded, &[], Some(&database()), now()).create, None);
 }
 
+#[test]
+fn a_run_of_a_schedule_with_a_long_name_has_a_name_that_the_server_takes() {
+    let run = now();
+    let name = |length: usize| {
+        let mut owner = scheduled(json!({}), Value::Null);
+        owner.metadata.name = Some("a.".repeat(length)[..length - 1].to_owned() + "b");
+        name_of(&owner, run)
+    };
+    for (length, expect) in [(3, 20), (236, 253), (237, 253), (253, 253)] {
+        let name = name(length);
+        assert_eq!(name.len(), expect, "{length}: {name}");
+        assert!(name.ends_with("-2026-03-01-12-00") && !name.contains(".-"), "{name}");
+    }
+    assert_ne!(name(250), name(252));
+}
+
 /// Its manager had a clock that was ahead for a while.
 #[test]
 fn a_run_that_is_still_to_come_keeps_no_other_away() {

@@ -28,6 +28,8 @@ pub struct JobSeen {
     pub volume: Option<String>,
     /// When it was created.
     pub created: Option<Timestamp>,
+    /// When it was complete.
+    pub completed: Option<Timestamp>,
 }
 
 /// What became of a Job.
@@ -57,6 +59,7 @@ impl JobSeen {
     /// Reads a Job.
     pub fn of(job: &Job) -> Self {
         let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let completed = job.status.as_ref().and_then(|status| status.completion_time.as_ref());
         let mut outcome = Outcome::Running;
         for condition in conditions.filter(|condition| condition.status == "True") {
             match condition.type_.as_str() {
@@ -76,6 +79,7 @@ impl JobSeen {
             outcome,
             volume: job.annotations().get(RESTORED_VOLUME).cloned(),
             created: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            completed: completed.map(|time| time.0),
         }
     }
 }

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::pem::{self, Facts};
 use super::{AUTHORITY, Authority, CERTIFICATE, CertificateError, LeafSpec, renewal};
+use crate::children::Obstacle;
 
 /// What to do about a leaf's Secret that cannot be read.
 const FIX: &str = "delete the Secret, and a new certificate is issued";
@@ -33,6 +34,18 @@ pub(super) enum Reason {
     OtherAuthority,
     /// It says other names or usages.
     OtherNames,
+}
+
+impl Reason {
+    /// Whether to go on without another certificate that the server does not take: the present one is good for a
+    /// while, or, unless it is the last, whoever lacks it waits alone.
+    pub(super) fn is_spared(self, obstacle: &Obstacle, is_last: bool) -> bool {
+        match self {
+            Self::Due | Self::OtherAuthority | Self::OtherNames => true,
+            Self::Absent => !is_last && matches!(obstacle, Obstacle::Refused(_)),
+            Self::Expired => false,
+        }
+    }
 }
 
 impl fmt::Display for Reason {

@@ -151,15 +151,18 @@ async fn volumes_go_or_stay_as_the_spec_says_when_the_cluster_is_deleted() {
     }
 }
 
-/// As a quota of Services or a webhook that is down: a lost member is replaced all the same.
+/// As a quota of Services, a webhook that is down or a policy for Secrets: a lost member is replaced all the same.
 #[tokio::test(start_paused = true)]
 async fn what_the_server_does_not_take_stops_no_care_of_members() {
-    for (resource, why) in
-        [("services", Reason::Forbidden), ("poddisruptionbudgets", Reason::InternalError)]
-    {
+    for (resource, why) in [
+        ("services", Reason::Forbidden),
+        ("poddisruptionbudgets", Reason::InternalError),
+        ("secrets", Reason::Forbidden),
+        ("secrets", Reason::InternalError),
+    ] {
         let (mut env, etcds) = world().await;
         env.run(controllers(&etcds));
-        create(&env, "db", json!({"version": "3.6.5"})).await;
+        create(&env, "db", json!({"version": "3.6.5", "tls": {"renewal": "6h"}})).await;
         settled(&env, "db").await;
         env.set_faults(move |request| match request.verb {
             "patch" if request.resource == resource => Fault::Error(ApiError::new(why, "not now")),
@@ -168,6 +171,11 @@ async fn what_the_server_does_not_take_stops_no_care_of_members() {
         // They should come again, and cannot.
         match resource {
             "services" => delete::<Service>(&env, "db").await,
+            "secrets" => {
+                env.stop().await;
+                env.pass(Duration::from_secs(7 * 3_600)).await;
+                env.run(controllers(&etcds));
+            }
             _ => delete::<PodDisruptionBudget>(&env, "db").await,
         }
         let pods: Api<Pod> = env.api(NAMESPACE);

@@ -9,18 +9,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use apiserver::{Exit, Matcher, Process, Program, Start, State};
+use demo::standin::mysql::MySql;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use leasehold::testing::TestEnv;
+use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use mysql::{BackupPhase, MySQLBackup, MySQLBackupSchedule, Settings};
 use sdk::ControllerSpec;
 use serde_json::json;
 use tokio::io::DuplexStream;
 use tokio::sync::watch;
 
-use super::kit::{NAMESPACE, create, settled, world_of};
+use super::kit::{NAMESPACE, create, says, settled, world_of};
 use crate::controllers::crash::at_every_write;
 
 fn controllers() -> Vec<ControllerSpec> {
@@ -75,38 +76,132 @@ async fn backups(env: &TestEnv) -> (Vec<MySQLBackup>, usize) {
     (complete, others.len())
 }
 
+/// A cluster, and a place for its backups.
+async fn world() -> (TestEnv, MySql, Arc<Destination>) {
+    let destination = Arc::new(Destination::default());
+    let (mut env, servers) = world_of(|env| {
+        let program = |name: &str| Matcher::Container(name.to_owned());
+        // The server says when objects were created, by its own clock: the controllers' begins with it.
+        env.at(&Timestamp::now().to_string())
+            .deadline(Duration::from_secs(900))
+            .program(program("store"), destination.clone())
+            .program(program("delete"), destination.clone())
+    })
+    .await;
+    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": {"name": "backups"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }))
+    .unwrap();
+    env.api(NAMESPACE).create(&Default::default(), &claim).await.unwrap();
+    env.run(controllers());
+    create(&env, "db", json!({"replicas": 1})).await;
+    settled(&env, "db").await;
+    (env, servers, destination)
+}
+
+/// A backup each two minutes.
+async fn schedule(env: &TestEnv, keep: i32) -> Api<MySQLBackupSchedule> {
+    let schedule: MySQLBackupSchedule = serde_json::from_value(json!({
+        "metadata": {"name": "db"},
+        "spec": {"cluster": "db", "schedule": "*/2 * * * *", "keep": keep,
+            "destination": {"volume": {"claimName": "backups"}}},
+    }))
+    .unwrap();
+    let schedules = env.api(NAMESPACE);
+    schedules.create(&Default::default(), &schedule).await.unwrap();
+    schedules
+}
+
+/// As a quota refuses.
+fn refuse(env: &TestEnv, resource: &'static str) {
+    env.set_faults(move |request| match request.verb {
+        "create" if request.resource == resource => {
+            Fault::Error(ApiError::new(Reason::Forbidden, "exceeded quota"))
+        }
+        _ => Fault::None,
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_refused_is_said_and_keeps_no_other_backup_away_for_ever() {
+    let (env, _servers, _destination) = world().await;
+    refuse(&env, "jobs");
+    schedule(&env, 3).await;
+    let all: Api<MySQLBackup> = env.api(NAMESPACE);
+    let says = |backup: &MySQLBackup, phase: BackupPhase| {
+        let status = backup.status.clone().unwrap_or_default();
+        let mut told = status.conditions.into_iter();
+        let is_told = told.any(|one| one.reason == "Rejected" && one.message.contains("quota"));
+        is_told && status.phase == phase
+    };
+    let first = env
+        .until("the refusal", async || {
+            let found = all.list(&ListParams::default()).await.unwrap().items;
+            found.iter().find(|one| says(one, BackupPhase::Running)).map(ResourceExt::name_any)
+        })
+        .await;
+    env.pass(Duration::from_secs(3_600)).await;
+    env.until_object(&all, &first, |one| says(one, BackupPhase::Failed)).await;
+    env.end_faults();
+    env.until("a later backup", async || {
+        let (complete, _) = backups(&env).await;
+        complete.iter().any(|one| one.name_any() > first).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_is_refused_is_said_and_what_is_not_kept_goes_all_the_same() {
+    let (env, _servers, _destination) = world().await;
+    let schedules = schedule(&env, 3).await;
+    let complete = async |count: usize| {
+        let (complete, _) = backups(&env).await;
+        (complete.len() == count).then_some(complete)
+    };
+    let before = env.until("three backups", async || complete(3).await).await;
+    refuse(&env, "mysqlbackups");
+    let obstacle = |schedule: &MySQLBackupSchedule| {
+        schedule.status.as_ref().and_then(|status| status.obstacle.clone())
+    };
+    let told = |schedule: &MySQLBackupSchedule| {
+        obstacle(schedule).is_some_and(|text| text.contains("exceeded quota"))
+    };
+    env.until_object(&schedules, "db", told).await;
+    let fewer = Patch::Merge(json!({"spec": {"keep": 1}}));
+    schedules.patch("db", &PatchParams::default(), &fewer).await.unwrap();
+    let kept = env.until("room", async || complete(1).await).await;
+    assert_eq!(kept[0].name_any(), before[2].name_any());
+    env.end_faults();
+    env.until_object(&schedules, "db", |one| obstacle(one).is_none()).await;
+    env.until("another backup", async || {
+        let kept = complete(1).await?;
+        (kept[0].name_any() > before[2].name_any()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restore_that_is_refused_is_said() {
+    for (resource, object) in [
+        ("persistentvolumeclaims", "PersistentVolumeClaim data-new-0"),
+        ("jobs", "Job new-restore"),
+    ] {
+        let (env, _servers, _destination) = world().await;
+        refuse(&env, resource);
+        let stored = json!({"destination": {"volume": {"claimName": "backups"}}, "key": "a"});
+        create(&env, "new", json!({"replicas": 1, "fromStored": stored})).await;
+        let message = says(&env, "new", "Degraded", "Rejected").await;
+        assert!(message.contains(object) && message.contains("exceeded quota"), "{message}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_crash_at_every_write_of_a_schedule_makes_each_backup_once_and_leaves_nothing_behind() {
     let writes = at_every_write(async |crash| {
-        let destination = Arc::new(Destination::default());
-        let (mut env, _servers) = world_of(|env| {
-            let program = |name: &str| Matcher::Container(name.to_owned());
-            // The server says when objects were created, by its own clock: the controllers' begins with it.
-            env.at(&Timestamp::now().to_string())
-                .deadline(Duration::from_secs(900))
-                .program(program("store"), destination.clone())
-                .program(program("delete"), destination.clone())
-        })
-        .await;
-        let claim: PersistentVolumeClaim = serde_json::from_value(json!({
-            "metadata": {"name": "backups"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-        }))
-        .unwrap();
-        env.api(NAMESPACE).create(&Default::default(), &claim).await.unwrap();
-        env.run(controllers());
-        create(&env, "db", json!({"replicas": 1})).await;
-        settled(&env, "db").await;
+        let (mut env, _servers, destination) = world().await;
         env.stop().await;
-
-        let schedule: MySQLBackupSchedule = serde_json::from_value(json!({
-            "metadata": {"name": "db"},
-            "spec": {"cluster": "db", "schedule": "*/2 * * * *", "keep": 1,
-                "destination": {"volume": {"claimName": "backups"}}},
-        }))
-        .unwrap();
-        let schedules: Api<MySQLBackupSchedule> = env.api(NAMESPACE);
-        schedules.create(&Default::default(), &schedule).await.unwrap();
+        let schedules = schedule(&env, 1).await;
         crash.watch(&env);
         let first = Mutex::new(None);
         crash

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use demo::standin::mysql::MySql;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::Api;
 use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use mysql::{MySQLBackup, MySQLCluster};
 use serde_json::json;
@@ -114,25 +115,28 @@ async fn a_secret_of_others_is_not_taken() {
 /// As an admission policy, a StorageClass without expansion or a quota refuses, and as people delete Secrets.
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_or_missing_stops_no_takeover() {
+    let (sets, volumes) = ("statefulsets", "persistentvolumeclaims");
     let larger = json!({"storage": "16Gi"});
     let limit = json!({"resources": {"limits": {"memory": "2Gi"}}});
     for (refused, spec, is_handed_over, reason, words) in [
-        (Some(("statefulsets", Reason::Invalid)), limit.clone(), false, "Rejected", "by policy"),
-        (Some(("statefulsets", Reason::Forbidden)), limit, true, "Rejected", "StatefulSet db"),
+        (Some(("patch", sets, Reason::Invalid)), limit.clone(), false, "Rejected", "by policy"),
+        (Some(("patch", sets, Reason::Forbidden)), limit.clone(), true, "Rejected", "Set db"),
+        (Some(("patch", sets, Reason::InternalError)), limit, true, "Rejected", "Set db"),
         (
-            Some(("persistentvolumeclaims", Reason::Forbidden)),
-            larger,
+            Some(("patch", volumes, Reason::Forbidden)),
+            larger.clone(),
             false,
             "StorageNotExpandable",
             "allowVolumeExpansion",
         ),
         (
-            Some(("statefulsets", Reason::InternalError)),
-            json!({"resources": {"limits": {"memory": "2Gi"}}}),
+            Some(("patch", volumes, Reason::InternalError)),
+            larger.clone(),
             true,
             "Rejected",
-            "StatefulSet db",
+            "volume data-db-",
         ),
+        (Some(("delete", sets, Reason::Forbidden)), larger, false, "Rejected", "Set db"),
         (None, json!({}), false, "SecretUnusable", "Secret root does not exist"),
         (None, json!({}), true, "SecretUnusable", "Secret root does not exist"),
     ] {
@@ -142,13 +146,8 @@ async fn what_is_refused_or_missing_stops_no_takeover() {
         settled(&env, "db").await;
         commit(&env, &servers).await;
         match refused {
-            Some((resource, why)) => {
-                env.set_faults(move |request| match request.verb {
-                    "patch" if request.resource == resource => {
-                        Fault::Error(ApiError::new(why, "not by policy"))
-                    }
-                    _ => Fault::None,
-                });
+            Some((verb, resource, why)) => {
+                refuse(&env, verb, resource, why);
                 change(&env, spec.clone()).await;
             }
             None => delete::<Secret>(&env, "root").await,
@@ -162,14 +161,7 @@ async fn what_is_refused_or_missing_stops_no_takeover() {
         let message = says(&env, "db", "SpecValid", reason).await;
         assert!(message.contains(words), "{message}");
 
-        servers.cut_off(NAMESPACE, "db-0", true);
-        let cut_at = env.now();
-        env.until_object(&clusters(&env), "db", |one| !["", "db-0"].contains(&&*primary(one)))
-            .await;
-        let took = env.now().duration_since(cut_at).as_secs();
-        assert!((5..=20).contains(&took), "{reason}: {took} s");
-        moment(&env).await;
-        commit(&env, &servers).await;
+        taken_over(&env, &servers).await;
 
         // It is asked for again without a change of the spec.
         servers.cut_off(NAMESPACE, "db-0", false);
@@ -180,6 +172,85 @@ async fn what_is_refused_or_missing_stops_no_takeover() {
         check(&servers, &settled(&env, "db").await);
         let mut told = events(&env, NAMESPACE).await.into_iter().filter_map(|event| event.note);
         assert!(told.any(|note| note.starts_with(reason)), "an Event says {reason}");
+    }
+}
+
+fn refuse(env: &TestEnv, verb: &'static str, resource: &'static str, why: Reason) {
+    env.set_faults(move |request| match request.verb == verb && request.resource == resource {
+        true => Fault::Error(ApiError::new(why, "not by policy")),
+        false => Fault::None,
+    });
+}
+
+/// The primary's node is lost, and another instance takes over in time.
+async fn taken_over(env: &TestEnv, servers: &MySql) {
+    servers.cut_off(NAMESPACE, "db-0", true);
+    let cut_at = env.now();
+    env.until_object(&clusters(env), "db", |one| !["", "db-0"].contains(&&*primary(one))).await;
+    let took = env.now().duration_since(cut_at).as_secs();
+    assert!((5..=20).contains(&took), "{took} s");
+    moment(env).await;
+    commit(env, servers).await;
+}
+
+/// As a webhook for Pods whose only Pod was on the lost node, or a policy for labels.
+#[tokio::test(start_paused = true)]
+async fn a_label_that_the_server_does_not_take_stops_no_takeover() {
+    for why in [Reason::InternalError, Reason::Forbidden] {
+        let (mut env, servers) = world().await;
+        env.run(controllers());
+        create(&env, "db", json!({"replicas": 3})).await;
+        settled(&env, "db").await;
+        refuse(&env, "patch", "pods", why);
+        taken_over(&env, &servers).await;
+        let message = says(&env, "db", "SpecValid", "Rejected").await;
+        assert!(message.contains("not by policy"), "{message}");
+        // The others follow the new primary, though it has no label either.
+        env.pass(Duration::from_secs(60)).await;
+        commit(&env, &servers).await;
+        servers.cut_off(NAMESPACE, "db-0", false);
+        env.end_faults();
+        env.pass(Duration::from_secs(120)).await;
+        says(&env, "db", "SpecValid", "Accepted").await;
+        let cluster = settled(&env, "db").await;
+        check(&servers, &cluster);
+        let pods: Api<Pod> = env.api(NAMESPACE);
+        let primaries = ListParams::default().labels("mysql.leasehold.dev/role=primary");
+        let labelled = pods.list(&primaries).await.unwrap().items;
+        assert_eq!(labelled.len(), 1);
+        assert_eq!(labelled[0].name_any(), primary(&cluster));
+    }
+}
+
+/// As `immutable: true`, or a policy by which only one tool writes Secrets.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_the_server_does_not_take_stops_no_takeover() {
+    for (secret, why) in [
+        ("db-tls", Reason::Invalid),
+        ("db-tls", Reason::InternalError),
+        ("db-accounts", Reason::Forbidden),
+    ] {
+        let (mut env, servers) = world().await;
+        env.run(controllers());
+        create(&env, "db", json!({"replicas": 3, "tls": {"renewal": "6h"}})).await;
+        settled(&env, "db").await;
+        refuse(&env, "patch", "secrets", why);
+        if secret == "db-tls" {
+            env.stop().await;
+            env.pass(Duration::from_secs(7 * 3_600)).await;
+            env.run(controllers());
+        } else {
+            delete::<Secret>(&env, secret).await;
+        }
+        env.pass(Duration::from_secs(120)).await;
+        let message = says(&env, "db", "SpecValid", "Rejected").await;
+        assert!(message.contains(secret), "{message}");
+        taken_over(&env, &servers).await;
+        servers.cut_off(NAMESPACE, "db-0", false);
+        env.end_faults();
+        env.pass(Duration::from_secs(120)).await;
+        says(&env, "db", "SpecValid", "Accepted").await;
+        check(&servers, &settled(&env, "db").await);
     }
 }
 

@@ -6,7 +6,7 @@ use kube::api::DeleteParams;
 use serde_json::json;
 
 use super::super::crash::at_every_write;
-use super::world::{about, make, queues, ready, world};
+use super::world::{about, make, queues, ready, url, world};
 
 const NAME: &str = "default-orders";
 
@@ -28,6 +28,32 @@ async fn a_crash_at_any_write_still_creates_one_queue() {
     })
     .await;
     assert!(writes >= 4, "finalizer, intent, queue, status: {writes}");
+}
+
+/// SQS shows a new queue late, and its object may be gone before.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_created_late_or_again_does_not_outlive_its_object() {
+    for was_there in [false, true] {
+        let (mut env, aws) = world().await;
+        env.run([aws.controller()]);
+        if was_there {
+            make(&env, "orders", json!({"driftCheckIntervalSeconds": 60})).await;
+            ready(&env, "orders").await;
+            env.pass(Duration::from_secs(90)).await;
+            aws.deny("CreateQueue");
+            aws.outside("DeleteQueue", url(NAME));
+        } else {
+            aws.deny("CreateQueue");
+            make(&env, "orders", json!({"driftCheckIntervalSeconds": 60})).await;
+        }
+        env.pass(Duration::from_secs(3_600)).await;
+        aws.sqs(|sqs| sqs.lag = Duration::from_secs(30));
+        aws.deny(None);
+        env.until("the queue", async || (aws.sqs(|sqs| sqs.names()) == [NAME]).then_some(())).await;
+        queues(&env).delete("orders", &DeleteParams::default()).await.unwrap();
+        env.until_gone(&queues(&env), "orders").await;
+        assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0], "{was_there}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

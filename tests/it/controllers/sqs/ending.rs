@@ -116,6 +116,25 @@ async fn a_dead_letter_queue_stays_while_a_queue_that_is_kept_names_it() {
     }
 }
 
+/// As when their namespace is deleted.
+#[tokio::test(start_paused = true)]
+async fn two_queues_that_name_each_other_go_together() {
+    for policy in ["Delete", "OrphanOnUnmanaged"] {
+        let (env, aws) = settled(json!({"deletionPolicy": policy})).await;
+        let to = |name: &str| json!({"queueRef": {"name": name}, "maxReceiveCount": 3});
+        make(&env, "uses", json!({"deletionPolicy": policy, "redrivePolicy": to("orders")})).await;
+        ready(&env, "uses").await;
+        patch(&env, "orders", json!({"spec": {"redrivePolicy": to("uses")}})).await;
+        env.pass(Duration::from_secs(90)).await;
+        delete(&env).await;
+        queues(&env).delete("uses", &DeleteParams::default()).await.unwrap();
+        env.pass(Duration::from_secs(120)).await;
+        env.until_gone(&queues(&env), "orders").await;
+        env.until_gone(&queues(&env), "uses").await;
+        assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0], "{policy}");
+    }
+}
+
 /// SQS lists the queues that name it in pages.
 #[tokio::test(start_paused = true)]
 async fn many_that_end_at_once_hide_none_that_stays() {

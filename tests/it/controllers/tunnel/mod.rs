@@ -148,11 +148,15 @@ fn ingress(service: &Service) -> Option<String> {
 
 /// Waits until the Tunnel is ready, or not ready, for this reason.
 async fn reason(env: &TestEnv, reason: &str) -> Tunnel {
-    env.until_object(&env.api::<Tunnel>(NAMESPACE), NAME, |tunnel| {
-        let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
-        conditions.into_iter().any(|found| found.reason == reason)
-    })
-    .await
+    env.until_object(&env.api::<Tunnel>(NAMESPACE), NAME, tells(reason, "")).await
+}
+
+/// Whether a Tunnel tells this reason with a message that has these words.
+fn tells(reason: &str, words: &str) -> impl Fn(&Tunnel) -> bool {
+    move |tunnel| {
+        let mut conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
+        conditions.any(|found| found.reason == reason && found.message.contains(words))
+    }
 }
 
 async fn merge<K>(api: &Api<K>, name: &str, patch: Value)
@@ -416,13 +420,8 @@ async fn a_tunnel_that_cannot_be_cleaned_up_says_so_and_may_be_abandoned() {
     world.example().await;
     world.cloud.machines(|machines| machines.token = "renewed".to_owned());
     world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-    let tunnel = world
-        .env
-        .until_object(&world.tunnels(), NAME, |tunnel| {
-            let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
-            conditions.into_iter().any(|found| found.message.contains("Unable to authenticate"))
-        })
-        .await;
+    let told = tells("Deleting", "Unable to authenticate");
+    let tunnel = world.env.until_object(&world.tunnels(), NAME, told).await;
     let status = tunnel.status.unwrap();
     assert_eq!(status.host_status, Some(HostStatus::Deleting));
     assert!(status.conditions[0].message.contains("leasehold.dev/abandon=true"));

@@ -1,20 +1,18 @@
 //! What the author of a Service or Tunnel must not get: other people's Secrets, hosts and money.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use leasehold::testing::Fault;
 
 use super::*;
 
-/// A running controller whose requests to other places than the administrator's are noted.
-async fn watched_world() -> (World, Arc<Mutex<BTreeSet<String>>>) {
+/// A running controller, and where each of its requests to providers went.
+async fn watched_world() -> (World, Arc<Mutex<Vec<String>>>) {
     let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
-    let asked = Arc::new(Mutex::new(BTreeSet::new()));
+    let asked = Arc::new(Mutex::new(Vec::new()));
     let (cloud, hosts) = (world.cloud.clone(), Arc::clone(&asked));
     let through = Http::through(move |request: Request<Bytes>| {
-        hosts.lock().unwrap().insert(request.uri().host().unwrap_or_default().to_owned());
+        hosts.lock().unwrap().push(request.uri().host().unwrap_or_default().to_owned());
         cloud.send(request)
     });
     let settings = Settings { http: through, ..settings(&world.cloud) };
@@ -52,17 +50,9 @@ async fn a_service_sends_no_secret_of_its_choice_anywhere() {
         // A new Tunnel: one whose host exists is still looked after where that is.
         world.tunnels().delete(NAME, &DeleteParams::default()).await.unwrap();
         merge(&world.services(), SERVICE, annotated).await;
-        world
-            .env
-            .until_object(&world.tunnels(), NAME, |tunnel| {
-                let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
-                conditions.into_iter().any(|found| {
-                    found.reason == "NotPermitted" && found.message.starts_with(message)
-                })
-            })
-            .await;
+        world.env.until_object(&world.tunnels(), NAME, tells("NotPermitted", message)).await;
     }
-    assert_eq!(*asked.lock().unwrap(), BTreeSet::from(["cloud.test".to_owned()]));
+    assert!(asked.lock().unwrap().iter().all(|host| host == "cloud.test"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,9 +77,9 @@ async fn a_host_that_is_not_the_tunnels_own_outlives_it() {
     assert_eq!(world.hosts(), [stranger]);
 }
 
-/// Who may create Services and Tunnels need not be allowed to run any image, nor to take over what others made.
+/// Who may create Services and Tunnels need not be allowed to run any image.
 #[tokio::test(start_paused = true)]
-async fn a_tunnel_runs_no_image_of_its_choice_and_takes_no_object_of_others() {
+async fn a_tunnel_runs_no_image_of_its_choice() {
     let world = World::running().await;
     let own = json!({
         "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
@@ -106,22 +96,28 @@ async fn a_tunnel_runs_no_image_of_its_choice_and_takes_no_object_of_others() {
     let images = json!({"data": {"clientImages": "other.test/rathole, evil.test/miner"}});
     merge(&defaults, "leasehold-tunnel", images).await;
     reason(&world.env, "Connected").await;
-    world.tunnels().delete(NAME, &DeleteParams::default()).await.unwrap();
-    world.gone().await;
+}
 
-    let labels = json!({"app": "theirs"});
-    let theirs = [
-        json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": CLIENT, "namespace": NAMESPACE},
-            "spec": {
-                "selector": {"matchLabels": labels},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {"containers": [{"name": "theirs", "image": "theirs"}]},
-                },
+/// A Deployment of others under the name of the client's.
+fn theirs(labels: Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": CLIENT, "namespace": NAMESPACE},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "client", "image": "theirs"}]},
             },
-        }),
+        },
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_takes_no_object_of_others() {
+    let world = World::running().await;
+    let theirs = [
+        theirs(json!({"app": "theirs"})),
         json!({
             "apiVersion": "v1", "kind": "Secret", "stringData": {"token": "theirs"},
             "metadata": {"name": "nginx-1-tunnel-credentials", "namespace": NAMESPACE},
@@ -132,14 +128,7 @@ async fn a_tunnel_runs_no_image_of_its_choice_and_takes_no_object_of_others() {
     }
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
     for kind in ["Deployment", "Secret"] {
-        let tunnels = world.tunnels();
-        let told = world.env.until_object(&tunnels, NAME, |tunnel| {
-            let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
-            conditions
-                .into_iter()
-                .any(|found| found.reason == "NameTaken" && found.message.starts_with(kind))
-        });
-        told.await;
+        world.env.until_object(&world.tunnels(), NAME, tells("NameTaken", kind)).await;
         world.rests().await;
         assert_eq!(world.hosts(), [0; 0], "{kind}");
         let clients: Api<Deployment> = world.env.api(NAMESPACE);
@@ -170,24 +159,43 @@ async fn a_deployment_of_others_that_the_cache_lacks_is_not_taken_over() {
         "app.kubernetes.io/name": "tunnel-client", "app.kubernetes.io/instance": NAME,
         "app.kubernetes.io/managed-by": "leasehold",
     });
-    let theirs = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": CLIENT, "namespace": NAMESPACE},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "client", "image": "theirs"}]},
-            },
-        },
-    });
-    world.env.apply(&theirs.to_string()).await;
+    world.env.apply(&theirs(labels).to_string()).await;
     merge(&world.services(), SERVICE, json!({"spec": {"ports": [{"port": 81}]}})).await;
     reason(&world.env, "NameTaken").await;
     let found = clients.get(CLIENT).await.unwrap();
     assert_eq!(found.metadata.owner_references, None);
     let containers = found.spec.template.spec.unwrap().containers;
     assert_eq!(containers[0].image.as_deref(), Some("theirs"));
+}
+
+/// Both were applied at once, and the cache does not show the Tunnel yet.
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_of_others_that_the_cache_lacks_is_not_taken_over() {
+    let world = World::running().await;
+    world.env.set_faults(|request: &apiserver::faults::Request| {
+        let late = request.verb == "watch" && request.resource == "tunnels";
+        if late { Fault::Delay(Duration::from_secs(20)) } else { Fault::None }
+    });
+    world.env.server().close_watches();
+    let own = json!({
+        "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {
+            "serviceName": SERVICE, "ports": [{"port": 81}], "provider": "digitalocean",
+            "endpoint": DIGITALOCEAN, "region": "ams3",
+        },
+    });
+    world.env.apply(&own.to_string()).await;
+    world.env.apply(controllers::get("tunnel").unwrap().example).await;
+    let taken = |service: &Service| {
+        let conditions =
+            service.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.into_iter().any(|found| found.reason == "NameTaken")
+    };
+    world.env.until_object(&world.services(), SERVICE, taken).await;
+    let found = world.tunnels().get(NAME).await.unwrap();
+    assert_eq!(found.metadata.owner_references, None);
+    assert_eq!(found.spec.region.as_deref(), Some("ams3"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,40 +211,27 @@ async fn no_more_hosts_are_made_than_the_administrator_pays_for() {
     world.served().await;
     world.env.apply(&example.replace("nginx-1", "second")).await;
     let second = "second-tunnel";
-    let is = |reason: &'static str| {
-        move |tunnel: &Tunnel| {
-            let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
-            conditions.into_iter().any(|found| found.reason == reason)
-        }
-    };
-    world.env.until_object(&world.tunnels(), second, is("TooManyHosts")).await;
+    world.env.until_object(&world.tunnels(), second, tells("TooManyHosts", "")).await;
     world.rests().await;
     assert_eq!(world.hosts().len(), 1);
     world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-    world.env.until_object(&world.tunnels(), second, is("Connected")).await;
+    world.env.until_object(&world.tunnels(), second, tells("Connected", "")).await;
     assert_eq!(world.hosts().len(), 1);
 }
 
 /// Who waits for a place costs the account no requests.
 #[tokio::test(start_paused = true)]
 async fn tunnels_over_the_number_ask_the_provider_nothing() {
-    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
-    let asked = Arc::new(AtomicUsize::new(0));
-    let (cloud, count) = (world.cloud.clone(), Arc::clone(&asked));
-    let through = Http::through(move |request: Request<Bytes>| {
-        count.fetch_add(1, Ordering::Relaxed);
-        cloud.send(request)
-    });
-    world.env.run(parts(2, &Settings { http: through, ..settings(&world.cloud) }));
+    let (world, asked) = watched_world().await;
     let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
     merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "0"}})).await;
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
     reason(&world.env, "TooManyHosts").await;
     world.env.pass(Duration::from_secs(60)).await;
-    let before = asked.load(Ordering::Relaxed);
+    let before = asked.lock().unwrap().len();
     // Shorter than the time between two sweeps.
     world.env.pass(Duration::from_secs(1_800)).await;
-    assert_eq!(asked.load(Ordering::Relaxed), before);
+    assert_eq!(asked.lock().unwrap().len(), before);
     merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "1"}})).await;
     world.served().await;
 }
@@ -249,11 +244,7 @@ async fn a_tunnel_that_cannot_have_a_host_takes_no_place() {
     merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "1"}})).await;
     let example = controllers::get("tunnel").unwrap().example;
     world.env.apply(&example.replace("nginx-1", "first").replace("port: 80\n", "port: 22\n")).await;
-    let is = |tunnel: &Tunnel| {
-        let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
-        conditions.into_iter().any(|found| found.reason == "PortReserved")
-    };
-    world.env.until_object(&world.tunnels(), "first-tunnel", is).await;
+    world.env.until_object(&world.tunnels(), "first-tunnel", tells("PortReserved", "")).await;
     world.env.pass(Duration::from_secs(5)).await;
     world.env.apply(example).await;
     world.served().await;

@@ -393,6 +393,30 @@ async fn what_the_api_server_refuses_is_told_and_keeps_nothing() {
         .await;
 }
 
+/// As when an admission webhook is down.
+#[tokio::test(start_paused = true)]
+async fn a_host_is_replaced_although_its_client_cannot_be_updated() {
+    let world = World::running().await;
+    let first = world.example().await.status.unwrap().host_id;
+    world.env.set_faults(|request: &apiserver::faults::Request| {
+        let ours = request.user_agent.starts_with("leasehold/") && request.verb == "patch";
+        match ours && request.resource == "deployments" {
+            true => Fault::Error(ApiError::new(Reason::InternalError, "the webhook is down")),
+            false => Fault::None,
+        }
+    });
+    let clients: Api<Deployment> = world.env.api(NAMESPACE);
+    merge(&clients, CLIENT, json!({"spec": {"replicas": 3}})).await;
+    let (id, now) = (world.hosts()[0], world.env.now());
+    world.cloud.machines(|machines| assert!(machines.delete(id, now)));
+    for _ in 0..15 {
+        world.env.pass(Duration::from_secs(100)).await;
+    }
+    assert_eq!(world.hosts().len(), 1, "another was made");
+    world.env.end_faults();
+    assert_ne!(world.served().await.status.unwrap().host_id, first);
+}
+
 /// The Secret of host and client, which somebody damaged.
 #[tokio::test(start_paused = true)]
 async fn damaged_credentials_are_told_until_they_are_mended() {

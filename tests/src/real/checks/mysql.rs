@@ -29,6 +29,14 @@ const MANIFEST: &str = include_str!("../../../../crates/mysql/src/users.yaml");
 const USERS: &str = "my-cluster";
 /// The backup that it begins with.
 const BACKUP: &str = "my-backup-2017-12-14-01-22";
+/// What users may name so, and a backup has to have.
+const ODD_NAMES: [&str; 5] = [
+    "CREATE DATABASE `--no-data`",
+    "CREATE TABLE `--no-data`.`a\nb` SELECT 7",
+    "CREATE DATABASE `c\nd`",
+    "CREATE USER 'it\\'s\\na'@'%' IDENTIFIED BY 'x'",
+    "GRANT SELECT ON `c\nd`.* TO 'it\\'s\\na'@'%'",
+];
 /// The longest time without an acknowledged commit, whatever happened.
 const LONGEST_GAP_MS: u64 = 60_000;
 /// So many commits are acknowledged after a step before the next begins.
@@ -337,6 +345,10 @@ async fn restored(stage: &mut Stage<'_>) -> Result<()> {
     let waits = |object: &Value| object["status"]["phase"] == "BackupNotFound";
     stage.until(&path(USERS), "the condition that the backup is absent", waits).await?;
     ensure!(stage.get(&format!("{SPACE}/pods/{USERS}-0")).await?.is_null(), "it has started");
+    let primary = primary(stage).await?;
+    for statement in ODD_NAMES {
+        query(stage, &primary, statement).await?;
+    }
     stage.apply(&[claim("backups"), backup()]).await?;
     let is_complete = |object: &Value| holds(object, "Complete");
     let path = format!("{GROUP}/mysqlbackups/{BACKUP}");
@@ -352,6 +364,11 @@ async fn restored(stage: &mut Stage<'_>) -> Result<()> {
         }
         println!("  all {} rows of {table} are in both instances", original.lines().count());
     }
+    let found = query(stage, &format!("{USERS}-0"), "SELECT * FROM `--no-data`.`a\nb`").await?;
+    ensure!(found.trim() == "7", "the table with odd names has {found}");
+    let grants = "SHOW GRANTS FOR 'it\\'s\\na'@'%'";
+    let found = query(stage, &format!("{USERS}-0"), grants).await?;
+    ensure!(found.contains("SELECT ON"), "the account with an odd name has {found}");
     Ok(())
 }
 

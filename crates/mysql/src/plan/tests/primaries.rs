@@ -114,6 +114,9 @@ fn an_elected_instance_is_opened_step_by_step() {
     let mut steps = Vec::new();
     observed.instances[0].pod = Some(PodSeen { role: Some(Role::Primary), ..PodSeen::default() });
     steps.push(after(1, &observed));
+    // The server does not let it go, as when an admission webhook is down.
+    observed.instances[0].pod.as_mut().unwrap().keeps_label = true;
+    assert_eq!(after(1, &observed), Step::tell(name(1), Order::StopReceiving));
     observed.instances[0].pod = None;
     change(&mut observed, 1, |look| look.received = set("A:1-10"));
     steps.push(after(1, &observed));
