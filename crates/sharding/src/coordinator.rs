@@ -166,7 +166,7 @@ impl Coordinator {
         }
         self.missing_leases.retain(|member, _| peers.missing.contains(member));
         for member in &peers.missing {
-            let due = now + view.world.silence(view.timings);
+            let due = now + view.world.silence(view.timings, now);
             let due = *self.missing_leases.entry(member.clone()).or_insert(due);
             if now < due {
                 plan.wake_at(due);

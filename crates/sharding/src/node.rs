@@ -234,7 +234,9 @@ impl Node {
             disputed: Arc::default(),
             reach: Report::default(),
             sent: None,
-            world: World::of_process_in(config.container.clone()).speaking(config.speaks),
+            world: World::of_process_in(config.container.clone())
+                .speaking(config.speaks)
+                .of_lease(config.lease.duration),
             history: History::default(),
             reread: false,
             is_behind: false,

@@ -6,6 +6,8 @@
 
 use std::hash::{Hash, Hasher};
 
+use model::Moment;
+
 use super::Node;
 
 impl Hash for Node {
@@ -67,7 +69,10 @@ impl Hash for Node {
         } = self;
         (clusters, world, unread, tracker, election, coordinator).hash(state);
         (reach.said(), reread, is_behind).hash(state);
-        (history.is_away(), history.open_until(config.lease, world.silence(config.lease)))
+        (
+            history.is_away(),
+            history.open_until(config.lease, world.silence(config.lease, Moment::default())),
+        )
             .hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
         (narrow_from, outbox, member_written, leave_by, cordon, departed, was_coordinating, floor)
