@@ -277,11 +277,15 @@ impl Node {
             Input::Completed(target, outcome) => self.complete(&target, outcome, now),
             Input::Clusters(clusters, down) => {
                 self.unusable.configure(clusters, down);
-                let counted = self.unusable.follow(self.clusters.as_ref(), now);
+                let told = self.names.own();
+                let counted = self.unusable.follow(self.clusters.as_ref(), told, now);
                 self.configured(counted);
             }
             Input::Partial(is_partial) => self.reach.may_lack(is_partial),
-            Input::Identified(identities) => self.identified(identities),
+            Input::Identified(identities) => {
+                self.identified(identities);
+                self.follow_unusable(now);
+            }
             Input::Acknowledged(shard, epoch) => {
                 self.tracker.acknowledge(&shard, epoch);
             }

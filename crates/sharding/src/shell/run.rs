@@ -294,10 +294,7 @@ impl Loop {
         self.node.handle(Input::Partial(set.is_partial), self.clock.now());
         let names = set.clusters.keys().cloned().collect();
         self.node.handle(Input::Clusters(names, DownCluster::all_of(&set)), self.clock.now());
-        let identified = set
-            .engaged()
-            .filter_map(|cluster| Some((cluster.name.clone(), cluster.identity.clone()?)));
-        self.node.handle(Input::Identified(identified.collect()), self.clock.now());
+        self.node.handle(Input::Identified(set.identities()), self.clock.now());
     }
 
     fn take_requests(&mut self) {
