@@ -98,6 +98,7 @@ impl Node {
             let was = self.membership.id().clone();
             self.start_over(&was, proof, now);
         }
+        self.shown = None;
         if let Some(policies) = &mut self.policies {
             policies.outlive_history();
         }

@@ -54,6 +54,7 @@ impl Hash for Node {
             noticed: _,
             // The people of the model want nothing.
             policies: _,
+            shown: _,
             policy_changes: _,
             // For metrics and logs.
             handovers: _,
