@@ -419,7 +419,8 @@ impl Node {
     pub(crate) fn unowned_shards(&self) -> (u32, u32) {
         let count = |shards: usize| shards.try_into().unwrap_or(u32::MAX);
         let is_paused = |shard: &ShardId| {
-            self.policies.as_ref().is_some_and(|policies| policies.pause_of(shard).is_some())
+            let policies = self.policies.as_ref().zip(self.world.maps().get(&shard.cluster));
+            policies.is_some_and(|(policies, map)| policies.pause_in(map, &shard.into()).is_some())
         };
         let (paused, unowned): (Vec<ShardId>, Vec<ShardId>) =
             self.world.unowned_shards().partition(is_paused);
@@ -483,8 +484,8 @@ impl Node {
         let stranger = self
             .foreign()
             .map(|its| problem::of_another_installation(its, installation, namespace));
-        let floor = problem::unreadable_floor(&self.world, namespace);
         let missed = self.policies.iter().flat_map(Policies::missed);
+        let floor = problem::unreadable_floor(&self.world, namespace);
         let unreadable = problem::unreadable_maps(&self.world, namespace);
         let own: Vec<String> = [stranger, refusal, self.unsaid()].into_iter().flatten().collect();
         self.hindrance = own.first().cloned();

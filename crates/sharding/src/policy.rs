@@ -25,6 +25,7 @@ use crate::api::{
 };
 use crate::planner::{Fit, Limits, Preferences};
 use crate::read;
+use crate::record::MapRecord;
 
 /// The most policies that count. Those whose names come after are told as problems.
 const MAX_POLICIES: usize = 256;
@@ -39,9 +40,9 @@ const MAX_PROBLEMS: usize = 8;
 pub struct PolicyRecord {
     /// The object's name.
     pub name: String,
-    /// What it says, if it can be read.
     /// The version read.
     pub version: ObjectVersion,
+    /// What it says, if it can be read.
     pub spec: Result<FleetPolicySpec, Unread>,
 }
 
@@ -112,12 +113,12 @@ pub(crate) struct Placing<'a> {
 }
 
 impl PolicyRecord {
-    /// Reads a FleetPolicy.
     /// A policy that is not written yet.
     pub fn new(name: &str, spec: FleetPolicySpec) -> Self {
         Self { name: name.to_owned(), version: ObjectVersion::default(), spec: Ok(spec) }
     }
 
+    /// Reads a FleetPolicy.
     pub fn of(object: &DynamicObject) -> Self {
         let spec = read::policy(object).map_err(|cause| Unread::of(object, cause));
         let version = ObjectVersion::read(&object.metadata);
@@ -195,7 +196,6 @@ impl Policies {
         }));
     }
 
-    /// What holds of a policy that cannot be read. `before` are the policies as they were read last.
     /// Whether home may have forgotten a pause.
     pub(crate) fn miss_any(&self) -> bool {
         !self.missed.is_empty()
@@ -221,6 +221,7 @@ impl Policies {
         pauses.filter(|policy| !is_missed(policy)).any(|policy| !goes_on(policy))
     }
 
+    /// What holds of a policy that cannot be read. `before` are the policies as they were read last.
     fn salvage(
         &mut self,
         name: &str,
@@ -297,10 +298,30 @@ impl Policies {
         self.about(shard).into_iter().map(|number| &self.policies[number])
     }
 
-    /// The policy that pauses a shard, if one does.
-    pub fn pause_of(&self, shard: &ShardId) -> Option<&str> {
+    /// The policy that pauses a shard of that name, if one does.
+    pub(crate) fn pause_of(&self, shard: &ShardId) -> Option<&str> {
         let mut about = self.policies_about(shard);
-        about.find(|policy| policy.spec.pause == Some(true)).map(|policy| policy.name.as_str())
+        about.find(|policy| policy.pauses()).map(|policy| policy.name.as_str())
+    }
+
+    /// The policy that pauses a shard of a map, if one does, by a name that its cluster has or had.
+    pub fn pause_in(&self, map: &MapRecord, path: &ShardPath) -> Option<&str> {
+        let mut names = std::iter::once(&map.cluster).chain(&map.former);
+        names.find_map(|name| self.pause_of(&path.in_cluster(name)))
+    }
+
+    /// The policy that pauses one of these shards by a `former` name of a cluster, and not by its name, if one does:
+    /// these names are all that a policy knows.
+    pub(crate) fn pause_of_former<'m>(
+        &self,
+        former: &ClusterName,
+        name: &ClusterName,
+        mut paths: impl Iterator<Item = &'m ShardPath>,
+    ) -> Option<&str> {
+        paths.find_map(|path| {
+            let policy = self.pause_of(&path.in_cluster(former))?;
+            self.pause_of(&path.in_cluster(name)).is_none().then_some(policy)
+        })
     }
 
     /// Whether a policy says where a shard should be.
@@ -380,6 +401,10 @@ impl Policies {
 }
 
 impl Policy {
+    fn pauses(&self) -> bool {
+        self.spec.pause == Some(true)
+    }
+
     /// Whether it says where shards should be.
     fn places(&self) -> bool {
         self.spec.pin.is_some() || self.spec.avoid.is_some()
@@ -401,10 +426,6 @@ impl Policy {
         };
         judge(&self.spec.pin, true).min(judge(&self.spec.avoid, false))
     }
-    fn pauses(&self) -> bool {
-        self.spec.pause == Some(true)
-    }
-
 }
 
 impl Index {
@@ -437,6 +458,11 @@ impl Index {
     }
 }
 
+/// A text about a policy.
+fn about(name: &str, text: &str) -> String {
+    format!("fleetpolicies.leasehold.dev {} {text}", model::error::foreign(name))
+}
+
 /// The names among these texts. What is none is added to `odd`, with its field.
 fn parsed<T: FromStr<Err: Display>>(
     field: &str,
@@ -458,11 +484,6 @@ impl MemberSelector {
     pub fn contains(&self, identity: &str, zone: Option<&str>) -> bool {
         let named = |pattern: &String| match pattern.strip_suffix('*') {
             Some(start) => identity.starts_with(start),
-/// A text about a policy.
-fn about(name: &str, text: &str) -> String {
-    format!("fleetpolicies.leasehold.dev {} {text}", model::error::foreign(name))
-}
-
             None => identity == *pattern,
         };
         let lies_in = |of: &String| zone == Some(of.as_str());
