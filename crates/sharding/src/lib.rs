@@ -233,6 +233,7 @@ pub use config::{Config, ConfigError, DEFAULT_INSTALLATION, LeaseTimings, MAX_LE
 pub use handle::{Error, Sharding};
 pub use member::{Departure, Standing};
 pub use pulse::Stalled;
+pub use reach::spelled_out;
 pub use rights::rights;
 pub use shell::container::own_container;
 pub use status::{HeldShard, Status};
