@@ -166,6 +166,7 @@ impl Loop {
         checks.spawn(definitions::watch(client.clone(), namespace.clone(), sender.clone()));
         let mut leave = self.leave.clone();
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             // Nothing is held and nothing is written yet.
             () = async { drop(leave.wait_for(|leave| *leave).await) } => {
@@ -251,6 +252,7 @@ impl Loop {
             let now = self.clock.now();
             self.turned.send_replace(now);
             let message = tokio::select! {
+                biased;
                 Some(message) = messages.recv() => message,
                 () = self.clock.sleep_until(now + TURN_INTERVAL) => continue,
             };
