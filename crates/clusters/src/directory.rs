@@ -102,7 +102,8 @@ impl Look for Folder {
             sources.truncate(quota);
             problems.push(beyond_quota(&path, quota));
         }
-        Snapshot { sources, problems }
+        let is_partial = !self.looked || self.files.values().any(|entry| entry.file.is_open());
+        Snapshot { sources, problems, is_partial }
     }
 }
 

@@ -152,6 +152,11 @@ impl Entry {
         (*destination == self.destination()).then(|| Arc::new(identity))
     }
 
+    /// The same, before it is engaged for the first time: its marks may not be looked at yet.
+    pub(crate) fn told(&self) -> Option<Arc<Identity>> {
+        self.identity().filter(|_| self.engaged.is_none())
+    }
+
     /// Its server said which cluster it is. Returns which one it was until now, if that is another.
     pub(crate) fn identified(&mut self, uid: ClusterUid) -> Option<ClusterUid> {
         let before = self.identity().map(|before| before.uid.clone());
@@ -301,7 +306,7 @@ fn passing(refusals: u32) -> Option<u32> {
 /// Whether two sets are equal.
 pub(crate) fn same(a: &ClusterSet, b: &ClusterSet) -> bool {
     use ClusterState::{Down, Engaged};
-    (a.clusters.len(), a.is_partial) == (b.clusters.len(), b.is_partial)
+    (a.clusters.len(), a.is_partial, &a.told) == (b.clusters.len(), b.is_partial, &b.told)
         && a.clusters.iter().zip(&b.clusters).all(|(a, b)| match (a, b) {
             ((a_name, Engaged(a)), (b_name, Engaged(b))) => {
                 a_name == b_name && a.incarnation == b.incarnation && a.identity == b.identity

@@ -50,17 +50,27 @@ pub(crate) struct WatchedFile {
     contexts: Contexts,
     content: Settled<Fingerprint>,
     drafts: Vec<Draft>,
+    /// Whether nothing is missed while it cannot be read: it was read before, its contexts are chosen, or it came
+    /// later than this process.
+    is_known: bool,
 }
 
 impl WatchedFile {
     /// Accepts the first content at once.
     pub(crate) fn new(origin: Origin, contexts: Contexts) -> Self {
-        Self { origin, contexts, content: Settled::trusting(), drafts: Vec::new() }
+        let is_known = matches!(contexts, Contexts::Chosen(_));
+        Self { origin, contexts, content: Settled::trusting(), drafts: Vec::new(), is_known }
     }
 
     /// Accepts nothing until two reads agree: for a file that may still be half written.
     pub(crate) fn cautious(origin: Origin, contexts: Contexts) -> Self {
-        Self { content: Settled::at(Fingerprint::of([])), ..Self::new(origin, contexts) }
+        let content = Settled::at(Fingerprint::of([]));
+        Self { content, is_known: true, ..Self::new(origin, contexts) }
+    }
+
+    /// Whether it may name clusters that nobody has read: it could not be read since the start.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.is_known && !self.drafts.is_empty()
     }
 
     /// Its present clusters. What takes more than `room`, in bytes, is down; `room` is what is left then.
@@ -77,12 +87,15 @@ impl WatchedFile {
         self.drafts.iter().map(|draft| limited(draft, &mut files, room)).collect()
     }
 
-    fn interpret(&self, read: io::Result<Vec<u8>>) -> Vec<Draft> {
+    fn interpret(&mut self, read: io::Result<Vec<u8>>) -> Vec<Draft> {
         let parsed = read
             .map_err(|source| unreadable(&self.origin.path, source))
             .and_then(|bytes| kubeconfig::parse(&self.origin.path, &bytes));
         match parsed {
-            Ok(config) => kubeconfig::drafts(&self.origin, &config, &self.contexts),
+            Ok(config) => {
+                self.is_known = true;
+                kubeconfig::drafts(&self.origin, &config, &self.contexts)
+            }
             Err(error) => self.down(Arc::new(error)),
         }
     }
@@ -109,7 +122,8 @@ impl Look for WatchedFile {
 
     fn look(&mut self) -> Snapshot {
         let mut room = MAX_KEPT_BYTES;
-        Snapshot { sources: self.sources(&mut room), problems: Vec::new() }
+        let sources = self.sources(&mut room);
+        Snapshot { sources, is_partial: self.is_open(), ..Snapshot::default() }
     }
 }
 

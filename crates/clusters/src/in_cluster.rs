@@ -50,6 +50,6 @@ impl Look for InCluster {
             fingerprint: self.shown,
             access: Ok(Access::InCluster),
         };
-        Snapshot { sources: vec![source], problems: Vec::new() }
+        Snapshot { sources: vec![source], ..Snapshot::default() }
     }
 }

@@ -97,7 +97,7 @@ mod tests {
             fingerprint: Fingerprint::of([content.as_bytes()]),
             access: Ok(Access::InCluster),
         };
-        Some(Snapshot { sources: sources.iter().map(source).collect(), problems: Vec::new() })
+        Some(Snapshot { sources: sources.iter().map(source).collect(), ..Snapshot::default() })
     }
 
     #[test]

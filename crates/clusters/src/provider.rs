@@ -60,6 +60,8 @@ pub struct Snapshot {
     pub sources: Vec<Source>,
     /// Problems of the provider as a whole, for people.
     pub problems: Vec<Arc<str>>,
+    /// Whether it may have further clusters: since the start, a part of it could not be read.
+    pub is_partial: bool,
 }
 
 /// One cluster as a provider knows it.

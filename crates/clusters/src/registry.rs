@@ -561,7 +561,8 @@ impl Task {
         self.status.send_replace(Arc::new(Status { clusters, problems: self.problems.clone() }));
         let set = ClusterSet {
             clusters: self.entries.iter().map(|(n, e)| (n.clone(), e.state())).collect(),
-            is_partial: self.snapshots.iter().any(Option::is_none),
+            told: self.entries.iter().filter_map(|(n, e)| Some((n.clone(), e.told()?))).collect(),
+            is_partial: self.snapshots.iter().any(|s| s.as_ref().is_none_or(|s| s.is_partial)),
         };
         // Probes change only the status. Then receivers of the set are not woken.
         let first = !std::mem::replace(&mut self.sent, true);

@@ -232,7 +232,7 @@ impl Following {
             )
             .into()
         });
-        Snapshot { sources, problems: problem.into_iter().collect() }
+        Snapshot { sources, problems: problem.into_iter().collect(), is_partial: false }
     }
 
     fn complain(&self, error: &str) {

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_clusters::{
-    ClusterStatus, Clusters, KubeconfigFile, Probing, Registry, State, Trust,
+    ClusterStatus, Clusters, KubeconfigFile, Marker, Probing, Registry, State, Trust,
 };
-use model::{DisputedNames, ManualClock};
+use model::{ClusterSet, DisputedNames, ManualClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -22,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A server that gives the same answer to each question for `kube-system`, but for the number of the question in
-/// place of `{n}`, and its version to others.
+/// place of `{n}`, no right to look at marks, and its version to others.
 #[derive(Clone)]
 struct Server {
     port: u16,
@@ -53,7 +54,9 @@ impl Server {
         let mut request = vec![0; 64 << 10];
         while let Ok(read @ 1..) = stream.read(&mut request).await {
             let asks = request[..read].starts_with(b"GET /api/v1/namespaces/kube-system ");
+            let is_mark = request[..read].starts_with(b"GET /apis/coordination.k8s.io/");
             let (status, body) = match asks {
+                _ if is_mark => (403, r#"{"kind":"Status","code":403}"#.to_owned()),
                 true => {
                     let number = 1 + self.questions.fetch_add(1, Ordering::Relaxed);
                     let (status, body) = self.answer.lock().unwrap().clone();
@@ -97,12 +100,20 @@ async fn spawn_disputed(
     paths: &[&Path],
     disputed: watch::Receiver<Arc<DisputedNames>>,
 ) -> Clusters {
+    spawn_with(paths, None, disputed).await
+}
+
+async fn spawn_with(
+    paths: &[&Path],
+    marker: Option<Marker>,
+    disputed: watch::Receiver<Arc<DisputedNames>>,
+) -> Clusters {
     let provider = |path: &&Path| KubeconfigFile::new(*path, None).trusted(Trust::own()).provider();
     let providers = paths.iter().map(provider).collect();
     let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
     let (stop, metrics) = (CancellationToken::new(), prometheus::Registry::new());
     let metrics = (&metrics, Arc::default());
-    let spawned = Registry::spawn(providers, Probing::On, None, disputed, stop, metrics, clock);
+    let spawned = Registry::spawn(providers, Probing::On, marker, disputed, stop, metrics, clock);
     let mut clusters = spawned.unwrap();
     clusters.ready().await.unwrap();
     clusters
@@ -156,6 +167,29 @@ async fn servers_tell_which_cluster_they_are_and_two_names_may_be_one() {
         let identity = set.get(&name.parse().unwrap()).unwrap().identity.clone().unwrap();
         assert!(identity.origin.contains(&format!("context \"{name}\"")), "{identity:?}");
     }
+}
+
+/// The fleet must know a renamed cluster before the map of its old name is gone. Looks at marks, which may be refused,
+/// take longer.
+#[tokio::test]
+async fn what_a_server_tells_is_known_before_it_is_engaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("k");
+    let server = Server::start(200, &told("u1")).await;
+    write(&path, "t", &[("east", &server)]);
+    let marker = Marker {
+        fleet: watch::channel("fleet".parse().ok()).1,
+        installation: "leasehold".to_owned(),
+        namespace: "home".to_owned(),
+        by: "replica-0".to_owned(),
+        claim: [("tdset".to_owned(), BTreeSet::new())].into_iter().collect(),
+    };
+    let clusters = spawn_with(&[&path], Some(marker), watch::channel(Arc::default()).1).await;
+    let mut set = clusters.watch();
+    let is_known = |set: &Arc<ClusterSet>| !set.identities().is_empty();
+    let known = tokio::time::timeout(DEADLINE, set.wait_for(is_known)).await.unwrap().unwrap();
+    assert_eq!(known.identities()[&"east".parse().unwrap()].uid.as_str(), "u1");
+    assert!(known.get(&"east".parse().unwrap()).is_none(), "its marks are looked at again");
 }
 
 #[tokio::test]

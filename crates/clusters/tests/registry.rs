@@ -230,6 +230,35 @@ async fn one_provider_that_cannot_be_read_keeps_the_clusters_of_the_others_from_
     timeout(PROMISE, clusters.watch().wait_for(|set| !set.is_partial)).await.unwrap().unwrap();
 }
 
+/// A folder or file that a new replica cannot read must not look as if its clusters had been removed.
+#[tokio::test(start_paused = true)]
+async fn a_folder_or_file_that_could_not_be_read_since_the_start_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, file) = (dir.path().join("folder"), dir.path().join("file"));
+    let chosen = KubeconfigFile::new(dir.path().join("missing"), Some(vec!["west".to_owned()]));
+    let (mut clusters, _) = spawn(vec![
+        Directory::new(&folder).provider(),
+        KubeconfigFile::new(&file, None).provider(),
+        chosen.provider(),
+    ]);
+    clusters.ready().await.unwrap();
+    let mut set = clusters.watch();
+    assert!(set.borrow().is_partial);
+    fs::create_dir(&folder).unwrap();
+    write(&folder.join("a"), &config("east", "e", TOKEN));
+    timeout(PROMISE, set.wait_for(|set| set.clusters.contains_key(&"east".parse().unwrap())))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(set.borrow().is_partial, "there is the file");
+    write(&file, &config("north", "n", TOKEN));
+    timeout(PROMISE, set.wait_for(|set| !set.is_partial)).await.unwrap().unwrap();
+    // Later nothing is unknown: what they named is still there, and what comes is new.
+    fs::remove_file(&file).unwrap();
+    write(&folder.join("b"), "no kubeconfig: [");
+    assert!(timeout(PROMISE, set.wait_for(|set| set.is_partial)).await.is_err());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_name_is_reported_and_the_first_stays() {
     let dir = tempfile::tempdir().unwrap();

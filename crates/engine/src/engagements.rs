@@ -128,6 +128,7 @@ impl Engagements {
             }
         };
         tokio::select! {
+            biased;
             () = self.ledger.overdrawn() => {}
             () = released => {}
         }

@@ -252,7 +252,9 @@ pub fn assemble(objects: &Objects) -> Fleet {
     let mut shards: Vec<FleetShard> = objects.maps.iter().flat_map(shards_of).collect();
     let policies = Policies::read(objects.policies.clone());
     for shard in &mut shards {
-        shard.paused_by = policies.pause_of(&shard.shard).map(str::to_owned);
+        let map = world.maps().get(&shard.shard.cluster);
+        let paused_by = map.and_then(|map| policies.pause_in(map, &(&shard.shard).into()));
+        shard.paused_by = paused_by.map(str::to_owned);
         let owner = shard.owner.as_ref().filter(|_| shard.phase == Phase::Owned);
         let said = owner.and_then(|owner| world.members().get(owner)?.spec.clusters.as_ref());
         shard.unserved = said.is_some_and(|said| said.denies(&shard.shard.cluster));

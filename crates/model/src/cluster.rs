@@ -78,7 +78,9 @@ pub enum ClusterState {
 pub struct ClusterSet {
     /// Every configured cluster by name, engaged or down.
     pub clusters: BTreeMap<ClusterName, ClusterState>,
-    /// Whether there may be further ones: some source of clusters has not answered yet.
+    /// Which clusters those are that have told it before they are engaged for the first time.
+    pub told: BTreeMap<ClusterName, Arc<Identity>>,
+    /// Whether there may be further ones: some source of clusters could not be read yet.
     pub is_partial: bool,
 }
 
@@ -89,6 +91,16 @@ impl ClusterSet {
             ClusterState::Engaged(cluster) => Some(cluster),
             ClusterState::Down(_) => None,
         })
+    }
+
+    /// Which clusters these are, as far as they have told.
+    pub fn identities(&self) -> BTreeMap<ClusterName, Arc<Identity>> {
+        let engaged = self
+            .engaged()
+            .filter_map(|cluster| Some((cluster.name.clone(), cluster.identity.clone()?)));
+        engaged
+            .chain(self.told.iter().map(|(name, told)| (name.clone(), Arc::clone(told))))
+            .collect()
     }
 
     /// Where the client of each configured cluster leads; `None` for those that are down.

@@ -10,8 +10,7 @@ use crate::names::Known;
 
 /// The shards that a policy is about.
 pub(crate) fn shards_of<'f>(spec: &FleetPolicySpec, fleet: &'f Fleet) -> Vec<&'f FleetShard> {
-    let record = PolicyRecord { name: String::new(), spec: Ok(spec.clone()) };
-    let policy = Policies::read(vec![record]);
+    let policy = Policies::read(vec![PolicyRecord::new("", spec.clone())]);
     fleet.shards.iter().filter(|shard| policy.are_about(&shard.shard)).collect()
 }
 

@@ -12,8 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Owne
 use crate::api::{MANAGED_BY, Member, ObjectVersion, ShardMap};
 use crate::installation;
 use crate::lease::{COORDINATOR, LeaseRecord};
+use crate::map_annotations;
 use crate::record::{MapRecord, MemberRecord, Object};
-use crate::uid_annotation;
 
 /// What is the same in all objects that a member sends.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ impl Body<'_> {
     }
 
     fn map(&self, record: MapRecord) -> ShardMap {
-        let annotations = uid_annotation::annotations(record.cluster_uid.as_ref());
+        let annotations = map_annotations::annotations(record.cluster_uid.as_ref(), &record.former);
         let metadata = self.metadata(record.cluster.as_str(), &record.version);
         let metadata = ObjectMeta { annotations, ..metadata };
         ShardMap { metadata, spec: record.spec(self.wall) }

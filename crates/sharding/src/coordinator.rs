@@ -59,7 +59,7 @@ use crate::weight::LoadHistory;
 use crate::world::World;
 
 use draft::Draft;
-use names::{Disputes, Names};
+use names::{Disputes, Unclaimed};
 use peers::Peers;
 use removal::Removals;
 use rest::Resting;
@@ -110,6 +110,7 @@ pub struct Plan {
 pub struct Coordinator {
     speaks: ProtocolVersions,
     missing_leases: BTreeMap<MemberId, Moment>,
+    unclaimed: Unclaimed,
     disputes: Disputes,
     removals: Removals,
     resting: Resting,
@@ -129,6 +130,7 @@ impl Coordinator {
         Self {
             speaks,
             missing_leases: BTreeMap::new(),
+            unclaimed: Unclaimed::default(),
             disputes: Disputes::default(),
             removals: Removals::default(),
             resting: Resting::default(),
@@ -166,7 +168,7 @@ impl Coordinator {
         }
         self.missing_leases.retain(|member, _| peers.missing.contains(member));
         for member in &peers.missing {
-            let due = now + view.world.silence(view.timings);
+            let due = now + view.world.silence(view.timings, now);
             let due = *self.missing_leases.entry(member.clone()).or_insert(due);
             if now < due {
                 plan.wake_at(due);
@@ -179,7 +181,7 @@ impl Coordinator {
     }
 
     fn write_maps(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
-        let names = Names::judge(view, peers, |name| removal::is_wanted(name, view, peers));
+        let names = self.unclaimed.judge(view, peers, now, plan);
         let is_renamed = |name: &ClusterName| names.has_renamed(name);
         let mut unwanted = self.removals.due(view, peers, is_renamed, now, plan);
         unwanted.extend(names.unwanted());
@@ -195,10 +197,11 @@ impl Coordinator {
             draft.pause(view.policies);
         }
         let lost = self.disputes.lost(&names, now, plan);
-        names.apply(view, &mut drafts, &lost, plan);
+        names.apply(view, &mut drafts, &lost);
         if !view.policies.is_empty() {
-            let shards: Vec<ShardId> = drafts.values().flat_map(Draft::shards).collect();
+            let shards: Vec<ShardId> = drafts.values().flat_map(Draft::named_shards).collect();
             plan.problems.extend(view.policies.problems(shards.iter()));
+            plan.problems.extend(drafts.values().flat_map(|d| d.paused_by_former(view.policies)));
         }
         let started = view.since + START_WAIT;
         if now < started && drafts.values().all(Draft::is_unowned) {

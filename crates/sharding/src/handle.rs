@@ -22,7 +22,7 @@ use crate::member::Departure;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::pulse::{Pulse, Stalled};
-use crate::shell::run::{Acknowledged, Loop, PolicyState, Reading, Snapshot};
+use crate::shell::run::{Acknowledged, Loop, Reading, Snapshot};
 use crate::shell::write::Writer;
 use crate::status::{HeldShard, Status};
 
@@ -113,7 +113,7 @@ impl Sharding {
             unowned: (0, 0),
             renewed: started,
             unserved: Arc::default(),
-            policies: PolicyState::default(),
+            policies: None,
             events: None,
             reading: Reading::default(),
         };

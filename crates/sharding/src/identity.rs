@@ -235,7 +235,11 @@ impl Names {
             Refusal::Second(first) => {
                 let of_first = match self.own.get(first) {
                     Some(first) => format!("comes from {}", first.origin),
-                    None => "is not configured here, but in another replica".to_owned(),
+                    None => {
+                        "is not configured here, but in another replica, or may be in one that cannot read all of \
+                         its clusters"
+                            .to_owned()
+                    }
                 };
                 format!(
                     "it is the same cluster as {first} (the uid of its kube-system is {uid}), which keeps \

@@ -30,8 +30,8 @@ use crate::floor::Floor;
 use crate::installation;
 
 pub use edits::Past;
-pub(crate) use edits::is_usual;
 use edits::whole;
+pub(crate) use edits::{is_held, is_usual};
 
 /// The name of the coordinator's Lease.
 pub const COORDINATOR: &str = "leasehold-coordinator";

@@ -17,7 +17,7 @@
 //! | [`floor`] | the epoch from which maps begin when their clusters return |
 //! | [`lease`] | what a Lease says, and its states |
 //! | `lease::edits` | the state of a Lease as an observer sees it, whatever people write into it |
-//! | `uid_annotation` | how a ShardMap says for which cluster it stands |
+//! | `map_annotations` | how a ShardMap says for which cluster it stands, and by which former names it is paused |
 //! | [`identity`] | which cluster a name stands for; the names under which a member may not act |
 //! | `container` | which container this process is in, if that is certain |
 //! | [`death`] | whether a member's process has ended for certain |
@@ -161,11 +161,13 @@
 //! **P1** *What people want* ([`policy`]) changes only what the coordinator plans, so it breaks none of the rules
 //! above: a paused shard is drained as any other, and then waits. A coordinator that has not read the policies yet
 //! plans nothing, and one that has read them goes on with what it read until home shows others: also while home
-//! refuses to list them, and over a change of home's history ([`policy_list`]). A renamed cluster stays paused.
+//! refuses to list them, and over a change of home's history ([`policy_list`]), of which a list that lacks a pause may be
+//! the first sign. A renamed cluster stays paused, also if it tells only later which one it is.
 //! Attacked by `what_people_want_is_done_under_faults`,
 //! `what_is_paused_stays_so_while_home_refuses_to_list_policies`,
 //! `a_pause_that_home_forgets_holds_until_it_is_written_again` and `a_renamed_cluster_stays_paused`, and by the bugs
-//! `ForgetsPauses`, `BelievesRefusals` and `ForgetsLostPauses`.
+//! `ForgetsPauses`, `BelievesRefusals`, `BelievesLists`, `ForgetsLostPauses`, `ForgetsRemovedPauses` and
+//! `ForgetsFormerNames`.
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. It also assumes that nobody edits ShardMaps by hand. Of a map that somebody deletes the
@@ -201,6 +203,7 @@ pub mod identity;
 mod installation;
 pub mod lease;
 mod load;
+mod map_annotations;
 mod member;
 mod metrics;
 pub mod node;
@@ -221,7 +224,6 @@ mod rights;
 mod shell;
 mod status;
 mod tally;
-mod uid_annotation;
 mod unusable;
 mod versions;
 pub mod weight;
@@ -231,6 +233,7 @@ pub use config::{Config, ConfigError, DEFAULT_INSTALLATION, LeaseTimings, MAX_LE
 pub use handle::{Error, Sharding};
 pub use member::{Departure, Standing};
 pub use pulse::Stalled;
+pub use reach::spelled_out;
 pub use rights::rights;
 pub use shell::container::own_container;
 pub use status::{HeldShard, Status};

@@ -21,6 +21,7 @@ mod names;
 mod office;
 mod own;
 mod plan;
+mod policies;
 mod reach;
 mod sight;
 
@@ -191,6 +192,7 @@ pub struct Node {
     /// What it noticed as coordinator.
     noticed: Vec<String>,
     policies: Option<Policies>,
+    shown: Option<policies::ShownPolicies>,
     policy_changes: u64,
     membership: Membership,
     tracker: Tracker,
@@ -234,7 +236,9 @@ impl Node {
             disputed: Arc::default(),
             reach: Report::default(),
             sent: None,
-            world: World::of_process_in(config.container.clone()).speaking(config.speaks),
+            world: World::of_process_in(config.container.clone())
+                .speaking(config.speaks)
+                .of_lease(config.lease.duration),
             history: History::default(),
             reread: false,
             is_behind: false,
@@ -243,6 +247,7 @@ impl Node {
             hindrance: None,
             noticed: Vec::new(),
             policies: Some(Policies::default()),
+            shown: None,
             policy_changes: 0,
             tracker: Tracker::new(membership.id().clone(), config.drain_timeout),
             membership,
@@ -275,11 +280,15 @@ impl Node {
             Input::Completed(target, outcome) => self.complete(&target, outcome, now),
             Input::Clusters(clusters, down) => {
                 self.unusable.configure(clusters, down);
-                let counted = self.unusable.follow(self.clusters.as_ref(), now);
+                let told = self.names.own();
+                let counted = self.unusable.follow(self.clusters.as_ref(), told, now);
                 self.configured(counted);
             }
             Input::Partial(is_partial) => self.reach.may_lack(is_partial),
-            Input::Identified(identities) => self.identified(identities),
+            Input::Identified(identities) => {
+                self.identified(identities);
+                self.follow_unusable(now);
+            }
             Input::Acknowledged(shard, epoch) => {
                 self.tracker.acknowledge(&shard, epoch);
             }
@@ -289,7 +298,7 @@ impl Node {
                 self.follow_unusable(now);
             }
             Input::Ended(ended) => self.learn_of_ended(ended),
-            Input::Policies(records) => self.follow_policies(records),
+            Input::Policies(records) => self.see_policies(records, now),
             Input::Planned(made, took) => self.planned(*made, took, now),
             Input::Wall(seconds) => self.wall = Epoch(seconds.min(floor::MAX_WALL)),
             Input::Leave => {
@@ -322,6 +331,7 @@ impl Node {
     /// Draws the conclusions from all inputs since the last turn. Its plan is made elsewhere.
     pub fn turn(&mut self, now: Moment) -> Output {
         let mut wake = now + MAX_SLEEP;
+        self.follow_policies(now);
         self.follow_office(now);
         self.follow_others(now);
         self.follow_cordon();
@@ -409,7 +419,8 @@ impl Node {
     pub(crate) fn unowned_shards(&self) -> (u32, u32) {
         let count = |shards: usize| shards.try_into().unwrap_or(u32::MAX);
         let is_paused = |shard: &ShardId| {
-            self.policies.as_ref().is_some_and(|policies| policies.pause_of(shard).is_some())
+            let policies = self.policies.as_ref().zip(self.world.maps().get(&shard.cluster));
+            policies.is_some_and(|(policies, map)| policies.pause_in(map, &shard.into()).is_some())
         };
         let (paused, unowned): (Vec<ShardId>, Vec<ShardId>) =
             self.world.unowned_shards().partition(is_paused);
@@ -473,11 +484,13 @@ impl Node {
         let stranger = self
             .foreign()
             .map(|its| problem::of_another_installation(its, installation, namespace));
+        let missed = self.policies.iter().flat_map(Policies::missed);
         let floor = problem::unreadable_floor(&self.world, namespace);
         let unreadable = problem::unreadable_maps(&self.world, namespace);
         let own: Vec<String> = [stranger, refusal, self.unsaid()].into_iter().flatten().collect();
         self.hindrance = own.first().cloned();
-        let mut found: Vec<String> = own.into_iter().chain(floor).chain(unreadable).collect();
+        let mut found: Vec<String> =
+            own.into_iter().chain(missed).chain(floor).chain(unreadable).collect();
         found.extend(self.noticed.iter().cloned());
         let (_, known) = std::mem::replace(&mut self.problems, (revision, found.clone()));
         let new = found.iter().filter(|text| !known.contains(text)).cloned();
@@ -486,8 +499,8 @@ impl Node {
         self.notes.extend(old.map(Note::Solved));
     }
 
-    /// What people must repair: what hinders this member, an epoch floor that cannot be read, and what it noticed
-    /// as coordinator. Each with object, cause and fix.
+    /// What people must repair: what hinders this member, pauses that home has forgotten, an epoch floor that cannot be
+    /// read, and what it noticed as coordinator. Each with object, cause and fix.
     pub fn problems(&self) -> &[String] {
         &self.problems.1
     }

@@ -5,7 +5,8 @@
 //! more holds as it was last read; where that is not known, a pause is still a pause ([`Unread`]).
 //!
 //! What home forgot when it was restored, emptied or replaced nobody took back: a pause that was read before holds
-//! until its policy is written again. A process that starts later does not know it.
+//! until its policy is written again. A process that starts later does not know it. What home shows first after that
+//! is as old as the backup: nobody wrote it again, unless it pauses the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
@@ -19,15 +20,17 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::{
-    FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MemberSpec, ShardSelector,
+    FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MemberSpec, ObjectVersion,
+    ShardPath, ShardSelector,
 };
 use crate::planner::{Fit, Limits, Preferences};
 use crate::read;
+use crate::record::MapRecord;
 
 /// The most policies that count. Those whose names come after are told as problems.
 const MAX_POLICIES: usize = 256;
 /// What becomes of a pause that home has forgotten.
-const LOST: &str = "was lost when the home cluster was restored, emptied or replaced, and its pause holds; fix: write it \
+const MISSED: &str = "was lost when the home cluster was restored, emptied or replaced, and its pause holds; fix: write it \
                     again, and delete it then if the pause is over";
 /// Problems that are told.
 const MAX_PROBLEMS: usize = 8;
@@ -37,6 +40,8 @@ const MAX_PROBLEMS: usize = 8;
 pub struct PolicyRecord {
     /// The object's name.
     pub name: String,
+    /// The version read.
+    pub version: ObjectVersion,
     /// What it says, if it can be read.
     pub spec: Result<FleetPolicySpec, Unread>,
 }
@@ -57,7 +62,15 @@ pub struct Policies {
     index: Index,
     problems: Vec<String>,
     /// The pauses that home may have forgotten, by the names of their policies.
-    lost: BTreeMap<String, FleetPolicySpec>,
+    missed: BTreeMap<String, Missed>,
+}
+
+/// A pause that home may have forgotten.
+#[derive(Clone, Debug)]
+struct Missed {
+    pause: FleetPolicySpec,
+    /// Which version of its policy home showed first after that, or that it showed none.
+    first: Option<Option<ObjectVersion>>,
 }
 
 /// One policy.
@@ -100,10 +113,32 @@ pub(crate) struct Placing<'a> {
 }
 
 impl PolicyRecord {
+    /// A policy that is not written yet.
+    pub fn new(name: &str, spec: FleetPolicySpec) -> Self {
+        Self { name: name.to_owned(), version: ObjectVersion::default(), spec: Ok(spec) }
+    }
+
     /// Reads a FleetPolicy.
     pub fn of(object: &DynamicObject) -> Self {
         let spec = read::policy(object).map_err(|cause| Unread::of(object, cause));
-        Self { name: object.name_any(), spec }
+        let version = ObjectVersion::read(&object.metadata);
+        Self { name: object.name_any(), version, spec }
+    }
+
+    /// Whether it pauses what this spec pauses.
+    fn pauses_as(&self, other: &FleetPolicySpec) -> bool {
+        let same = |spec: &FleetPolicySpec| spec.pause == Some(true) && spec.shards == other.shards;
+        self.spec.as_ref().is_ok_and(same)
+    }
+}
+
+impl Missed {
+    /// Brings it up to date with the policy of that name which home shows. Returns whether it holds on.
+    fn outlasts(&mut self, shown: Option<&PolicyRecord>) -> bool {
+        let version = shown.map(|record| record.version.clone());
+        let first = self.first.get_or_insert_with(|| version.clone());
+        let is_written = version.is_some() && version != *first;
+        !is_written && !shown.is_some_and(|record| record.pauses_as(&self.pause))
     }
 }
 
@@ -125,15 +160,13 @@ impl Policies {
 
     /// Reads policies that take the place of these.
     pub(crate) fn read_again(&self, mut records: Vec<PolicyRecord>) -> Self {
-        let mut lost = self.lost.clone();
-        records.iter().for_each(|record| drop(lost.remove(&record.name)));
-        records.extend(
-            lost.iter()
-                .map(|(name, pause)| PolicyRecord { name: name.clone(), spec: Ok(pause.clone()) }),
-        );
+        let mut missed = self.missed.clone();
+        missed.retain(|name, missed| missed.outlasts(records.iter().find(|r| r.name == *name)));
+        let kept = missed.iter();
+        records.extend(kept.map(|(name, missed)| PolicyRecord::new(name, missed.pause.clone())));
         records.sort_by(|a, b| a.name.cmp(&b.name));
-        let mut read = Self { lost, ..Self::default() };
-        for PolicyRecord { name, spec } in records {
+        let mut read = Self { missed, ..Self::default() };
+        for PolicyRecord { name, spec, .. } in records {
             let number = read.policies.len();
             if number == MAX_POLICIES {
                 let text =
@@ -146,9 +179,6 @@ impl Policies {
                 Err(unread) => read.salvage(&name, unread, self),
             };
             let Some(spec) = spec else { continue };
-            if read.lost.contains_key(&name) {
-                read.problem(&name, LOST);
-            }
             if let Some(odd) = read.index.add(number, &spec) {
                 read.problem(&name, &format!("{}; fix: correct it", model::error::foreign(&odd)));
             }
@@ -159,12 +189,36 @@ impl Policies {
 
     /// Home's history changed: it may have forgotten pauses that people have not taken back.
     pub(crate) fn outlive_history(&mut self) {
-        let pauses = self.policies.iter().filter(|policy| policy.spec.pause == Some(true));
-        self.lost.extend(pauses.map(|Policy { name, spec }| {
-            let shards = spec.shards.clone();
+        self.missed.extend(self.policies.iter().filter(|policy| policy.pauses()).map(|policy| {
+            let shards = policy.spec.shards.clone();
             let pause = FleetPolicySpec { shards, pause: Some(true), ..FleetPolicySpec::default() };
-            (name.clone(), pause)
+            (policy.name.clone(), Missed { pause, first: None })
         }));
+    }
+
+    /// Whether home may have forgotten a pause.
+    pub(crate) fn miss_any(&self) -> bool {
+        !self.missed.is_empty()
+    }
+
+    /// What people should know of the pauses that home may have forgotten.
+    pub(crate) fn missed(&self) -> impl Iterator<Item = String> {
+        let told = self.missed.iter().filter(|(_, missed)| missed.first.is_some());
+        told.take(MAX_PROBLEMS).map(|(name, _)| about(name, MISSED))
+    }
+
+    /// Whether a pause ends if these take the place of what is known.
+    pub(crate) fn lose_a_pause(&self, records: &[PolicyRecord]) -> bool {
+        let is_missed = |policy: &Policy| {
+            self.missed.get(&policy.name).is_some_and(|m| m.pause.shards == policy.spec.shards)
+        };
+        let goes_on = |policy: &Policy| {
+            let holds =
+                |record: &PolicyRecord| record.pauses_as(&policy.spec) || record.spec.is_err();
+            records.iter().any(|record| record.name == policy.name && holds(record))
+        };
+        let pauses = self.policies.iter().filter(|policy| policy.pauses());
+        pauses.filter(|policy| !is_missed(policy)).any(|policy| !goes_on(policy))
     }
 
     /// What holds of a policy that cannot be read. `before` are the policies as they were read last.
@@ -189,8 +243,7 @@ impl Policies {
     }
 
     fn problem(&mut self, name: &str, text: &str) {
-        let name = model::error::foreign(name);
-        self.problems.push(format!("fleetpolicies.leasehold.dev {name} {text}"));
+        self.problems.push(about(name, text));
     }
 
     /// What is wrong with them, given which shards there are: each with object, cause and fix.
@@ -245,10 +298,30 @@ impl Policies {
         self.about(shard).into_iter().map(|number| &self.policies[number])
     }
 
-    /// The policy that pauses a shard, if one does.
-    pub fn pause_of(&self, shard: &ShardId) -> Option<&str> {
+    /// The policy that pauses a shard of that name, if one does.
+    pub(crate) fn pause_of(&self, shard: &ShardId) -> Option<&str> {
         let mut about = self.policies_about(shard);
-        about.find(|policy| policy.spec.pause == Some(true)).map(|policy| policy.name.as_str())
+        about.find(|policy| policy.pauses()).map(|policy| policy.name.as_str())
+    }
+
+    /// The policy that pauses a shard of a map, if one does, by a name that its cluster has or had.
+    pub fn pause_in(&self, map: &MapRecord, path: &ShardPath) -> Option<&str> {
+        let mut names = std::iter::once(&map.cluster).chain(&map.former);
+        names.find_map(|name| self.pause_of(&path.in_cluster(name)))
+    }
+
+    /// The policy that pauses one of these shards by a `former` name of a cluster, and not by its name, if one does:
+    /// these names are all that a policy knows.
+    pub(crate) fn pause_of_former<'m>(
+        &self,
+        former: &ClusterName,
+        name: &ClusterName,
+        mut paths: impl Iterator<Item = &'m ShardPath>,
+    ) -> Option<&str> {
+        paths.find_map(|path| {
+            let policy = self.pause_of(&path.in_cluster(former))?;
+            self.pause_of(&path.in_cluster(name)).is_none().then_some(policy)
+        })
     }
 
     /// Whether a policy says where a shard should be.
@@ -263,7 +336,7 @@ impl Policies {
 
     /// Whether a policy pauses something.
     pub(crate) fn pause_any(&self) -> bool {
-        self.policies.iter().any(|policy| policy.spec.pause == Some(true))
+        self.policies.iter().any(Policy::pauses)
     }
 
     /// The milliseconds of work in each second that a shard counts for, in place of what is measured.
@@ -328,6 +401,10 @@ impl Policies {
 }
 
 impl Policy {
+    fn pauses(&self) -> bool {
+        self.spec.pause == Some(true)
+    }
+
     /// Whether it says where shards should be.
     fn places(&self) -> bool {
         self.spec.pin.is_some() || self.spec.avoid.is_some()
@@ -379,6 +456,11 @@ impl Index {
         let first = odd.first()?;
         Some(format!("selects nothing by {} of its names: {first}", odd.len()))
     }
+}
+
+/// A text about a policy.
+fn about(name: &str, text: &str) -> String {
+    format!("fleetpolicies.leasehold.dev {} {text}", model::error::foreign(name))
 }
 
 /// The names among these texts. What is none is added to `odd`, with its field.

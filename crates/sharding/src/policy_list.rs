@@ -104,8 +104,8 @@ mod tests {
     }
 
     fn pause(name: &str) -> PolicyRecord {
-        let spec = Ok(FleetPolicySpec { pause: Some(true), ..FleetPolicySpec::default() });
-        PolicyRecord { name: name.to_owned(), spec }
+        let spec = FleetPolicySpec { pause: Some(true), ..FleetPolicySpec::default() };
+        PolicyRecord::new(name, spec)
     }
 
     #[test]

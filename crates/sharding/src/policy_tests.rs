@@ -13,7 +13,7 @@ fn shards(clusters: &[&str], groups: &[&str], named: &[&str]) -> Option<ShardSel
 }
 
 fn record(name: &str, spec: FleetPolicySpec) -> PolicyRecord {
-    PolicyRecord { name: name.to_owned(), spec: Ok(spec) }
+    PolicyRecord::new(name, spec)
 }
 
 fn pause(name: &str, shards: Option<ShardSelector>) -> PolicyRecord {
@@ -51,7 +51,10 @@ fn shards_are_selected_by_cluster_group_or_name() {
 #[test]
 fn a_policy_that_cannot_be_read_or_selects_nothing_is_told_and_undoes_no_other() {
     let cause = "unknown variant".to_owned();
-    let odd = PolicyRecord { name: "odd".into(), spec: Err(Unread { cause, pause: None }) };
+    let odd = PolicyRecord {
+        spec: Err(Unread { cause, pause: None }),
+        ..record("odd", FleetPolicySpec::default())
+    };
     let policies = Policies::read(vec![
         odd,
         pause("east", shards(&["east"], &[], &[])),
@@ -147,13 +150,43 @@ fn a_pause_that_home_forgets_holds_until_it_is_written_again() {
         read = read.read_again(Vec::new());
         assert!(paused(&read));
         assert_eq!(read.busy_of(&shard("east/g/0/1")), None, "only pauses hold");
-        let told: Vec<&String> = read.unfit().collect();
+        let told: Vec<String> = read.missed().collect();
         assert!(told[0].contains("p was lost when the home cluster was restored"), "{told:?}");
         read.outlive_history();
     }
     let written = read.read_again(vec![east()]);
-    assert!(paused(&written) && written.unfit().next().is_none());
+    assert!(paused(&written) && written.missed().next().is_none());
     assert!(!paused(&written.read_again(Vec::new())), "whoever deletes it ends it");
+}
+
+/// A backup has an earlier version of the policy.
+#[test]
+fn a_policy_that_a_restore_brings_back_is_not_written_again() {
+    let night = |clusters: &[&str], version: u64| {
+        let resource = version.to_string();
+        let version = ObjectVersion { uid: "u".into(), resource };
+        PolicyRecord { version, ..pause("night", shards(clusters, &[], &[])) }
+    };
+    let paused = |policies: &Policies| {
+        ["east/g/0/1", "west/g/0/1"].map(|name| policies.pause_of(&shard(name)).is_some())
+    };
+    let restored = || {
+        let mut read = Policies::read(vec![night(&["east", "west"], 9)]);
+        read.outlive_history();
+        read.read_again(vec![night(&["east"], 5)])
+    };
+    let read = restored().read_again(vec![night(&["east"], 5)]);
+    assert_eq!((paused(&read), read.missed().count()), ([true, true], 1));
+    // Whoever writes it means it, and whoever deletes it does not know of what home forgot.
+    let written = read.read_again(vec![night(&["east"], 12)]);
+    assert_eq!((paused(&written), written.missed().count()), ([true, false], 0));
+    assert_eq!(paused(&read.read_again(Vec::new())), [true, true]);
+    // The same is no loss.
+    let mut read = Policies::read(vec![night(&["east"], 9)]);
+    read.outlive_history();
+    let same = read.read_again(vec![night(&["east"], 5)]);
+    assert_eq!((paused(&same), same.missed().count()), ([true, false], 0));
+    assert_eq!(paused(&same.read_again(Vec::new())), [false, false]);
 }
 
 #[test]

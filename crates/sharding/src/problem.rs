@@ -72,11 +72,19 @@ pub(crate) fn of_another_installation(other: &str, mine: &str, namespace: &str) 
     )
 }
 
-/// What keeps a renamed cluster from being served: people have paused it by its old name.
+/// By which name a renamed cluster is paused: its old one.
 pub(crate) fn paused_by_its_old_name(old: &ClusterName, new: &ClusterName, policy: &str) -> String {
     let policy = foreign(policy);
     format!(
-        "cluster {new} waits without owners: it is the cluster {old} under a new name, and the FleetPolicy {policy} pauses {old} and not {new}; fix: pause the new name as well: leasehold pause --cluster {new}, or take the pause back: leasehold lift {policy}"
+        "cluster {new} is the cluster {old} under a new name, and what the FleetPolicy {policy} pauses of {old} stays paused; fix: say {new} in that policy: kubectl edit fleetpolicy {policy}, or take the pause back: leasehold lift {policy}"
+    )
+}
+
+/// Why the ShardMap of a paused cluster stays although no live member has the cluster configured.
+pub(crate) fn paused_and_gone(cluster: &ClusterName, policy: &str) -> String {
+    let policy = foreign(policy);
+    format!(
+        "shardmaps.leasehold.dev {cluster} of the home cluster: no live member has this cluster configured, and the FleetPolicy {policy} pauses it: the map stays for a while, so that the cluster stays paused if it comes back under another name; fix: if it was removed for good, take the pause back: leasehold lift {policy}"
     )
 }
 
@@ -96,13 +104,23 @@ pub(crate) fn unreadable_floor(world: &World, namespace: &str) -> Option<String>
 pub(crate) fn unreadable_maps(world: &World, namespace: &str) -> Option<String> {
     let mut maps = world.maps().values().filter(|map| map.protocol == UNREADABLE);
     let cluster = &maps.next()?.cluster;
-    let more = match maps.count() {
-        0 => String::new(),
-        count => format!(" (and {count} more)"),
-    };
+    let more = more(maps.count());
     Some(format!(
         "shardmaps.leasehold.dev {cluster} in namespace {namespace} of the home cluster{more} cannot be read, so nobody acts on its shards; the log says what is wrong; fix: correct it: kubectl edit --namespace {namespace} shardmap {cluster}; or let it be made anew: kubectl delete --namespace {namespace} shardmap {cluster}"
     ))
+}
+
+/// Why the ShardMaps of these clusters stay although nobody says that the clusters are configured.
+pub(crate) fn perhaps_unclaimed(clusters: &[&ClusterName], member: &MemberId) -> Option<String> {
+    let (first, more) = (clusters.first()?, more(clusters.len() - 1));
+    Some(format!(
+        "shardmaps.leasehold.dev {first}{more} of the home cluster: no live member says that it has this cluster configured, but {member} cannot read one of its sources of clusters and may have it, so nobody serves it and the map stays; see the log of that member and correct the source"
+    ))
+}
+
+/// ` (and 2 more)`
+fn more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(" (and {count} more)") }
 }
 
 /// Why the ShardMaps of these clusters stay although no live member has the clusters configured.
@@ -112,10 +130,7 @@ pub(crate) fn unclaimed(
     is_mass: bool,
 ) -> Option<String> {
     let first = clusters.first()?;
-    let more = match clusters.len() - 1 {
-        0 => String::new(),
-        count => format!(" (and {count} more)"),
-    };
+    let more = more(clusters.len() - 1);
     let minutes = after.as_secs() / 60;
     let why = if is_mass {
         "so many at once are rarely meant: was a Secret, a folder or a kubeconfig emptied?; fix: put the clusters back and their owners go on"

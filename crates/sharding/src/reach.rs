@@ -79,6 +79,21 @@ pub(crate) fn read<'a>(said: &'a ConfiguredClusters, world: &World) -> Known<'a>
     }
 }
 
+/// The same word with all clusters of the member named, however many they are: so it stays true whatever ShardMaps come
+/// and go. `None` if they are not known exactly.
+pub fn spelled_out(said: &ConfiguredClusters, world: &World) -> Option<ConfiguredClusters> {
+    let all: BTreeSet<&ClusterName> = match read(said, world) {
+        Known::Only(names) => names,
+        Known::But { lacks, adds } => {
+            mapped(world).filter(|name| !lacks.contains(name)).chain(adds).collect()
+        }
+        Known::InPart { .. } => return None,
+    };
+    let (lacks, adds) = (Shared::default(), Shared::default());
+    let only = all.into_iter().cloned().collect();
+    Some(ConfiguredClusters { lacks, adds, only, ..said.clone() })
+}
+
 /// A member that has configured so few clusters names them: that is always exact, and people can read it.
 const FEW: usize = 32;
 

@@ -3,7 +3,7 @@
 //! Every write is bound to a version: a create to the absence of the object, a replace and a delete
 //! to the exact version from which the decision was made. No write ignores what it replaces (S4).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::api::{
 };
 use crate::handover::Entry;
 use crate::lease::LeaseRecord;
-use crate::uid_annotation;
+use crate::map_annotations;
 use crate::versions;
 
 /// The parts of a Member that this crate uses.
@@ -44,6 +44,8 @@ pub struct MapRecord {
     pub protocol: u32,
     /// For which cluster it stands, if that is known: see [`crate::identity`].
     pub cluster_uid: Option<ClusterUid>,
+    /// The former names of its cluster by which people pause shards of it.
+    pub former: BTreeSet<ClusterName>,
     /// The shards. Shared: plans and watches hand on maps that they do not change.
     pub entries: Arc<BTreeMap<ShardPath, Entry>>,
     /// Why and when they came to where they are. A move without a time is as old as the map's next version.
@@ -139,6 +141,7 @@ impl MapRecord {
             epoch_floor: Epoch::default(),
             protocol: versions::FIRST,
             cluster_uid: None,
+            former: BTreeSet::new(),
             entries: Arc::default(),
             moves: Moves::default(),
         }
@@ -185,7 +188,8 @@ impl MapRecord {
             version: ObjectVersion::read(&map.metadata),
             epoch_floor: map.spec.epoch_floor,
             protocol: map.spec.protocol_version,
-            cluster_uid: uid_annotation::read(map.metadata.annotations.as_ref()),
+            cluster_uid: map_annotations::uid(map.metadata.annotations.as_ref()),
+            former: map_annotations::former(map.metadata.annotations.as_ref()),
             entries: map
                 .spec
                 .shards

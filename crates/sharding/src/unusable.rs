@@ -4,7 +4,8 @@
 //! Somebody may write such a Secret again and again, under one name or ever other ones. That must not make each member
 //! write its Member each time. So
 //! - a cluster that is unusable when it comes counts as configured when it has been there for a while. Those of the
-//!   configuration with which the process starts count at once;
+//!   configuration with which the process starts count at once, and so does one whose server has told which cluster it
+//!   is: it may be one that has another name by now;
 //! - one that becomes unusable is reported at once, until it has been usable for a while, and its reason stays for a
 //!   minute ([`crate::failing`]).
 
@@ -16,6 +17,7 @@ use model::{ClusterName, Moment};
 
 use crate::api::DownCluster;
 use crate::failing::{FailingClusters, REPORT_AFTER};
+use crate::identity::Identities;
 
 /// What the configuration says, and what of it counts.
 #[derive(Clone, Debug)]
@@ -46,13 +48,16 @@ impl UnusableClusters {
     }
 
     /// Brings it up to date. Returns the clusters that count as configured; `before` are those that did, if the process
-    /// has just started none.
+    /// has just started none. One that has `told` which it is counts at once.
     pub(crate) fn follow(
         &mut self,
         before: Option<&BTreeSet<ClusterName>>,
+        told: &Identities,
         now: Moment,
     ) -> BTreeSet<ClusterName> {
-        let is_new = |name: &&ClusterName| before.is_some_and(|before| !before.contains(*name));
+        let is_new = |name: &&ClusterName| {
+            before.is_some_and(|before| !before.contains(*name)) && !told.contains_key(*name)
+        };
         let new = self.down.keys().filter(|name| self.configured.contains(*name)).filter(is_new);
         let since = |name: &ClusterName| self.newcomers.get(name).copied().unwrap_or(now);
         let new = new.map(|name| (name.clone(), since(name)));
@@ -67,5 +72,28 @@ impl UnusableClusters {
     /// Those to report, ordered by name.
     pub(crate) fn reported(&self) -> impl Iterator<Item = DownCluster> {
         self.reported.reported()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Identity;
+
+    use super::*;
+
+    #[test]
+    fn a_newcomer_without_a_client_counts_at_once_if_it_has_told_which_cluster_it_is() {
+        let name = |text: &str| -> ClusterName { text.parse().unwrap() };
+        let both: BTreeSet<ClusterName> = [name("east"), name("west")].into();
+        let uid = "u1".parse().unwrap();
+        let identity = Identity { uid, origin: "a file".into(), place: 0 };
+        let told = Identities::from([(name("east"), Arc::new(identity))]);
+        let mut unusable = UnusableClusters::default();
+        let down = both.iter().map(|name| DownCluster::new(name, "not ready")).collect();
+        unusable.configure(both.clone(), down);
+        let (before, mut now) = (BTreeSet::new(), Moment::default());
+        assert_eq!(unusable.follow(Some(&before), &told, now), [name("east")].into());
+        now = now + REPORT_AFTER;
+        assert_eq!(unusable.follow(Some(&before), &told, now), both);
     }
 }

@@ -6,6 +6,7 @@
 //! nothing.
 
 mod agreement;
+mod durations;
 mod former;
 mod index;
 mod sight;
@@ -18,13 +19,14 @@ use jiff::Timestamp;
 use model::{ClusterName, Epoch, MemberId, Moment, ShardId};
 
 use crate::api::{MAX_SUCCEEDED, MemberContainer, ObjectVersion};
-use crate::config::{LeaseTimings, MAX_LEASE};
+use crate::config::LeaseTimings;
 use crate::death::{Deaths, Ended};
 use crate::lease::{self, LeaseState, ObservedLease};
 use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Target};
 use crate::tally::Tally;
 use crate::versions::ProtocolVersions;
 
+use durations::Durations;
 pub(crate) use former::FormerMap;
 use index::Index;
 pub use sight::LeasesSeen;
@@ -46,8 +48,8 @@ pub struct World {
     highest_gone: Epoch,
     /// The highest epoch floor ever seen in the coordinator's Lease.
     highest_floor: Epoch,
-    /// The longest duration of a member's Lease that was ever seen.
-    longest_lease: Duration,
+    /// For how long members may act whose Leases are not seen.
+    durations: Durations,
     /// Whose processes have ended for certain.
     deaths: Deaths,
     listed: BTreeSet<Kind>,
@@ -67,6 +69,11 @@ impl World {
     /// The same, by one that speaks these versions of the protocol.
     pub(crate) fn speaking(self, speaks: ProtocolVersions) -> Self {
         Self { speaks, ..self }
+    }
+
+    /// The same, by one whose own Lease lasts so long.
+    pub(crate) fn of_lease(self, duration: Duration) -> Self {
+        Self { durations: Durations::beside(duration), ..self }
     }
 
     /// Takes in which containers have ended.
@@ -124,6 +131,7 @@ impl World {
     pub fn took(&mut self, name: &str) {
         if let Some(lease) = self.leases.get_mut(name) {
             lease.take();
+            self.durations.took(name);
             self.revision += 1;
         }
     }
@@ -181,15 +189,13 @@ impl World {
         tokens.into_iter().take(MAX_SUCCEEDED).collect()
     }
 
-    /// How many members hold their Lease, as far as all Leases are known; else how many have a Member.
+    /// How many members hold their Lease, as far as all Leases are known; else how many have a Member and are not
+    /// known to be dead.
     pub(crate) fn holders(&self) -> usize {
         if !self.knows_all_leases() {
-            return self.members.len();
+            return self.members.keys().filter(|member| !self.is_dead(member)).count();
         }
-        let held = |(name, lease): &(&String, &ObservedLease)| {
-            lease::subject(name).is_some() && lease.record.holder.is_some()
-        };
-        self.leases.iter().filter(held).count()
+        self.leases.values().filter(|lease| lease.is_held()).count()
     }
 
     /// Since when, by the wall clock of who wrote it, the first of all shards that are being handed over is.
@@ -287,7 +293,7 @@ impl World {
             deaths,
             mut changed_maps,
             highest_floor,
-            longest_lease,
+            durations,
             revision,
             loads_revision,
             leases_seen,
@@ -299,7 +305,7 @@ impl World {
             speaks,
             changed_maps,
             highest_floor,
-            longest_lease,
+            durations,
             deaths,
             revision,
             loads_revision,
@@ -309,10 +315,9 @@ impl World {
     }
 
     /// How long a member may still act whose Lease nobody sees any more, counted from when it was gone: by the longest
-    /// duration that a Lease had here, for members may differ in theirs.
-    pub(crate) fn silence(&self, timings: LeaseTimings) -> Duration {
-        let duration = timings.duration.max(self.longest_lease);
-        LeaseTimings { duration, ..timings }.silence()
+    /// duration of those that may act at `now`, for members may differ in theirs.
+    pub(crate) fn silence(&self, timings: LeaseTimings, now: Moment) -> Duration {
+        LeaseTimings { duration: self.durations.longest(timings, now), ..timings }.silence()
     }
 
     /// Takes in that no owner may be named at that epoch, or below.
@@ -351,9 +356,7 @@ impl World {
         let says_another = known.is_some_and(|known| says(&known.record) != says(&record));
         self.revision += u64::from(known.is_none() || passed_on || says_another);
         self.highest_floor = self.highest_floor.max(record.floor.known().unwrap_or_default());
-        if lease::is_usual(&record, known) {
-            self.longest_lease = self.longest_lease.max(record.duration.min(MAX_LEASE));
-        }
+        self.durations.see(&record, known, now);
         let seen = ObservedLease::seen(record, known, now);
         self.leases.insert(seen.record.name.clone(), seen);
     }
@@ -419,9 +422,10 @@ impl Hash for World {
         let Self { leases, members, maps, former_maps, .. } = self;
         let Self { changed_maps, highest_floor, listed, deaths, revision: _, highest_gone, .. } =
             self;
-        let Self { index: _, loads_revision: _, leases_seen, lists_all, longest_lease, .. } = self;
+        let Self { index: _, loads_revision: _, leases_seen, lists_all, durations, .. } = self;
         (leases, members, maps, former_maps, changed_maps, highest_floor, listed).hash(state);
-        (deaths, leases_seen, lists_all, highest_gone, longest_lease).hash(state);
+        (deaths, leases_seen, lists_all, highest_gone).hash(state);
+        durations.essence().for_each(|longer| longer.hash(state));
     }
 }
 

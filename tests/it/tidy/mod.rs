@@ -303,6 +303,25 @@ fn nothing_asks_for_planted_bugs() {
     }
 }
 
+/// A seed cannot replay a `select!` that takes its arms in any order.
+#[test]
+fn what_the_world_simulates_selects_in_order() {
+    const SIMULATED: [&str; 8] =
+        ["engine", "extent", "informer", "listwatch", "queue", "sharding", "upstream", "writes"];
+    let is_simulated = |path: &PathBuf| {
+        let source = SIMULATED.iter().any(|name| path.starts_with(format!("crates/{name}/src")));
+        source && !path.to_string_lossy().contains("tests")
+    };
+    let found = files(&["rs"]).into_iter().filter(is_simulated).flat_map(|path| {
+        let text = read(&path);
+        let product = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
+        let selects = product.split("select! {").skip(1).map(str::trim_start);
+        let wrong = selects.filter(|rest| !rest.starts_with("biased;")).count();
+        (0..wrong).map(move |_| path.display().to_string()).collect::<Vec<_>>()
+    });
+    none("`select!` begins with `biased;` where the world of tests/src/world runs it", found);
+}
+
 #[test]
 fn no_source_file_is_long() {
     let lines = |path: &PathBuf| read(path).lines().count();

@@ -486,7 +486,7 @@ impl ClusterProvider for Told {
         self.asked.send(()).unwrap();
         Box::pin(async {
             let source = self.sources.recv().await.expect("the test goes on");
-            Snapshot { sources: vec![source], problems: Vec::new() }
+            Snapshot { sources: vec![source], ..Snapshot::default() }
         })
     }
 }

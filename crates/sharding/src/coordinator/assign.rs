@@ -80,7 +80,7 @@ impl Coordinator {
         let cluster = &change.shard().cluster;
         let of_cluster = |other: &&RangeChange| matches!(other, RangeChange::Split(shard) if shard.cluster == *cluster);
         let begun = self.range_changes.iter().filter(of_cluster).count();
-        let shards = drafts.get(cluster).map_or(0, |draft| draft.shards().count());
+        let shards = drafts.get(cluster).map_or(0, |draft| draft.count());
         matches!(change, RangeChange::Merge(_)) || shards + begun < MAX_SHARDS
     }
 

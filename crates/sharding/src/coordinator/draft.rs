@@ -210,19 +210,26 @@ impl Draft<'_> {
 
     /// Drains the shards that people have paused: for nobody.
     pub(super) fn pause(&mut self, policies: &Policies) {
+        self.forget_former(policies);
         if !policies.pause_any() {
             return;
         }
-        let is_paused = |shard: &ShardId| policies.pause_of(shard).is_some();
-        let paused: BTreeSet<ShardPath> =
-            self.shards().filter(is_paused).map(|shard| ShardPath::from(&shard)).collect();
+        let map = &self.desired;
+        let is_paused = |path: &&ShardPath| policies.pause_in(map, path).is_some();
+        let paused: BTreeSet<ShardPath> = map.entries.keys().filter(is_paused).cloned().collect();
         self.change_all(|path, entry| paused.contains(path).then(|| entry.drain(None)));
         self.paused = paused;
     }
 
-    /// Its shards.
-    pub(super) fn shards(&self) -> impl Iterator<Item = ShardId> {
-        self.desired.entries.keys().map(|path| path.in_cluster(&self.desired.cluster))
+    /// How many shards it has.
+    pub(super) fn count(&self) -> usize {
+        self.desired.entries.len()
+    }
+
+    /// Its shards, by all names that policies may know.
+    pub(super) fn named_shards(&self) -> impl Iterator<Item = ShardId> {
+        let names = std::iter::once(&self.desired.cluster).chain(&self.desired.former);
+        names.flat_map(|name| self.desired.entries.keys().map(|path| path.in_cluster(name)))
     }
 
     fn settle(&mut self, peers: &Peers<'_>, waiting: &BTreeSet<ShardId>, holders: &FleetHolders) {

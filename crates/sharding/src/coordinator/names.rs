@@ -20,8 +20,9 @@
 //!   takes nothing from a cluster that is in use. Nor does who has another cluster of that name: the map
 //!   stands for the first as long as a live member has the name configured and does not say that it is
 //!   another cluster. If all such fail to reach it, they may not know; then that lasts for [`LONG_GRACE`].
-//! - **P1** What people have paused by a cluster's old name stays paused: the old map stays, so the new one gets no
-//!   owners, until they pause the new name as well or take the pause back.
+//! - **P1** What people have paused by a cluster's old name stays paused: the new map says that name before the old map
+//!   goes, and as long as they pause something by it that they do not pause by the new name. What they have not paused
+//!   goes on.
 //!
 //! Two coordinators that overlap could each create a map for one cluster, because these are two objects.
 //! Then members act under the first of the two names as soon as they see both.
@@ -34,10 +35,9 @@ use model::{ClusterName, ClusterUid, MemberId, Moment, single};
 
 use super::draft::Drafts;
 use super::peers::Peers;
-use super::removal::{LONG_GRACE, REMOVAL_GRACE};
+use super::removal::{self, LONG_GRACE, REMOVAL_GRACE, Wanted};
 use super::{Plan, View};
 use crate::planner::{Fit, Role};
-use crate::problem;
 
 /// What the names of clusters stand for.
 #[derive(Debug, Default)]
@@ -58,10 +58,10 @@ pub(super) struct Names<'a> {
 impl<'a> Names<'a> {
     /// Judges the names of all clusters that have a map or should have one. `is_wanted` says whether
     /// somebody has a name configured.
-    pub(super) fn judge(
+    fn judge(
         view: &View<'a>,
         peers: &Peers<'_>,
-        is_wanted: impl Fn(&ClusterName) -> bool,
+        mut is_wanted: impl FnMut(&ClusterName) -> bool,
     ) -> Self {
         let maps = view.world.maps();
         let mut names = Self { said: said(view, peers), ..Self::default() };
@@ -81,7 +81,7 @@ impl<'a> Names<'a> {
             }
         }
         for claimants in claims.into_values().filter(|claimants| claimants.len() > 1) {
-            names.choose(view, &claimants, &is_wanted);
+            names.choose(view, &claimants, &mut is_wanted);
         }
         names
     }
@@ -91,7 +91,7 @@ impl<'a> Names<'a> {
         &mut self,
         view: &View<'a>,
         claimants: &[&'a ClusterName],
-        is_wanted: impl Fn(&ClusterName) -> bool,
+        mut is_wanted: impl FnMut(&ClusterName) -> bool,
     ) {
         let maps = view.world.maps();
         // A map that stands for it, then any map, then the order of the configuration.
@@ -133,21 +133,17 @@ impl<'a> Names<'a> {
     }
 
     /// Puts into the drafts for which cluster each map stands, who waits, and what the map of a new name
-    /// takes over from that of the old one. The names in `lost` stand for the clusters before no more.
+    /// takes over from that of the old one, pauses included. The names in `lost` stand for the clusters before no more.
     pub(super) fn apply(
         &self,
         view: &View<'_>,
         drafts: &mut Drafts<'_>,
         lost: &BTreeSet<ClusterName>,
-        plan: &mut Plan,
     ) {
         for (old, new) in &self.renamed {
             let Some((name, mut before)) = drafts.remove_entry(*old) else { continue };
             if let Some(next) = drafts.get_mut(*new) {
-                next.take_over(&mut before);
-            }
-            if let Some(policy) = before.keep_while_paused(new, view.policies) {
-                plan.problems.push(problem::paused_by_its_old_name(old, new, policy));
+                next.take_over(&mut before, view.policies);
             }
             drafts.insert(name, before);
         }
@@ -173,6 +169,37 @@ impl<'a> Names<'a> {
                 draft.stand_for(uid);
             }
         }
+    }
+}
+
+/// Since when nobody is known to have the old names of clusters, although somebody may: a member with a source of clusters
+/// that it cannot read, or whose clusters nobody can tell exactly. That must not keep a cluster from being served under
+/// its new name for ever; whoever turns out to have the old one keeps nothing by it. The next coordinator begins anew.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Unclaimed(BTreeMap<ClusterName, Moment>);
+
+impl Unclaimed {
+    /// Judges the names of all clusters.
+    pub(super) fn judge<'a>(
+        &mut self,
+        view: &View<'a>,
+        peers: &Peers<'_>,
+        now: Moment,
+        plan: &mut Plan,
+    ) -> Names<'a> {
+        let known = std::mem::take(&mut self.0);
+        Names::judge(view, peers, |name| match removal::wanted(name, view, peers) {
+            Wanted::Unknown => {
+                let since = known.get(name).copied().unwrap_or(now);
+                self.0.insert(name.clone(), since);
+                let is_wanted = now < since + REMOVAL_GRACE;
+                if is_wanted {
+                    plan.wake_at(since + REMOVAL_GRACE);
+                }
+                is_wanted
+            }
+            wanted => wanted != Wanted::No,
+        })
     }
 }
 

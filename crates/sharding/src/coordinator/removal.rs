@@ -3,10 +3,12 @@
 //! A map that goes too early takes the shards of a cluster out of the fleet's sight while users wait for
 //! them; one that stays too long does no harm. So
 //! - a map goes soon only if a live member that holds a shard of it says that it has the cluster no
-//!   longer: somebody removed it. Where people have paused all shards of a map and nobody holds any, that is a live
-//!   member that had the cluster last. If all members that had it left in order, as when replicas are replaced by
+//!   longer: somebody removed it. If all members that had it left in order, as when replicas are replaced by
 //!   ones without the cluster, it goes a little later, because one may come back. Whoever died may come back
 //!   much later;
+//! - **P1** a map of which people have paused something does not go soon: the cluster may come back under another name,
+//!   and the map is all that tells which one it was. Nor does it while some member has a cluster that has not told which
+//!   one it is, because it may be that one;
 //! - while it is not known what some live member has configured, no map goes;
 //! - a mass of maps does not go soon either, nor all of them if they are several: a Secret or a folder that
 //!   somebody emptied by mistake must not drain a fleet. Meanwhile the shards stay where they are, and go on when
@@ -16,15 +18,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::{ClusterName, MemberId, Moment, single};
+use model::{ClusterName, Moment, single};
 
 use super::peers::Peers;
 use super::{Plan, View};
+use crate::api::ConfiguredClusters;
 use crate::handover::Entry;
 use crate::planner::{Fit, Role};
 use crate::problem;
 use crate::reach;
-use crate::record::MapRecord;
 
 /// How long a cluster must be missing from the configuration before its shards are drained: loading or
 /// swapping a configuration must not stop a fleet.
@@ -45,8 +47,6 @@ pub(super) struct Removals {
     missing: BTreeMap<ClusterName, Missing>,
     /// The clusters that only leaving members have configured.
     leaving: BTreeSet<ClusterName>,
-    /// A member that has the cluster, or had it last, of each whose shards are paused and of nobody.
-    had: BTreeMap<ClusterName, MemberId>,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -60,7 +60,7 @@ struct Missing {
 
 /// Whether live members have a cluster configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+pub(super) enum Wanted {
     Yes,
     /// Only by members that leave.
     Leaving,
@@ -82,12 +82,20 @@ impl Removals {
         let all = reach::mapped(view.world).count();
         let count = self.missing.keys().filter(|name| is_workload(name)).count();
         let is_mass = (count > MASS && count * MASS_PART > all) || (count > 1 && count == all);
-        let mut due = BTreeSet::new();
-        let mut kept = Vec::new();
+        let (mut due, mut kept, mut paused) = (BTreeSet::new(), Vec::new(), None);
+        let maps = view.world.maps();
+        let is_there =
+            |cluster: &ClusterName| is_workload(cluster) && !self.missing.contains_key(cluster);
+        let any_untold =
+            maps.values().any(|map| map.cluster_uid.is_none() && is_there(&map.cluster));
         for (cluster, missing) in &self.missing {
+            let map = &maps[cluster];
+            let mut paths = map.entries.keys().filter(|_| is_workload(cluster));
+            let policy = paths.find_map(|path| view.policies.pause_in(map, path));
+            let may_be_another = policy.is_some() && map.cluster_uid.is_some() && any_untold;
             let grace = match missing {
                 _ if is_mass && is_workload(cluster) => LONG_GRACE,
-                _ if may_return(cluster, peers) => LONG_GRACE,
+                _ if may_return(cluster, peers) || policy.is_some() => LONG_GRACE,
                 Missing { was_removed: true, .. } => REMOVAL_GRACE,
                 Missing { was_left: true, .. } => LEFT_GRACE,
                 _ => LONG_GRACE,
@@ -95,14 +103,29 @@ impl Removals {
             let (early, late) = (missing.since + REMOVAL_GRACE, missing.since + grace);
             if now < early {
                 plan.wake_at(early);
-            } else if now < late {
-                plan.wake_at(late);
-                kept.extend((grace == LONG_GRACE && !is_renamed(cluster)).then_some(cluster));
+            } else if now < late || may_be_another {
+                if now < late {
+                    plan.wake_at(late);
+                }
+                match policy {
+                    _ if grace < LONG_GRACE || is_renamed(cluster) => {}
+                    Some(policy) if !is_mass => paused = paused.or(Some((cluster, policy))),
+                    _ => kept.push(cluster),
+                }
             } else if wanted(cluster, view, peers) == Wanted::No {
                 due.insert(cluster.clone());
             }
         }
         plan.problems.extend(problem::unclaimed(&kept, LONG_GRACE, is_mass));
+        plan.problems.extend(paused.map(|(name, policy)| problem::paused_and_gone(name, policy)));
+        let mut members = view.world.members().iter().filter(|(id, _)| peers.is_alive(id));
+        let is_partial = |said: &ConfiguredClusters| said.partial;
+        let partial = members.find(|(_, its)| its.spec.clusters.as_ref().is_some_and(is_partial));
+        if let Some((member, _)) = partial {
+            let unclaimed = maps.keys().filter(|name| !view.clusters.contains(*name));
+            let open = unclaimed.filter(|name| wanted(name, view, peers) == Wanted::Unknown);
+            plan.problems.extend(problem::perhaps_unclaimed(&open.collect::<Vec<_>>(), member));
+        }
         if all == 0
             && !view.clusters.iter().any(is_workload)
             && !peers.groups.keys().all(single::is_single)
@@ -119,7 +142,6 @@ impl Removals {
             |name: &ClusterName| maps.contains_key(name) && !view.clusters.contains(name);
         self.missing.retain(|cluster, _| is_foreign(cluster));
         self.leaving.retain(is_foreign);
-        self.follow_paused(view, peers);
         for (cluster, map) in maps.iter().filter(|(name, _)| !view.clusters.contains(*name)) {
             let wanted = wanted(cluster, view, peers);
             match wanted {
@@ -135,42 +157,12 @@ impl Removals {
                 }
                 Wanted::No => {}
             }
-            let owners = map.entries.values().filter_map(Entry::owner);
-            let mut holders = owners.chain(self.had.get(cluster));
+            let mut holders = map.entries.values().filter_map(Entry::owner);
             let was_removed =
                 cluster.as_str() == single::FLEET || holders.any(|holder| peers.is_alive(holder));
             let was_left = self.leaving.contains(cluster);
             let fresh = Missing { since: now, was_removed: false, was_left };
             self.missing.entry(cluster.clone()).or_insert(fresh).was_removed |= was_removed;
-        }
-    }
-}
-
-impl Removals {
-    /// Takes in who has the clusters of which all shards are paused and of nobody.
-    fn follow_paused(&mut self, view: &View<'_>, peers: &Peers<'_>) {
-        if !view.policies.pause_any() {
-            self.had.clear();
-            return;
-        }
-        let is_paused = |map: &&MapRecord| {
-            let mut shards = map.entries.keys().map(|path| path.in_cluster(&map.cluster));
-            map.is_unowned() && shards.all(|shard| view.policies.pause_of(&shard).is_some())
-        };
-        let paused = view.world.maps().values().filter(is_paused).map(|map| &map.cluster);
-        let paused: BTreeSet<&ClusterName> = paused.collect();
-        self.had.retain(|cluster, _| paused.contains(cluster));
-        for cluster in paused {
-            let has_it = |member: &&MemberId| {
-                let its = peers.roles.get(*member);
-                let stays = its.filter(|its| its.role != Role::Leaving);
-                stays.is_some_and(|its| its.reach.of(cluster) >= Fit::Fails)
-            };
-            if !self.had.get(cluster).is_some_and(|known| has_it(&known))
-                && let Some(other) = peers.roles.keys().find(has_it)
-            {
-                self.had.insert(cluster.clone(), other.clone());
-            }
         }
     }
 }
@@ -185,13 +177,8 @@ fn may_return(cluster: &ClusterName, peers: &Peers<'_>) -> bool {
     peers.died.iter().any(|reach| reach.of(cluster) >= Fit::Fails)
 }
 
-/// Whether a live member may have a cluster configured.
-pub(super) fn is_wanted(cluster: &ClusterName, view: &View<'_>, peers: &Peers<'_>) -> bool {
-    wanted(cluster, view, peers) != Wanted::No
-}
-
 /// Whether live members have a cluster configured.
-fn wanted(cluster: &ClusterName, view: &View<'_>, peers: &Peers<'_>) -> Wanted {
+pub(super) fn wanted(cluster: &ClusterName, view: &View<'_>, peers: &Peers<'_>) -> Wanted {
     if view.clusters.contains(cluster) {
         return Wanted::Yes;
     }

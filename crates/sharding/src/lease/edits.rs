@@ -10,12 +10,11 @@
 //! shorter one is an edit, and its member may still act by the longer one, by a renewal that was perhaps
 //! never seen. So a duration edited to nonsense delays the takeover of that one id by [`MAX_LEASE`] at most.
 //!
-//!
 //! Somebody may also delete a Lease, and with it what it said; or home forgets all Leases. A member that does not see
 //! that acts on by its own duration. Whoever waits for a Lease that is gone therefore waits for the longest duration
-//! that it ever saw in any, whatever member had it (`World::silence`). A single version with another duration than the
-//! one before does not count there: a member repeats its own. A coordinator that never saw the Lease of such a
-//! member, and none as long, waits too short.
+//! that it saw in the Lease of any member that may still act (`World::silence`). A single version with another duration
+//! than the one before does not count there: a member repeats its own. Nor does what a Lease says that its member does
+//! not hold. A coordinator that never saw the Lease of such a member, and none as long, waits too short.
 //!
 //! # Holder
 //! A member that finds another holder in its Lease, or none, fences itself. It finds it in its watch or by
@@ -55,8 +54,12 @@ pub(crate) fn whole(duration: Duration) -> Duration {
 /// Whether a member's Lease says the duration that its member writes with each renewal, as far as that can be known: it
 /// is the first version of it that is seen, or says what the version before said.
 pub(crate) fn is_usual(record: &LeaseRecord, known: Option<&ObservedLease>) -> bool {
-    subject(&record.name).is_some()
-        && known.is_none_or(|known| known.record.duration == record.duration)
+    known.is_none_or(|known| known.record.duration == record.duration)
+}
+
+/// Whether it is a member's Lease, and that member has it.
+pub(crate) fn is_held(record: &LeaseRecord) -> bool {
+    subject(&record.name).is_some() && !is_lost(record)
 }
 
 impl ObservedLease {
@@ -75,6 +78,11 @@ impl ObservedLease {
     /// This observer took it by compare-and-swap.
     pub(crate) fn take(&mut self) {
         self.past.taken = true;
+    }
+
+    /// Whether it is a member's Lease, and that member has it.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.past.taken && is_held(&self.record)
     }
 
     /// The state of a member's Lease.

@@ -87,7 +87,7 @@ impl Node {
         let required = self.required_floor();
         // While the floor cannot be read, nobody can raise it: this member keeps it in mind.
         let durable = self.world.durable_floor().unwrap_or(required);
-        let timings = (self.config.lease, self.world.silence(self.config.lease));
+        let timings = (self.config.lease, self.world.silence(self.config.lease, now));
         let until = self.history.waits(required, durable, timings, now);
         until.or_else(|| (durable < required).then(|| now + super::MAX_SLEEP))
     }
@@ -98,6 +98,7 @@ impl Node {
             let was = self.membership.id().clone();
             self.start_over(&was, proof, now);
         }
+        self.shown = None;
         if let Some(policies) = &mut self.policies {
             policies.outlive_history();
         }

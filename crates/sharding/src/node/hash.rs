@@ -6,6 +6,8 @@
 
 use std::hash::{Hash, Hasher};
 
+use model::Moment;
+
 use super::Node;
 
 impl Hash for Node {
@@ -52,6 +54,7 @@ impl Hash for Node {
             noticed: _,
             // The people of the model want nothing.
             policies: _,
+            shown: _,
             policy_changes: _,
             // For metrics and logs.
             handovers: _,
@@ -67,7 +70,10 @@ impl Hash for Node {
         } = self;
         (clusters, world, unread, tracker, election, coordinator).hash(state);
         (reach.said(), reread, is_behind).hash(state);
-        (history.is_away(), history.open_until(config.lease, world.silence(config.lease)))
+        (
+            history.is_away(),
+            history.open_until(config.lease, world.silence(config.lease, Moment::default())),
+        )
             .hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
         (narrow_from, outbox, member_written, leave_by, cordon, departed, was_coordinating, floor)

@@ -91,6 +91,7 @@ impl Node {
             (_, WriteOutcome::Done(_)) => {
                 self.history.answers(now);
                 self.look_again();
+                self.confirm_policies(&write.write, write.sent);
                 self.membership.renewed(write.sent);
             }
             (standing, WriteOutcome::Failed) => {

@@ -19,7 +19,7 @@ use super::Node;
 use crate::coordinator::{Coordinator, Plan, View};
 use crate::identity::Identities;
 use crate::lease::LeaseState;
-use crate::policy::{Policies, PolicyRecord};
+use crate::policy::Policies;
 use crate::record::{Kind, MapRecord, Object, Target, Write};
 use crate::world::World;
 use crate::{LeaseTimings, lease};
@@ -182,17 +182,6 @@ impl Node {
             return (None, Some(self.planning.next));
         }
         (self.plan_task(basis, now), None)
-    }
-
-    /// What people want has changed. From a change of home's history until home is read anew, nothing counts.
-    pub(super) fn follow_policies(&mut self, records: Option<Vec<PolicyRecord>>) {
-        if self.reread {
-            return;
-        }
-        let before = self.policies.take().unwrap_or_default();
-        self.policies = records.map(|records| before.read_again(records));
-        self.policy_changes += 1;
-        self.planning.afresh();
     }
 
     fn plan_task(&mut self, basis: Basis, now: Moment) -> Option<PlanTask> {

@@ -22,7 +22,7 @@ impl Node {
     /// Some unusable clusters may have been there for long enough by now.
     pub(super) fn follow_unusable(&mut self, now: Moment) {
         let Some(before) = &self.clusters else { return };
-        let counted = self.unusable.follow(Some(before), now);
+        let counted = self.unusable.follow(Some(before), self.names.own(), now);
         if counted != *before {
             self.configured(counted);
         }

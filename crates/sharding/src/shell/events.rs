@@ -143,6 +143,7 @@ async fn write_all(
     let mut refill = tokio::time::interval(REFILL);
     loop {
         let told = tokio::select! {
+            biased;
             told = receiver.recv(), if tokens > 0 => told,
             _ = refill.tick() => {
                 tokens = (tokens + 1).min(BURST);

@@ -83,6 +83,7 @@ impl Sink for Pods {
         };
         debug!("{text}");
         if code != Some(403) {
+            self.refusals.end();
             return Ok(PAUSE);
         }
         let now = self.clock.now();
@@ -93,5 +94,39 @@ impl Sink for Pods {
             );
         }
         Ok(self.refusals.pause(now, FORBIDDEN_PAUSE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use jiff::Timestamp;
+    use model::ManualClock;
+
+    use super::*;
+
+    /// A home that restarts again and again answers 403 each time, before it has read the rules.
+    #[test]
+    fn only_refusals_in_a_row_make_the_pause_long() {
+        let clock = Arc::new(ManualClock::new(Timestamp::UNIX_EPOCH));
+        let mut pods = Pods {
+            namespace: "home".to_owned(),
+            messages: mpsc::channel(1).0,
+            clock: Arc::<ManualClock>::clone(&clock),
+            refusals: Refusals::default(),
+            is_told: false,
+        };
+        let mut reported = |code: Option<u16>| {
+            let operation = pods.operation("list");
+            let failure = Failure { code, text: String::new() };
+            let pause = pods.report(operation, Some(failure)).now_or_never();
+            pause.and_then(Result::ok).expect("it waits for nobody").as_secs()
+        };
+        for (after_s, code, pause_s) in
+            [(0, Some(403), 5), (5, None, 2), (65, Some(403), 5), (61, Some(403), 300)]
+        {
+            clock.advance(Duration::from_secs(after_s));
+            assert_eq!(reported(code), pause_s, "after {after_s} s, {code:?}");
+        }
     }
 }

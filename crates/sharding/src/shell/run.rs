@@ -59,15 +59,6 @@ pub(crate) struct Snapshot {
     pub(crate) refused: Vec<String>,
 }
 
-/// The policies as the watches show them.
-#[derive(Debug, Default)]
-pub(crate) struct PolicyState {
-    /// Those that the node knows, also by the watches before.
-    known: Option<Vec<PolicyRecord>>,
-    /// Those that it does not know yet.
-    latest: Option<Vec<PolicyRecord>>,
-}
-
 /// The present watches of home. What a watch with another number shows is of the past.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
@@ -119,7 +110,8 @@ pub(crate) struct Loop {
     /// When it last renewed its Lease, under whatever id; its start, before it has.
     pub(crate) renewed: Moment,
     pub(crate) unserved: Arc<BTreeSet<ShardId>>,
-    pub(crate) policies: PolicyState,
+    /// What the watches show of policies, also the watches before.
+    pub(crate) policies: Option<Vec<PolicyRecord>>,
     /// Events of the fleet; `None` before the definitions are there.
     pub(crate) events: Option<Events>,
     pub(crate) reading: Reading,
@@ -174,6 +166,7 @@ impl Loop {
         checks.spawn(definitions::watch(client.clone(), namespace.clone(), sender.clone()));
         let mut leave = self.leave.clone();
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             // Nothing is held and nothing is written yet.
             () = async { drop(leave.wait_for(|leave| *leave).await) } => {
@@ -259,6 +252,7 @@ impl Loop {
             let now = self.clock.now();
             self.turned.send_replace(now);
             let message = tokio::select! {
+                biased;
                 Some(message) = messages.recv() => message,
                 () = self.clock.sleep_until(now + TURN_INTERVAL) => continue,
             };
@@ -271,10 +265,9 @@ impl Loop {
         }
     }
 
-    /// Watches home from a list on. The policies that were read hold until it shows others.
+    /// Watches home from a list on. The policies that were shown hold until it shows others.
     fn watch_home(&mut self, sender: &mpsc::Sender<Message>) -> JoinSet<()> {
-        self.policies.latest = None;
-        let (number, known) = (self.reading.rereads, self.policies.known.clone());
+        let (number, known) = (self.reading.rereads, self.policies.clone());
         self.home(sender).start(number, known)
     }
 
@@ -294,18 +287,11 @@ impl Loop {
         self.node.handle(Input::Partial(set.is_partial), self.clock.now());
         let names = set.clusters.keys().cloned().collect();
         self.node.handle(Input::Clusters(names, DownCluster::all_of(&set)), self.clock.now());
-        let identified = set
-            .engaged()
-            .filter_map(|cluster| Some((cluster.name.clone(), cluster.identity.clone()?)));
-        self.node.handle(Input::Identified(identified.collect()), self.clock.now());
+        self.node.handle(Input::Identified(set.identities()), self.clock.now());
     }
 
     fn take_requests(&mut self) {
         let now = self.clock.now();
-        if let Some(latest) = self.policies.latest.take() {
-            self.node.handle(Input::Policies(Some(latest.clone())), now);
-            self.policies.known = Some(latest);
-        }
         for (shard, epoch) in self.acknowledged.take() {
             self.node.handle(Input::Acknowledged(shard, epoch), now);
         }
@@ -340,7 +326,8 @@ impl Loop {
             Message::Ended(ended) => self.node.handle(Input::Ended(ended), self.clock.now()),
             Message::Policies(number, records) => {
                 if number == self.reading.rereads {
-                    self.policies.latest = Some(records);
+                    self.policies = Some(records.clone());
+                    self.node.handle(Input::Policies(Some(records)), self.clock.now());
                 }
             }
             Message::Problem(operation, text) | Message::Definitions(operation, text) => {

@@ -1,9 +1,7 @@
 //! Two installations in one namespace: replicas that do not share a configuration share no work.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use crate::fleet::{Edit, Fault, Fleet, Network};
-use crate::{for_each_seed, seeds};
+use crate::{assert_caught, for_each_seed};
 
 /// Three replicas of one installation, and then two of `second`, under faults.
 fn beside(seed: u64, second: &'static str) -> Fleet {
@@ -71,8 +69,7 @@ fn a_lease_that_is_gone_for_a_moment_gives_the_namespace_to_nobody_else() {
 /// The planted bug: a replica that takes itself for one of the fleet.
 #[test]
 fn a_replica_that_takes_itself_for_one_of_the_fleet_is_caught() {
-    let fails = |seed| catch_unwind(AssertUnwindSafe(|| beside(seed, "leasehold"))).is_err();
-    assert!(seeds().all(fails));
+    assert_caught("the first three have all", |seed| drop(beside(seed, "leasehold")));
 }
 
 #[test]

@@ -43,6 +43,18 @@ fn for_each_seed(name: &str, scenario: impl Fn(u64) + std::panic::RefUnwindSafe)
     }
 }
 
+/// Asserts that `rule` finds the bug that is planted in `scenario`, under some seed.
+fn assert_caught(rule: &str, scenario: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let found = (0..60).find_map(|seed| {
+        let panic = std::panic::catch_unwind(|| scenario(seed)).err()?;
+        let plain = || panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = panic.downcast_ref::<String>().cloned().or_else(plain)?;
+        text.contains(rule).then_some((seed, text))
+    });
+    let (seed, text) = found.unwrap_or_else(|| panic!("{rule} does not find it"));
+    println!("seed {seed}: {}", text.lines().next().unwrap_or_default());
+}
+
 #[test]
 fn three_that_start_together_share_evenly_within_a_second() {
     for_each_seed("start", |seed| {

@@ -1,13 +1,12 @@
 //! Members with different clusters, clusters that only some reach, and configurations that vanish (S7).
 
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use leasehold_sharding::record::{Kind, Object};
 use model::ClusterName;
 
 use crate::fleet::{Bug, Fault, Fleet, LONGEST_RECONCILE_MS, Network, clusters};
-use crate::for_each_seed;
+use crate::{assert_caught, for_each_seed};
 
 /// Until shards have left an owner that does not serve them: that must last for 10 s, and then a reconcile
 /// may be under way.
@@ -232,16 +231,10 @@ fn clusters_of_a_source_that_cannot_be_read_are_not_forgotten() {
 /// Each rule finds the bug that breaks it.
 #[test]
 fn each_planted_bug_is_caught() {
-    let caught = |scenario: &dyn Fn()| {
-        let panic = catch_unwind(AssertUnwindSafe(scenario)).expect_err("a rule must find it");
-        let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
-        assert!(text.contains("S7"), "found by another rule: {text}");
-        println!("found: {}", text.lines().next().unwrap_or_default());
-    };
-    caught(&|| assert_served(&six(1, Bug::IgnoresReports)));
-    caught(&|| {
+    assert_caught("S7", |seed| assert_served(&six(seed, Bug::IgnoresReports)));
+    assert_caught("S7", |seed| {
         // A coordinator with three of six clusters, beside a member that has all.
-        let mut fleet = Fleet::new(1, 6, Network::Calm);
+        let mut fleet = Fleet::new(seed, 6, Network::Calm);
         fleet.start_all(3);
         fleet.run_for(40_000);
         let coordinator = (0..3).find(|&replica| fleet.coordinates(replica)).unwrap();
@@ -250,8 +243,8 @@ fn each_planted_bug_is_caught() {
         fleet.inject(Fault::Partition(coordinator, 1));
         fleet.run_for(30_000);
     });
-    caught(&|| {
-        let mut fleet = Fleet::new(1, 6, Network::Calm);
+    assert_caught("S7", |seed| {
+        let mut fleet = Fleet::new(seed, 6, Network::Calm);
         fleet.bug = Bug::HidesFailures;
         fleet.start_all(2);
         fleet.run_for(10_000);
@@ -259,12 +252,12 @@ fn each_planted_bug_is_caught() {
         fleet.run_for(LEFT_MS);
         assert_served(&fleet);
     });
-    caught(&|| {
-        let fleet = open(1, Bug::HidesOpenSources);
+    assert_caught("S7", |seed| {
+        let fleet = open(seed, Bug::HidesOpenSources);
         assert_eq!(fleet.server.maps(), 8, "S7: clusters of an open source are forgotten");
     });
-    caught(&|| {
-        let fleet = emptied(1, 24, Bug::LosesInParts);
+    assert_caught("S7", |seed| {
+        let fleet = emptied(seed, 24, Bug::LosesInParts);
         assert_eq!(fleet.server.maps(), 24, "S7: an emptied configuration drains the fleet");
     });
 }

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use model::range::MAX_BITS;
 use model::{ClusterName, GroupName, MemberId, Moment, Range, ShardId};
-use sharding::LeaseTimings;
 use sharding::api::{AcknowledgedDrain, MemberState, ObjectVersion, ShardLoad, ShardPath};
 use sharding::coordinator::{Coordinator, Plan, View};
 use sharding::handover::Entry;
 use sharding::lease::{LeaseRecord, member_lease_name};
 use sharding::policy::{Policies, PolicyRecord};
-use sharding::record::{Kind, MapRecord, Object, Observation, Target, Write};
+use sharding::record::{Kind, MapRecord, MemberRecord, Object, Observation, Target, Write};
 use sharding::world::World;
+use sharding::{LeaseTimings, spelled_out};
 
 use super::report::{Counts, Standing};
 use super::scenario::{Change, Scenario, member};
@@ -63,6 +63,8 @@ pub(crate) struct Fleet {
     world: World,
     policies: Vec<PolicyRecord>,
     coordinator: Coordinator,
+    /// Who coordinates, while it lives.
+    elected: Option<MemberId>,
     clusters: BTreeSet<ClusterName>,
     groups: Vec<GroupName>,
     /// The true load of shards.
@@ -94,6 +96,7 @@ impl Fleet {
             world: World::default(),
             policies: scenario.policies.clone(),
             coordinator: Coordinator::default(),
+            elected: scenario.coordinator.clone(),
             clusters: scenario.maps.iter().map(|map| map.cluster.clone()).collect(),
             groups: scenario.members.iter().flat_map(|m| m.spec.groups.clone()).collect(),
             loads: BTreeMap::new(),
@@ -117,6 +120,15 @@ impl Fleet {
         for map in scenario.maps.iter().filter(|map| !map.entries.is_empty()) {
             fleet.owners.extend(owners_of(map));
             fleet.put(Object::Map(map.clone()));
+        }
+        // What they say of their clusters must stay true when ShardMaps come and go.
+        for MemberRecord { id, version, mut spec } in scenario.members.clone() {
+            let said = spec.clusters.as_ref();
+            let Some(said) = said.and_then(|said| spelled_out(said, &fleet.world)) else {
+                continue;
+            };
+            spec.clusters = Some(said);
+            fleet.put(Object::Member(MemberRecord { id, version, spec }));
         }
         fleet.loads = scenario.loads_by_group();
         fleet
@@ -218,12 +230,17 @@ impl Fleet {
 
     /// One step of the coordinator.
     fn decide(&mut self) -> Result<Plan, SimulationError> {
-        let me = self.world.members().keys().next().cloned().ok_or(SimulationError::NoMembers)?;
+        let members = self.world.members();
+        let elected = self.elected.as_ref().filter(|elected| members.contains_key(elected));
+        let me = elected.or(members.keys().next()).ok_or(SimulationError::NoMembers)?.clone();
+        let said = members[&me].spec.clusters.as_ref();
+        let named = said.filter(|said| said.only.len() == said.count as usize);
+        let own = named.map(|said| said.only.iter().cloned().collect());
         let view = View {
             me: &me,
             world: &self.world,
             pending: BTreeMap::new(),
-            clusters: &self.clusters,
+            clusters: own.as_ref().unwrap_or(&self.clusters),
             identities: &BTreeMap::new(),
             policies: &Policies::read(self.policies.clone()),
             timings: LeaseTimings::default(),

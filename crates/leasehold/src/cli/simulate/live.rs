@@ -35,6 +35,7 @@ fn scenario(objects: &Objects, namespace: &str) -> Scenario {
         loads: loads.map(|(_, load)| load.clone()).collect(),
         maps: objects.maps.iter().filter_map(MapRecord::read).collect(),
         policies: objects.policies.clone(),
+        coordinator: fleet.coordinator.clone(),
         members,
     }
 }

@@ -58,7 +58,7 @@ fn policy(document: &Value, schema: &Value) -> anyhow::Result<PolicyRecord> {
     let places = pin.is_some() || avoid.is_some();
     let says = pause.is_some() || places || busy.is_some() || members.is_some() || moves.is_some();
     ensure!(says, "{name} says nothing: give it pause, pin, avoid, busy, members or moves");
-    Ok(PolicyRecord { name, spec: Ok(policy.spec) })
+    Ok(PolicyRecord::new(&name, policy.spec))
 }
 
 /// The path of a field that a schema does not have. What has no schema of its fields may have any.

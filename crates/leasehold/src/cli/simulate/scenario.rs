@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::ValueEnum;
-use model::{ClusterName, GroupName, Range, ShardId};
+use model::{ClusterName, GroupName, MemberId, Range, ShardId};
 use sharding::api::{MemberSpec, ObjectVersion, ShardLoad};
 use sharding::policy::PolicyRecord;
 use sharding::record::{MapRecord, MemberRecord};
@@ -21,6 +21,8 @@ pub(crate) struct Scenario {
     pub title: String,
     /// Its members.
     pub members: Vec<MemberRecord>,
+    /// Who coordinates; the first of them, if that is not known.
+    pub coordinator: Option<MemberId>,
     /// Its clusters and the owners of shards, if any.
     pub maps: Vec<MapRecord>,
     /// The true load of shards; that of their parts and unions follows from it.
@@ -85,6 +87,7 @@ impl Scenario {
         Self {
             title: format!("invented, {} load, seed {seed}", load.name()),
             members: (0..members).map(|n| member(n, &groups)).collect(),
+            coordinator: None,
             maps: clusters.into_iter().map(MapRecord::new).collect(),
             loads,
             policies: Vec::new(),

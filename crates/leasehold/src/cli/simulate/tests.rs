@@ -1,5 +1,10 @@
 //! The figures of a simulation, and the forms of its report.
 
+use model::{ClusterName, Epoch};
+use sharding::api::ConfiguredClusters;
+use sharding::handover::Entry;
+use sharding::record::MapRecord;
+
 use super::report::{Counts, Standing};
 use super::scenario::{Load, Shape};
 use super::*;
@@ -174,6 +179,42 @@ fn somebody_must_stay() {
     );
     let nobody = play(Scenario::default(), Change::Nothing, Vec::new(), 1).unwrap_err();
     assert_eq!(nobody, fleet::SimulationError::NoMembers);
+}
+
+/// What only some members have configured moves to nobody else, and the coordinator is the fleet's.
+#[test]
+fn members_with_different_clusters_keep_what_only_they_have() {
+    let all: Vec<ClusterName> = (1..7).map(|n| format!("c{n}").parse().unwrap()).collect();
+    // The digests as such members say them.
+    let says = |number: u16, clusters: &[ClusterName], digest: &str| {
+        let mut member = scenario::member(number, &["g".parse().unwrap()]);
+        let (only, digest) = (clusters.to_vec().into(), digest.to_owned());
+        let count = clusters.len().try_into().unwrap();
+        let said = ConfiguredClusters { count, digest, only, ..ConfiguredClusters::default() };
+        member.spec.clusters = Some(said);
+        member
+    };
+    let members = vec![says(1, &all[..1], "3dad38d96cd8adb9"), says(2, &all, "331e1b8af10fddb8")];
+    let maps = || {
+        let owner = members[1].id.clone();
+        all.iter().map(move |cluster| {
+            let mut map = MapRecord::new(cluster.clone());
+            let entry = Entry::Owned { owner: owner.clone(), epoch: Epoch(1) };
+            map.entries_mut().insert("g/0/1".parse().unwrap(), entry);
+            map
+        })
+    };
+    for coordinator in [None, Some(members[1].id.clone())] {
+        let (maps, members) = (maps().collect(), members.clone());
+        let scenario = Scenario { members, maps, coordinator, ..Scenario::default() };
+        let mut fleet = Fleet::new(scenario);
+        let next = fleet.next().unwrap();
+        assert!(next.iter().all(|line| line.starts_with("c1/")), "{next:?}");
+        fleet.settle().unwrap();
+        assert_eq!(fleet.standing().unowned, 0);
+        let lost = fleet.problems();
+        assert!(lost.is_empty(), "{lost:?}");
+    }
 }
 
 /// What policies of this spec do to a fleet of three members and six clusters.

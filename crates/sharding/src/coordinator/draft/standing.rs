@@ -1,13 +1,14 @@
 //! For which cluster a draft's map stands, and what it takes over from the map of the cluster's old name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ClusterName, ClusterUid, Epoch, GroupName, ShardId};
+use model::{ClusterName, ClusterUid, Epoch, GroupName};
 
 use super::{Base, Draft, Goal};
 use crate::api::ShardPath;
 use crate::handover::Entry;
 use crate::policy::Policies;
+use crate::problem;
 use crate::record::MapRecord;
 
 impl Draft<'_> {
@@ -44,34 +45,56 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes over the shards of a renamed cluster, once nobody may act for one of them. The old map stays
-    /// until this is there.
-    pub(in crate::coordinator) fn take_over(&mut self, before: &mut Draft<'_>) {
+    /// Takes over the shards of a renamed cluster, once nobody may act for one of them, and by which names people pause
+    /// it. The old map stays until both are there.
+    pub(in crate::coordinator) fn take_over(
+        &mut self,
+        before: &mut Draft<'_>,
+        policies: &Policies,
+    ) {
         if before.is_unowned() && self.is_unowned() && !covers(&self.desired, &before.desired) {
             let desired = self.desired.to_mut();
             desired.epoch_floor = desired.epoch_floor.max(before.desired.epoch_floor);
             inherit(desired.entries_mut(), &before.desired.entries);
         }
-        let is_there = self.base.map().is_some_and(|map| covers(map, &before.desired));
+        let MapRecord { cluster, former, entries, .. } = &*before.desired;
+        let pauses = |name: &&ClusterName| {
+            policies.pause_of_former(name, &self.desired.cluster, entries.keys()).is_some()
+        };
+        let names = std::iter::once(cluster).chain(former).filter(pauses);
+        let names: BTreeSet<ClusterName> = names.cloned().collect();
+        let knows = |map: &MapRecord| names.is_subset(&map.former);
+        let is_there =
+            self.base.map().is_some_and(|map| covers(map, &before.desired) && knows(map));
+        if !knows(&self.desired) {
+            self.desired.to_mut().former.extend(names);
+        }
         if let Goal::Remove { is_durable } = before.goal {
             before.goal = Goal::Remove { is_durable: is_durable && is_there };
         }
     }
 
-    /// Keeps the map of a renamed cluster as long as people pause shards of it by its old name and not by the `new`
-    /// one: these names are all that a policy knows. Returns such a policy.
-    pub(in crate::coordinator) fn keep_while_paused<'p>(
-        &mut self,
-        new: &ClusterName,
-        policies: &'p Policies,
-    ) -> Option<&'p str> {
-        let policy = self.shards().find_map(|shard| {
-            let policy = policies.pause_of(&shard)?;
-            let renamed = ShardId { cluster: new.clone(), ..shard };
-            policies.pause_of(&renamed).is_none().then_some(policy)
-        })?;
-        self.goal = Goal::Remove { is_durable: false };
-        Some(policy)
+    /// Forgets the former names by which people pause nothing any more that they do not pause by its name.
+    pub(super) fn forget_former(&mut self, policies: &Policies) {
+        let MapRecord { cluster, former, entries, .. } = &*self.desired;
+        let is_gone =
+            |name: &&ClusterName| policies.pause_of_former(name, cluster, entries.keys()).is_none();
+        let gone: Vec<ClusterName> = former.iter().filter(is_gone).cloned().collect();
+        if !gone.is_empty() {
+            self.desired.to_mut().former.retain(|name| !gone.contains(name));
+        }
+    }
+
+    /// What people should know of a pause that holds by a former name of the cluster.
+    pub(in crate::coordinator) fn paused_by_former<'d>(
+        &'d self,
+        policies: &'d Policies,
+    ) -> impl Iterator<Item = String> + 'd {
+        let MapRecord { cluster, former, entries, .. } = &*self.desired;
+        former.iter().filter_map(move |name| {
+            let policy = policies.pause_of_former(name, cluster, entries.keys())?;
+            Some(problem::paused_by_its_old_name(name, cluster, policy))
+        })
     }
 }
 

@@ -75,7 +75,7 @@ fn what_is_split_paused_removed_or_drained_for_maintenance_says_so() {
     let clusters = vec!["east".to_owned()];
     let shards = Some(ShardSelector { clusters, ..ShardSelector::default() });
     let spec = FleetPolicySpec { shards, pause: Some(true), ..FleetPolicySpec::default() };
-    let pause = Policies::read(vec![PolicyRecord { name: "p".into(), spec: Ok(spec) }]);
+    let pause = Policies::read(vec![PolicyRecord::new("p", spec)]);
     assert_eq!(of(&|scene| scene.policies = pause.clone()), ["m-0>@4 Paused"]);
     let drained = |scene: &mut Scene| scene.member("m-0", |spec| spec.drain = true);
     assert_eq!(of(&drained), ["m-0>m-1@4 Maintenance"]);
@@ -109,8 +109,8 @@ fn what_goes_on_after_a_pause_or_a_policy_says_that_this_has_ended() {
     let pin = FleetPolicySpec { pin, ..FleetPolicySpec::default() };
     for (spec, began, ended) in [(pause, "Paused", "Resumed"), (pin, "Policy", "Lifted")] {
         let policies = |spec| {
-            let spec = Ok(FleetPolicySpec { shards: shards.clone(), ..spec });
-            Policies::read(vec![PolicyRecord { name: "p".into(), spec }])
+            let spec = FleetPolicySpec { shards: shards.clone(), ..spec };
+            Policies::read(vec![PolicyRecord::new("p", spec)])
         };
         for acknowledged in [true, false] {
             let mut scene = Scene::new(&["m-0"], &["east"]);

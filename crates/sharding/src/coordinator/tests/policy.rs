@@ -10,7 +10,7 @@ pub(super) fn pause(clusters: &[&str]) -> Policies {
     let clusters = clusters.iter().map(|&name| name.to_owned()).collect();
     let shards = Some(ShardSelector { clusters, ..ShardSelector::default() });
     let spec = FleetPolicySpec { shards, pause: Some(true), ..FleetPolicySpec::default() };
-    Policies::read(vec![PolicyRecord { name: "p".into(), spec: Ok(spec) }])
+    Policies::read(vec![PolicyRecord::new("p", spec)])
 }
 
 /// What becomes of the maps, without their versions.

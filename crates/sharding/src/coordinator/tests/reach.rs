@@ -218,30 +218,49 @@ fn the_map_of_members_that_left_goes_a_little_later() {
     assert_eq!(scene.plan().floor, Epoch(1), "its epochs are to outlive it");
 }
 
-/// Nobody owns its shards, and yet somebody removed it from all members.
+/// It may come back under another name, and the map is all that tells which one it was.
 #[test]
-fn the_map_of_a_paused_cluster_goes_as_soon_as_any_unless_its_member_died() {
-    let (before, after): (&[&str], &[&str]) = (&["east", "west"], &["east"]);
-    for dies in [false, true] {
-        let mut scene = Scene::reaching(after, &[("m-1", before)]);
+fn the_map_of_a_paused_cluster_stays_for_a_while_and_while_it_may_be_one_that_has_not_told() {
+    for (uid, stays) in [("u1", true), ("", false)] {
+        let mut scene = Scene::new(&["m-0"], &["east"]);
         scene.policies = pause(&["west"]);
         scene.map("east", "m-0@1");
-        scene.map("west", "@4");
+        let west = MapRecord { cluster_uid: uid.parse().ok(), ..Scene::map_record("west", "@4") };
+        scene.apply(Object::Map(west.clone()));
+        scene.says("m-0", &["east"], &[]);
         scene.check(&[]);
-        if dies {
-            scene.lease("m-1", Some("m-0"));
-        } else {
-            scene.says("m-1", after, &[]);
-        }
-        scene.check(&[]);
-        scene.later(&["m-0"], REMOVAL_GRACE);
-        assert_eq!(scene.problems().len(), usize::from(dies));
-        assert_eq!(
-            scene.plan().floor,
-            Epoch(if dies { 0 } else { 4 }),
-            "its epochs are to outlive it"
-        );
+        scene.later(&["m-0"], LEFT_GRACE);
+        let told = scene.problems().join("\n");
+        assert!(told.contains("the FleetPolicy p pauses it: the map stays"), "{told}");
+        assert_eq!(scene.plan().floor, Epoch(0));
+        // The other one never tells which it is.
+        scene.later(&["m-0"], LONG_GRACE);
+        assert_eq!(scene.plan().floor, Epoch(if stays { 0 } else { 4 }), "{uid}");
+        let east =
+            MapRecord { cluster_uid: "u2".parse().ok(), ..Scene::map_record("east", "m-0@1") };
+        scene.apply(Object::Map(east));
+        assert_eq!(scene.plan().floor, Epoch(4), "its epochs are to outlive it");
+        assert!(scene.problems().is_empty());
     }
+}
+
+#[test]
+fn a_map_that_only_a_member_with_an_open_source_may_have_stays_and_is_told() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
+    scene.map("east", "m-1@1");
+    scene.map("west", "m-0@1");
+    scene.says("m-0", &["east"], &[]);
+    let said = ConfiguredClusters { partial: true, ..scene.report(&["east"], &[]) };
+    scene.member("m-1", |spec| spec.clusters = Some(said.clone()));
+    for _ in 0..2 {
+        let told = scene.problems().join("\n");
+        assert!(told.contains("shardmaps.leasehold.dev west of the home cluster"), "{told}");
+        assert!(told.contains("m-1 cannot read one of its sources"), "{told}");
+        scene.later(&["m-0", "m-1"], LONG_GRACE);
+    }
+    scene.check(&[]);
+    scene.says("m-1", &["east"], &[]);
+    assert!(scene.problems().is_empty());
 }
 
 #[test]

@@ -32,6 +32,9 @@ impl Fleet {
             self.replicas[replica].watched = usize::MAX;
             let delay = away_ms * MS + 1 + self.delay();
             self.schedule(delay, replica, Happening::Watch { upto: usize::MAX });
+            // Their watch of policies may be the first to begin anew.
+            let delay = away_ms * MS + 1 + self.delay();
+            self.schedule(delay, replica, Happening::Policies);
         }
     }
 
@@ -48,6 +51,7 @@ impl Fleet {
         match self.bug {
             Bug::ForgetEpochs => self.forget_epochs(&mut write),
             Bug::ForgetsOwners => self.forget_owners(&mut write),
+            Bug::ForgetsFormerNames => self.forget_former_names(&mut write),
             _ => {}
         }
         self.server.write(write)
@@ -76,6 +80,13 @@ impl Fleet {
                 owner.clone_from(ids.iter().find(|id| *id != owner).expect("there are others"));
                 *epoch = epoch.next();
             }
+        }
+    }
+
+    /// Takes out the former names that are no names any more.
+    fn forget_former_names(&self, write: &mut Write) {
+        if let Write::Create(Object::Map(map)) | Write::Replace(Object::Map(map)) = write {
+            map.former.retain(|name| self.server.get(Kind::Map, name.as_str()).is_some());
         }
     }
 

@@ -11,7 +11,8 @@ use super::{Fleet, Happening};
 
 impl Fleet {
     /// Configures a replica, or all of them and the next, with these names, each with the cluster for which
-    /// it stands. A cluster without a number of its own, as in `c3=`, does not tell which it is.
+    /// it stands. A cluster without a number of its own, as in `c3=`, does not tell which it is, and one as `c3=?` does
+    /// not answer, so that there is no client for it.
     pub fn name_clusters(&mut self, replica: Option<usize>, names: &[&str]) {
         let pairs: Vec<_> =
             names.iter().map(|text| text.split_once('=').expect("name=uid")).collect();
@@ -22,11 +23,14 @@ impl Fleet {
             Some((name(text), Arc::new(Identity { uid, origin: "a kubeconfig".into(), place })))
         };
         let identities: Identities = pairs.iter().enumerate().filter_map(identity).collect();
+        let silent = pairs.iter().filter(|(_, uid)| *uid == "?").map(|(text, _)| name(text));
+        let silent: BTreeSet<ClusterName> = silent.collect();
         let replicas = match replica {
             Some(replica) => replica..replica + 1,
             None => 0..self.replicas.len(),
         };
         for replica in replicas {
+            self.replicas[replica].reached.silence(&silent);
             self.configure(replica, &clusters);
             self.identify(replica, Identities::clone(&identities));
         }

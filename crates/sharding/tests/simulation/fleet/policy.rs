@@ -16,9 +16,9 @@ impl Fleet {
         }
     }
 
-    /// Home forgets the policies, as when it is restored from an older backup. Its watches end later.
-    pub fn lose_policies(&mut self) {
-        self.policies.clear();
+    /// Home has only these policies left, as when it is restored from an older backup. Its watches end later.
+    pub fn lose_policies(&mut self, left: Vec<PolicyRecord>) {
+        self.policies = left;
     }
 
     /// For that long home refuses to list policies, as an API server does that has only begun.
@@ -75,6 +75,10 @@ impl Fleet {
             Bug::BelievesRefusals if self.policies_refused_until > self.now_us => Vec::new(),
             _ => told.policies.records(),
         };
+        if is_news && self.bug == Bug::BelievesLists {
+            // Who knows of no policies does not miss one.
+            told.node.handle(Input::Policies(None), now);
+        }
         if is_news {
             told.node.handle(Input::Policies(Some(records)), now);
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use leasehold_sharding::LeaseTimings;
+use leasehold_sharding::api::DownCluster;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease;
 use leasehold_sharding::node::Input;
@@ -24,6 +25,8 @@ pub struct Reached {
     configured: BTreeMap<ClusterName, u64>,
     /// Those that do not answer it.
     unreached: BTreeSet<ClusterName>,
+    /// Those that never answered it, so that it has no client for them.
+    silent: BTreeSet<ClusterName>,
 }
 
 /// A bug planted around the nodes.
@@ -45,6 +48,12 @@ pub enum Bug {
     ForgetsPauses,
     /// Home that refuses to list policies once has none.
     BelievesRefusals,
+    /// Policies are as they are listed, before a renewal shows that home is the same.
+    BelievesLists,
+    /// The map of a paused cluster goes as soon as nobody has the cluster configured.
+    ForgetsRemovedPauses,
+    /// No map says by which former names its cluster is paused, once the map of that name is gone.
+    ForgetsFormerNames,
     /// Who reads home anew after a change of its history knows nothing of before.
     ForgetsLostPauses,
     /// All Leases are believed to last as long as most do.
@@ -65,8 +74,12 @@ impl Reached {
         }
     }
 
+    pub fn silence(&mut self, silent: &BTreeSet<ClusterName>) {
+        self.silent.clone_from(silent);
+    }
+
     pub fn has(&self, cluster: &ClusterName) -> bool {
-        self.configured.contains_key(cluster)
+        self.configured.contains_key(cluster) && !self.silent.contains(cluster)
     }
 
     fn serves(&self, cluster: &ClusterName) -> bool {
@@ -95,7 +108,9 @@ impl Fleet {
         let (now_us, configured) = (self.now_us, &mut self.replicas[replica]);
         configured.reached.configure(set, now_us);
         let now = configured.clock.read(now_us);
-        configured.node.handle(Input::Clusters(set.clone(), Vec::new()), now);
+        let silent = configured.reached.silent.iter().cloned();
+        let down = silent.map(|cluster| DownCluster { cluster, reason: "no answer".to_owned() });
+        configured.node.handle(Input::Clusters(set.clone(), down.collect()), now);
         self.schedule(0, replica, Happening::Step);
     }
 
