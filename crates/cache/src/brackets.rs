@@ -48,25 +48,51 @@ pub(super) struct Parts {
     pub(super) commas: usize,
     /// The objects, each with those within it.
     pub(super) objects: usize,
+    /// Those of them that are the value of a member, right behind its colon.
+    pub(super) members: usize,
+}
+
+/// Counts the parts of a text that comes in pieces.
+#[derive(Debug, Default)]
+pub(super) struct Counter {
+    escapes: Escapes,
+    strings: Strings,
+    /// One, if the last byte was a colon outside of strings.
+    colon: u64,
+    pub(super) parts: Parts,
+}
+
+impl Counter {
+    pub(super) fn add(&mut self, text: &[u8]) {
+        for block in text.chunks(BLOCK) {
+            let last = block.len() - 1;
+            let block = padded(block);
+            let escaped = self.escapes.next(where_is(&block, |byte| byte == b'\\'));
+            let within = self.strings.next(where_is(&block, |byte| byte == b'"') & !escaped);
+            if last < BLOCK - 1 {
+                // It is not the blank behind it that is escaped, but what comes next.
+                self.escapes.open |= escaped >> (last + 1) & 1 == 1;
+            }
+            let find = |wanted: u8| where_is(&block, |byte| byte == wanted) & !(within | escaped);
+            let (objects, colons) = (find(b'{'), find(b':'));
+            let members = objects & (colons << 1 | self.colon);
+            self.colon = colons >> last & 1;
+            self.parts.commas += find(b',').count_ones() as usize;
+            self.parts.objects += objects.count_ones() as usize;
+            self.parts.members += members.count_ones() as usize;
+        }
+    }
 }
 
 /// Counts the parts of a text.
 pub(super) fn parts(text: &[u8]) -> Parts {
-    let (mut escapes, mut strings) = (Escapes::default(), Strings::default());
-    text.chunks(BLOCK).fold(Parts::default(), |Parts { commas, objects }, block| {
-        let block = padded(block);
-        let escaped = escapes.next(where_is(&block, |byte| byte == b'\\'));
-        let within = strings.next(where_is(&block, |byte| byte == b'"') & !escaped);
-        let count = |wanted: u8| {
-            let found = where_is(&block, |byte| byte == wanted) & !(within | escaped);
-            found.count_ones() as usize
-        };
-        Parts { commas: commas + count(b','), objects: objects + count(b'{') }
-    })
+    let mut counter = Counter::default();
+    counter.add(text);
+    counter.parts
 }
 
 /// Which bytes come behind a backslash that is not itself escaped.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Escapes {
     /// Whether the last block's last byte was such a backslash.
     open: bool,
@@ -89,7 +115,7 @@ impl Escapes {
 }
 
 /// Which bytes lie in strings, the opening quote counted in.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Strings {
     /// All bits, if the last block ended within one.
     open: u64,
@@ -189,8 +215,10 @@ mod tests {
     #[test]
     fn commas_and_objects_outside_of_strings_are_counted() {
         for before in 0..130 {
-            let text = format!(r#"{{"{}":",{{","\\":["\",",{{}}]}},"#, ",{".repeat(before));
-            assert_eq!(parts(text.as_bytes()), Parts { commas: 3, objects: 2 }, "{text}");
+            let text =
+                format!(r#"{{"{}":",{{","\\":{{"a":["\",",{{}}]}}}},"#, ",:{".repeat(before));
+            let expect = Parts { commas: 3, objects: 3, members: 1 };
+            assert_eq!(parts(text.as_bytes()), expect, "{text}");
         }
     }
 
@@ -199,6 +227,13 @@ mod tests {
         fn blocks_find_what_bytes_find(text in "[{}\\[\\]\"\\\\a]{0,300}", deep in "[{\\[]{0,100}") {
             let text = format!("{deep}{text}");
             prop_assert_eq!(end(text.as_bytes()), slowly(text.as_bytes()));
+        }
+
+        #[test]
+        fn pieces_count_as_the_whole_does(text in "[{},:\\[\"\\\\a]{0,300}", size in 1..150_usize) {
+            let mut counter = Counter::default();
+            text.as_bytes().chunks(size).for_each(|piece| counter.add(piece));
+            prop_assert_eq!(counter.parts, parts(text.as_bytes()));
         }
     }
 }

@@ -82,5 +82,5 @@ pub use options::{Index, OWNERS, OptionsByKind, StoreOptions, Transform, Unindex
 pub use partial::{PartialFields, PartialMetadata, partial_metadata};
 pub use store::{CacheBytes, NoIndex, Store, StoreSize};
 pub use training::{Trained, Training};
-pub use weight::{TooHeavy, check_weight};
+pub use weight::{TooHeavy, Weigher};
 pub use writer::StoreWriter;

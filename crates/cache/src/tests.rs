@@ -320,7 +320,7 @@ fn what_an_object_may_have_of_labels_owners_and_values_is_bounded() {
     };
     // There are five more: name, uid, version, the metadata and the spec.
     assert_eq!(values(MAX_VALUES - 5), Ok(()));
-    let error = "an object of more than 262144 values is too large to cache";
+    let error = "an object of more than 262144 values is too large to decode";
     assert_eq!(values(MAX_VALUES).unwrap_err(), error);
     let text = format!(r#""{}""#, ",".repeat(2 * MAX_VALUES));
     assert_eq!(of(r#""labels":{}"#, &text), Ok(()), "commas of texts are no values");
@@ -328,7 +328,7 @@ fn what_an_object_may_have_of_labels_owners_and_values_is_bounded() {
         |number: usize| of(r#""labels":{}"#, &format!("[{}]", vec!["{}"; number].join(",")));
     // There are three more: the object, its metadata and its labels.
     assert_eq!(objects(MAX_OBJECTS - 3), Ok(()));
-    let error = "an object with more than 16384 objects in it is too large to cache";
+    let error = "an object with more than 16384 objects in it is too large to decode";
     assert_eq!(objects(MAX_OBJECTS).unwrap_err(), error);
     let managed = vec![r#""f:x":{}"#; 2 * MAX_OBJECTS].join(",");
     assert_eq!(of(&format!(r#""managedFields":[{{"f":{{{managed}}}}}]"#), "1"), Ok(()));
@@ -345,7 +345,7 @@ fn many_members_can_be_dropped() {
     let options = StoreOptions::default().transform(transform);
     let mut writer = StoreWriter::new(options, Arc::new(DecodedCache::new(0)));
     let error = writer.parse(&raw).unwrap_err().to_string();
-    assert_eq!(error, "an object with more than 16384 objects in it is too large to cache");
+    assert_eq!(error, "an object with more than 16384 objects in it is too large to decode");
 }
 
 #[test]

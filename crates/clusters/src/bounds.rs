@@ -14,9 +14,11 @@
 //! | a refusal | [`REFUSAL_BYTES`] | [`WHOLE_TIME`] |
 //! | an object | [`OBJECT_BYTES`] | [`WHOLE_TIME`] |
 //! | the answer to a write | [`WRITE_BYTES`] | [`WHOLE_TIME`] |
-//! | a list | [`LIST_BYTES`] | [`WHOLE_TIME`] |
+//! | a list | [`LIST_BYTES`] | [`LIST_TIME`] |
 //! | a watch | [`LINE_BYTES`] for each line | [`LINE_TIME`] for each line |
 //! | a log that is followed | none: its reader has to stop | none |
+//!
+//! Whoever gathers an answer keeps each of its parts, however small: one counts for [`PART_BYTES`] at least.
 //!
 //! Who knows better sets a lower bound of its own: `identity` for one answer, `listwatch` for pages and
 //! lines, and the budget of a cluster for everything that is kept.
@@ -51,6 +53,10 @@ pub(crate) const LIST_BYTES: usize = 33 << 20;
 pub(crate) const LINE_BYTES: usize = 17 << 20;
 /// How long an answer may take from its head to its end.
 pub(crate) const WHOLE_TIME: Duration = Duration::from_secs(120);
+/// How long a list may take. Its reader has bounds of its own, and may wait for its turn in between.
+pub(crate) const LIST_TIME: Duration = Duration::from_secs(600);
+/// The least that a part of an answer counts for. Servers and proxies send kilobytes at once.
+const PART_BYTES: usize = 256;
 /// How long a line of a watch may take from its first byte to its last.
 pub(crate) const LINE_TIME: Duration = Duration::from_secs(60);
 
@@ -192,7 +198,7 @@ impl<B> Bounded<B> {
         match self.bound {
             Bound::Open => Ok(()),
             Bound::Whole(limit) => {
-                self.passed = self.passed.saturating_add(part.len());
+                self.passed = self.passed.saturating_add(part.len().max(PART_BYTES));
                 if self.passed > limit { Err(Excess::Long { what: what(), limit }) } else { Ok(()) }
             }
             Bound::Lines(limit) => {
@@ -218,6 +224,7 @@ impl<B> Bounded<B> {
     /// rest of a line.
     fn wait(&mut self, cx: &mut Context<'_>) -> Result<(), Excess> {
         let limit = match self.bound {
+            Bound::Whole(LIST_BYTES) => LIST_TIME,
             Bound::Whole(_) => WHOLE_TIME,
             Bound::Lines(_) if self.passed > 0 => LINE_TIME,
             Bound::Lines(_) | Bound::Open => return Ok(()),
@@ -357,10 +364,12 @@ mod tests {
     async fn a_byte_more_than_the_bound_ends_an_answer() {
         let what = || "GET /x".to_owned();
         let slow = Excess::Slow { what: what(), limit: WHOLE_TIME };
-        let whole = Bound::Whole(10);
-        assert_eq!(passes(vec![vec![b'x'; 6], vec![b'x'; 4]], whole).await, (10, Some(slow)));
-        let long = Excess::Long { what: what(), limit: 10 };
-        assert_eq!(passes(vec![vec![b'x'; 6], vec![b'x'; 5]], whole).await, (6, Some(long)));
+        let whole = Bound::Whole(1000);
+        assert_eq!(passes(vec![vec![b'x'; 600], vec![b'x'; 400]], whole).await, (1000, Some(slow)));
+        let long = || Some(Excess::Long { what: what(), limit: 1000 });
+        assert_eq!(passes(vec![vec![b'x'; 600], vec![b'x'; 401]], whole).await, (600, long()));
+        // What keeps the parts counts, too.
+        assert_eq!(passes(vec![vec![b'x']; 1000], whole).await, (3, long()));
     }
 
     #[tokio::test(start_paused = true)]

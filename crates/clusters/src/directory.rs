@@ -14,13 +14,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::file::WatchedFile;
-use crate::kubeconfig::{Contexts, MAX_KEPT_BYTES, Origin};
+use crate::kubeconfig::{Contexts, Origin};
 use crate::polled::{Look, Polled};
 use crate::provider::{ClusterProvider, Snapshot};
 use crate::terms::Terms;
 
-/// The bytes that each of a folder's clusters may take, on the average.
-const KEPT_BYTES_EACH: usize = 64 << 10;
+/// The bytes that the clusters of one file may take, each on the average.
+const KEPT_BYTES_EACH: usize = 128 << 10;
+/// And a file with one: some have a bundle of certificates in it.
+const KEPT_BYTES_FILE: usize = 256 << 10;
 /// The most files of one folder.
 const MAX_FILES: usize = 16_384;
 
@@ -88,12 +90,9 @@ impl Look for Folder {
             // The known clusters stay: a folder that cannot be listed says nothing about them.
             Err(error) => problems.push(unlisted(&path, &error)),
         }
-        let (mut sources, mut room) = (Vec::new(), quota.saturating_mul(KEPT_BYTES_EACH));
+        let mut sources = Vec::new();
         for entry in self.files.values_mut() {
-            let most = room.min(MAX_KEPT_BYTES);
-            let mut left = most;
-            sources.extend(entry.file.sources(&mut left));
-            room -= most - left;
+            sources.extend(entry.file.sources(room));
             if sources.len() > quota {
                 break;
             }
@@ -134,6 +133,11 @@ impl Folder {
         }
         self.looked = true;
     }
+}
+
+/// The bytes that so many clusters of one file may take, whatever those of others do.
+fn room(clusters: usize) -> usize {
+    clusters.saturating_mul(KEPT_BYTES_EACH).max(KEPT_BYTES_FILE)
 }
 
 /// The names of the folder's files, sorted.
@@ -273,6 +277,26 @@ mod tests {
         assert_eq!(look(3), ("team-a.east team-a.west team-a.north".to_owned(), 0));
         assert_eq!(look(2), ("team-a.east team-a.west".to_owned(), 1));
         assert_eq!(look(0), (String::new(), 1));
+    }
+
+    #[test]
+    fn what_one_file_takes_is_no_trouble_for_the_clusters_of_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let contexts: Vec<_> =
+            (0..40).map(|n| format!("{{name: c{n}, context: {{cluster: c}}}}")).collect();
+        let greedy = format!(
+            "clusters: [{{name: c, cluster: {{server: 'https://h:1', certificate-authority: ca.crt}}}}]\n\
+             contexts: [{}]\n",
+            contexts.join(", ")
+        );
+        fs::write(dir.path().join("a.yaml"), greedy).unwrap();
+        fs::write(dir.path().join("z.yaml"), config("plain", "z")).unwrap();
+        fs::write(dir.path().join("ca.crt"), vec![b'x'; 200_000]).unwrap();
+        let mut folder =
+            Folder::new(Directory::new(dir.path()).terms(Terms { quota: 100, ..Terms::default() }));
+        let settled = settle(&mut folder);
+        assert!(settled.contains("(down)"), "it has its own bound: {settled}");
+        assert!(settled.ends_with("plain"), "{settled}");
     }
 
     /// Every field that names a file, with links that lead outside of the folder.

@@ -73,8 +73,8 @@ impl WatchedFile {
         !self.is_known && !self.drafts.is_empty()
     }
 
-    /// Its present clusters. What takes more than `room`, in bytes, is down; `room` is what is left then.
-    pub(crate) fn sources(&mut self, room: &mut usize) -> Vec<Source> {
+    /// Its present clusters. Of those that together take more bytes than `room` for their number, the last are down.
+    pub(crate) fn sources(&mut self, room: impl FnOnce(usize) -> usize) -> Vec<Source> {
         let read = read_bounded(&self.origin.path);
         let seen = match &read {
             Ok(bytes) => Fingerprint::of([b"content".as_slice(), bytes]),
@@ -83,8 +83,8 @@ impl WatchedFile {
         if self.content.observe(seen) {
             self.drafts = self.interpret(read);
         }
-        let mut files = Files::default();
-        self.drafts.iter().map(|draft| limited(draft, &mut files, room)).collect()
+        let (mut files, mut room) = (Files::default(), room(self.drafts.len()).min(MAX_KEPT_BYTES));
+        self.drafts.iter().map(|draft| limited(draft, &mut files, &mut room)).collect()
     }
 
     fn interpret(&mut self, read: io::Result<Vec<u8>>) -> Vec<Draft> {
@@ -121,8 +121,7 @@ impl Look for WatchedFile {
     }
 
     fn look(&mut self) -> Snapshot {
-        let mut room = MAX_KEPT_BYTES;
-        let sources = self.sources(&mut room);
+        let sources = self.sources(|_| MAX_KEPT_BYTES);
         Snapshot { sources, is_partial: self.is_open(), ..Snapshot::default() }
     }
 }

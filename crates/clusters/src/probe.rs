@@ -50,16 +50,33 @@ pub(crate) async fn probe(
     wanted: Wanted,
 ) -> Probed {
     tokio::time::sleep(delay).await;
-    let _turn = turns.turn(wanted.is_prompt).await;
+    in_turn(&turns, wanted.is_prompt, ask_all(&cluster, &*clock, wanted)).await
+}
+
+/// Does what a probe does when it is its turn. A place among those that answer is kept for [`PROMPT`], however soon
+/// the answer came the last time; whoever takes longer goes on in another.
+async fn in_turn<T>(turns: &Turns, is_prompt: bool, work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    if is_prompt {
+        let _turn = turns.turn(true).await;
+        if let Ok(done) = tokio::time::timeout(PROMPT, &mut work).await {
+            return done;
+        }
+    }
+    let _turn = turns.turn(false).await;
+    work.await
+}
+
+async fn ask_all(cluster: &Cluster, clock: &dyn Clock, wanted: Wanted) -> Probed {
     let began = clock.now();
     let answer = if wanted.identity { Some(ask(&cluster.client).await) } else { None };
     let finding = match &answer {
         Some(Told::Known(_)) => Ok(()),
         Some(Told::Silent(reason)) => Err(Arc::clone(reason)),
-        Some(Told::Untold(_)) | None => version(&cluster).await,
+        Some(Told::Untold(_)) | None => version(cluster).await,
     };
     let looked = match wanted.marks.filter(|_| finding.is_ok()) {
-        Some((own, sightings)) => Some(look(&cluster.client, &own, sightings, &*clock).await),
+        Some((own, sightings)) => Some(look(&cluster.client, &own, sightings, clock).await),
         None => None,
     };
     Probed { finding, answer, looked, is_prompt: clock.now().since(began) < PROMPT }
@@ -89,5 +106,20 @@ async fn version(cluster: &Cluster) -> Finding {
             PROBE_TIMEOUT.as_secs()
         )
         .into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_answers_late_for_once_keeps_no_prompt_place() {
+        let turns = Turns::new(1);
+        let hangs = in_turn(&turns, true, tokio::time::sleep(PROBE_TIMEOUT * 3));
+        let other = tokio::time::timeout(PROMPT * 2, in_turn(&turns, true, async {}));
+        let another_late = in_turn(&turns, true, tokio::time::sleep(PROBE_TIMEOUT));
+        let ((), other, ()) = futures::join!(hangs, other, another_late);
+        assert!(other.is_ok(), "the prompt one is asked meanwhile");
     }
 }

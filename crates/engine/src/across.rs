@@ -14,9 +14,9 @@
 //! first scan does. A later change is in the cache before the handlers receive it: either the scan saw
 //! the change, or the handler maps it when there is a queue for the key.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cache::Entry;
 use model::{ClusterName, ObjectKey, Selector};
@@ -25,6 +25,7 @@ use tracing::Span;
 
 use crate::assigned::Assigned;
 use crate::assignment::{Assignment, AssignmentQueue};
+use crate::backlog::{Backlog, SETTLE_EVERY};
 use crate::source::{FleetMapping, Role, Source};
 use crate::view::{FleetCaches, FleetView};
 
@@ -35,6 +36,8 @@ pub(crate) struct Across {
     mappings: Arc<[(usize, FleetMapping)]>,
     assigned: Arc<Assigned>,
     queue: Arc<AssignmentQueue>,
+    /// What the keys are charged to that the objects of each cluster name.
+    backlogs: Arc<Mutex<BTreeMap<ClusterName, Weak<Backlog>>>>,
 }
 
 impl Across {
@@ -51,12 +54,27 @@ impl Across {
             });
         let mappings: Arc<[_]> = mappings.collect();
         let (assigned, queue) = (Arc::clone(assigned), Arc::clone(queue));
-        (!mappings.is_empty()).then_some(Self { mappings, assigned, queue })
+        let backlogs = Arc::default();
+        (!mappings.is_empty()).then_some(Self { mappings, assigned, queue, backlogs })
+    }
+
+    /// The handlers of a cluster begin, and charge its keys to this.
+    pub(crate) fn begin(&self, cluster: &ClusterName, backlog: &Arc<Backlog>) {
+        let mut all = self.backlogs.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, backlog| backlog.strong_count() > 0);
+        all.insert(cluster.clone(), Arc::downgrade(backlog));
+    }
+
+    /// What the keys of a cluster are charged to, while its handlers run.
+    fn backlog(&self, cluster: &ClusterName) -> Option<Arc<Backlog>> {
+        let all = self.backlogs.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(cluster)?.upgrade()
     }
 
     /// The caches of a cluster are complete: queues what its objects concern.
     pub(crate) async fn opened(self, assignment: Arc<Assignment>) {
         self.look(&assignment, |_| true).await;
+        self.settle(&assignment.shard.cluster).await;
     }
 
     /// Clusters were gained: queues what the objects of open clusters concern there.
@@ -64,7 +82,19 @@ impl Across {
         for assignment in self.assigned.all() {
             if self.queue.is_open(&assignment.shard, assignment.epoch) {
                 self.look(&assignment, |key| clusters.contains(&key.cluster)).await;
+                let (this, cluster) = (self.clone(), assignment.shard.cluster.clone());
+                tokio::spawn(async move { this.settle(&cluster).await });
             }
+        }
+    }
+
+    /// Gives back what the keys were charged for, when they are done. The handlers may have nothing to do until then.
+    async fn settle(&self, cluster: &ClusterName) {
+        while let Some(backlog) = self.backlog(cluster)
+            && backlog.is_charged()
+        {
+            tokio::time::sleep(SETTLE_EVERY).await;
+            backlog.settle_again();
         }
     }
 
@@ -75,7 +105,11 @@ impl Across {
             for entry in store.list(None, &Selector::all()) {
                 let mut keys = keys(mapping, &entry, cluster, &self.assigned);
                 keys.retain(|(key, _)| wanted(key));
-                self.queue.add(&keys, Priority::Initial, &Span::none()).await;
+                // Its handlers have ended: so has this.
+                let Some(backlog) = self.backlog(cluster) else { return };
+                if backlog.add(&keys, Priority::Initial, &Span::none()).await.is_err() {
+                    return;
+                }
             }
         }
     }

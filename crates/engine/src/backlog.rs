@@ -2,21 +2,30 @@
 //!
 //! Informers charge each object for one waiting key, so keys of objects cost nothing here. A server can name
 //! others without end: owners that do not exist, objects that come and go. Those are charged, because neither the
-//! cache nor a shard that is not open yet bounds them.
+//! cache nor a shard that is not open yet bounds them. Keys of other clusters are charged to the cluster whose
+//! objects name them (`outside`), not to the one that they are of.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use cache::{Store, StoreSize};
 use extent::{Overrun, Part};
 use model::ClusterName;
+use queue::{HashedKey, Priority};
+use tracing::Span;
 
 use crate::assignment::AssignmentQueue;
+use crate::outside::Outside;
 
 /// Bytes of a key that waits: the longest names there are, and its places in the queue. An estimate.
 const KEY_BYTES: usize = 512;
 /// So many keys more or less than are charged may wait: all clusters share one ledger.
 const UNCHARGED_KEYS: usize = 64;
+/// How often it is looked whether keys that were charged still wait.
+pub(crate) const SETTLE_EVERY: Duration = Duration::from_secs(10);
+/// How often a few keys are added of a cluster whose objects have named many elsewhere.
+const MANY_EVERY: Duration = Duration::from_secs(1);
 
 /// The keys of one controller in one cluster, and what is charged for them.
 #[derive(Debug)]
@@ -25,6 +34,7 @@ pub(crate) struct Backlog {
     queue: Arc<AssignmentQueue>,
     /// The stores of the primary kind.
     primary: Arc<[Store]>,
+    outside: Arc<Outside>,
     /// Keys that were added since it was settled.
     unsettled: AtomicUsize,
     charge: Mutex<Charge>,
@@ -41,17 +51,46 @@ impl Backlog {
         cluster: ClusterName,
         queue: Arc<AssignmentQueue>,
         primary: Arc<[Store]>,
+        outside: Arc<Outside>,
         part: Part,
     ) -> Self {
         let (unsettled, charge) = (AtomicUsize::new(0), Mutex::new(Charge { keys: 0, part }));
-        Self { cluster, queue, primary, unsettled, charge }
+        Self { cluster, queue, primary, outside, unsettled, charge }
+    }
+
+    /// Queues keys that objects of the cluster concern, a few at a time.
+    ///
+    /// # Errors
+    /// As [`Self::settle`]. The rest is not queued: the cluster is left alone.
+    pub(crate) async fn add(
+        &self,
+        keys: &[HashedKey],
+        priority: Priority,
+        cause: &Span,
+    ) -> Result<(), Overrun> {
+        for keys in keys.chunks(UNCHARGED_KEYS) {
+            let many = self.name(keys);
+            self.queue.add(keys, priority, cause).await;
+            // That took long if the queue was full, and what did not wait yet may be forgotten.
+            self.name(keys);
+            self.added(keys.len())?;
+            if many {
+                // A change of all objects of a hub is no reason to leave it alone, if others take it in.
+                tokio::time::sleep(MANY_EVERY).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps which of these keys are of other clusters and of no object there. Returns whether many such keys wait.
+    fn name(&self, keys: &[HashedKey]) -> bool {
+        let is_outside = |(key, hash): &&HashedKey| hash.is_none() && key.cluster != self.cluster;
+        let outside: Vec<_> = keys.iter().filter(is_outside).map(|(key, _)| key.clone()).collect();
+        !outside.is_empty() && self.outside.add(&self.cluster, outside, &self.queue)
     }
 
     /// So many keys were added: once they are more than a few, the cluster is charged for what waits.
-    ///
-    /// # Errors
-    /// As [`Self::settle`].
-    pub(crate) fn added(&self, keys: usize) -> Result<(), Overrun> {
+    fn added(&self, keys: usize) -> Result<(), Overrun> {
         let before = self.unsettled.fetch_add(keys, Ordering::Relaxed);
         if before + keys < UNCHARGED_KEYS { Ok(()) } else { self.settle() }
     }
@@ -60,16 +99,24 @@ impl Backlog {
     ///
     /// # Errors
     /// If that exceeds its budget.
-    pub(crate) fn settle(&self) -> Result<(), Overrun> {
+    fn settle(&self) -> Result<(), Overrun> {
         self.unsettled.store(0, Ordering::Relaxed);
         let objects: usize = self.primary.iter().map(Store::len).sum();
-        let keys = self.queue.waiting(&self.cluster).saturating_sub(objects);
+        let waiting = self.queue.waiting(&self.cluster);
+        let (elsewhere, of_others) = self.outside.count(&self.cluster, waiting, &self.queue);
+        let keys = waiting.saturating_sub(objects + of_others) + elsewhere;
         let mut charge = self.charge.lock().unwrap_or_else(PoisonError::into_inner);
         if charge.keys.abs_diff(keys) < UNCHARGED_KEYS && (keys > 0 || charge.keys == 0) {
             return Ok(());
         }
         charge.keys = keys;
         charge.part.takes(StoreSize { cache_bytes: keys * KEY_BYTES, ..StoreSize::default() })
+    }
+
+    /// Gives back what was charged for keys that wait no more. Of an overrun the supervisor knows.
+    pub(crate) fn settle_again(&self) {
+        self.outside.sweep(&self.cluster, &self.queue);
+        let _ = self.settle();
     }
 
     /// Whether keys are charged, so that it must be settled again.

@@ -251,7 +251,8 @@ impl Families {
         self.queued_items.with_label_values(&resource(INFORMERS)).add(int(informer.queued()));
         let Some(series) = held.get(&informer.target.cluster) else { return };
         let cluster = series.label();
-        if let Ok(version) = informer.condition().resource_version.parse::<f64>() {
+        let version = informer.seen().and_then(|seen| seen.to_string().parse::<f64>().ok());
+        if let Some(version) = version {
             // Clusters past the cap share a series: it shows the highest.
             let gauge = self.store_version.with_label_values(&resource(cluster));
             gauge.set(gauge.get().max(version));

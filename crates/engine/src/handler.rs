@@ -12,7 +12,6 @@
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use model::{Clock, ClusterName, ControllerName, ObjectKey};
 use prometheus::Histogram;
@@ -20,7 +19,7 @@ use prometheus::Histogram;
 use crate::across;
 use crate::assigned::Assigned;
 use crate::assignment::AssignmentQueue;
-use crate::backlog::Backlog;
+use crate::backlog::{Backlog, SETTLE_EVERY};
 use crate::meter::Slices;
 use crate::source::{Mapping, Predicate, Role, Source};
 use crate::view::CacheView;
@@ -28,9 +27,6 @@ use cache::{Entry, LocalKey, Owner, Store, is_name};
 use informer::{Absence, Change, Event, Informer, Subscription};
 use model::Kind;
 use queue::{HashedKey, Priority};
-
-/// How often a handler looks whether keys that were charged still wait.
-const SETTLE_EVERY: Duration = Duration::from_secs(10);
 
 /// Everything a handler needs.
 pub(crate) struct EventHandler {
@@ -80,12 +76,9 @@ impl EventHandler {
                 other => other,
             };
             let keys = self.keys(&event, first);
-            if !keys.is_empty() {
-                self.queue.add(&keys, priority, &event.span).await;
-                if self.backlog.added(keys.len()).is_err() {
-                    // The cluster is left alone, and with it this handler.
-                    return;
-                }
+            if self.backlog.add(&keys, priority, &event.span).await.is_err() {
+                // The cluster is left alone, and with it this handler.
+                return;
             }
             self.latency.observe(self.clock.now().since(event.received).as_secs_f64());
             if maps {
@@ -102,8 +95,7 @@ impl EventHandler {
             if let Ok(event) = next.await {
                 return event;
             }
-            // Of an overrun the supervisor knows.
-            let _ = self.backlog.settle();
+            self.backlog.settle_again();
         }
         events.next().await
     }

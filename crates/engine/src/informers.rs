@@ -61,7 +61,7 @@ impl Informers {
             client.wire(),
             self.intake_for(&target),
             Arc::clone(&self.clock),
-            self.metrics.informer(&target.cluster, &target.kind),
+            self.metrics.informer(&target.cluster),
             self.rng.fork(),
             (StoreWriter::new(options, Arc::clone(&self.decoded)), account),
         );

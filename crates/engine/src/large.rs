@@ -1,15 +1,19 @@
-//! Large answers to reconciles of one cluster: read a few at a time. Whoever waits for its turn has read little,
-//! so a cluster that answers all workers with megabytes costs a few of them; and only its own reconciles wait.
+//! Answers to reconciles of one cluster: weighed before anybody decodes them, and large ones read a few at a time.
+//! Whoever waits for its turn has read little, so a cluster that answers all workers with megabytes costs a few of
+//! them; and only its own reconciles wait.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use cache::Weigher;
+use http::{Method, Request};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use model::wire::{Answer, WireError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::PollSemaphore;
+use writes::ResourcePath;
 
 /// What is more is large: a few objects of a cluster are.
 const LARGE_BYTES: usize = 256 << 10;
@@ -27,15 +31,30 @@ impl Default for LargeAnswers {
 }
 
 impl LargeAnswers {
-    /// The body of an answer. If it is large, it is read on when it is its turn.
-    pub(crate) fn in_turn(&self, body: Answer) -> Answer {
+    /// The body of an answer. If it is large, it is read on when it is its turn. What would take too much once it
+    /// is decoded breaks it off.
+    pub(crate) fn in_turn(&self, weigher: Option<Weigher>, body: Answer) -> Answer {
         let turns = PollSemaphore::new(Arc::clone(&self.0));
-        InTurn { body, passed: 0, turns, turn: None }.boxed_unsync()
+        InTurn { body, weigher, passed: 0, turns, turn: None }.boxed_unsync()
     }
+}
+
+/// What weighs the answer to a request; none if it is a text that nobody decodes.
+pub(crate) fn weigher<B>(request: &Request<B>) -> Option<Weigher> {
+    let path = request.uri().path();
+    let is_list = match ResourcePath::read(path) {
+        Some(ResourcePath { subresource: Some("log" | "proxy"), .. }) => return None,
+        Some(ResourcePath { name, .. }) => name.is_none() && *request.method() != Method::POST,
+        // Discovery, or nothing of Kubernetes.
+        None if path.starts_with("/api") => true,
+        None => return None,
+    };
+    Some(Weigher::new(is_list))
 }
 
 struct InTurn {
     body: Answer,
+    weigher: Option<Weigher>,
     /// Bytes that have passed.
     passed: usize,
     turns: PollSemaphore,
@@ -56,8 +75,13 @@ impl Body for InTurn {
             this.turn = ready!(this.turns.poll_acquire(cx));
         }
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-        if let Some(Ok(frame)) = &frame {
-            this.passed += frame.data_ref().map_or(0, |data| data.len());
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            this.passed += data.len();
+            if let Some(Err(heavy)) = this.weigher.as_mut().map(|weigher| weigher.add(data)) {
+                return Poll::Ready(Some(Err(heavy.into())));
+            }
         }
         Poll::Ready(frame)
     }
@@ -89,7 +113,7 @@ mod tests {
             Ok::<_, WireError>(Frame::data(vec![b'x'; 16 << 10].into()))
         });
         let body = StreamBody::new(frames.chain(stream::pending())).boxed_unsync();
-        (turns.in_turn(body), read)
+        (turns.in_turn(None, body), read)
     }
 
     #[tokio::test]
@@ -106,5 +130,27 @@ mod tests {
         assert_eq!(poll(&mut reading), [1024, 1024, 272, 272]);
         drop(reading.remove(0));
         assert_eq!(poll(&mut reading), [1024, 1024, 1024, 272]);
+    }
+
+    #[test]
+    fn an_answer_is_weighed_as_what_was_asked_for() {
+        for (method, path, expect) in [
+            (Method::GET, "/api/v1/namespaces/web/pods", Some(true)),
+            (Method::DELETE, "/api/v1/namespaces/web/pods", Some(true)),
+            (Method::POST, "/api/v1/namespaces/web/pods", Some(false)),
+            (Method::GET, "/api/v1/namespaces/web/pods/a", Some(false)),
+            (Method::PATCH, "/api/v1/namespaces/web/pods/a/status", Some(false)),
+            (Method::GET, "/apis/apps/v1", Some(true)),
+            (Method::GET, "/api/v1/namespaces/web/pods/a/log", None),
+            (Method::GET, "/api/v1/namespaces/web/services/a/proxy/metrics", None),
+            (Method::GET, "/metrics", None),
+        ] {
+            let request = Request::builder().method(&method).uri(path).body(()).unwrap();
+            let found = weigher(&request).map(|mut weigher| {
+                let objects = "{},".repeat(20_000);
+                weigher.add(objects.as_bytes()).is_ok()
+            });
+            assert_eq!(found, expect, "{method} {path}");
+        }
     }
 }

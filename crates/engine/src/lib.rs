@@ -101,6 +101,7 @@ mod informers;
 mod large;
 mod linger;
 mod meter;
+mod outside;
 mod presence;
 mod reconcile;
 mod request;

@@ -34,7 +34,7 @@ use upstream::{Caller, Gate, Outcome, Ticket};
 
 use crate::dispatch::Dispatch;
 use crate::fence::{Fence, FencedError};
-use crate::large::LargeAnswers;
+use crate::large::{LargeAnswers, weigher};
 use metrics::RestMetrics;
 use writes::Written;
 use writes::stamp;
@@ -131,9 +131,9 @@ impl ClusterClient {
             let ticket = cluster.0.gate.admit(caller).await?;
             // Informers bound what they read themselves.
             let takes_turns = caller == Caller::Reconcile && !is_followed(request.uri());
-            let large = cluster.0.large.clone();
+            let (large, weigher) = (cluster.0.large.clone(), weigher(&request));
             let answer = cluster.send(ticket, request).await?;
-            Ok(if takes_turns { answer.map(|body| large.in_turn(body)) } else { answer })
+            Ok(if takes_turns { answer.map(|body| large.in_turn(weigher, body)) } else { answer })
         };
         exchange.instrument(span).boxed()
     }
@@ -163,9 +163,9 @@ impl ClusterClient {
                 false => request,
             };
             let (method, uri) = (request.method().clone(), request.uri().clone());
-            let large = self.0.large.clone();
+            let (large, weigher) = (self.0.large.clone(), weigher(&request));
             let (parts, body) = self.send(ticket, request).await?.into_parts();
-            let answer = large.in_turn(body).collect().await?.to_bytes();
+            let answer = large.in_turn(weigher, body).collect().await?.to_bytes();
             let query = uri.query().unwrap_or_default();
             if parts.status.is_success()
                 && let Some(one) = Written::read(&method, uri.path(), query, &answer)
@@ -272,11 +272,7 @@ impl FencedClient {
         let (parts, body) = answer.map_err(unanswered)?.into_parts();
         let bytes = body.collect().await.map_err(kube::Error::Service)?.to_bytes();
         if parts.status.is_success() {
-            let text = String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?;
-            return match cache::check_weight(&text) {
-                Ok(()) => Ok(text),
-                Err(heavy) => Err(kube::Error::Service(heavy.into())),
-            };
+            return String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8);
         }
         Err(wire::refusal(parts.status, &bytes))
     }

@@ -37,6 +37,7 @@ use crate::handler::EventHandler;
 use crate::informers::Informers;
 use crate::linger::Lingering;
 use crate::meter::{Meter, Slices};
+use crate::outside::Outside;
 use crate::resync::Resync;
 use crate::shards::{Shards, Step};
 use crate::single::{SingleSpec, Singles};
@@ -99,6 +100,7 @@ pub(crate) struct Supervised {
     metrics: ControllerMetrics,
     assigned: Arc<Assigned>,
     across: Option<Across>,
+    outside: Arc<Outside>,
     /// The clusters gained in this step, for mappings across clusters.
     gained: BTreeSet<ClusterName>,
 }
@@ -112,7 +114,8 @@ impl Supervised {
     ) -> Self {
         let across = Across::of(&spec.sources, assigned, queue);
         let (queue, assigned) = (Arc::clone(queue), Arc::clone(assigned));
-        Self { spec, queue, metrics, assigned, across, gained: BTreeSet::new() }
+        let (outside, gained) = (Arc::default(), BTreeSet::new());
+        Self { spec, queue, metrics, assigned, across, outside, gained }
     }
 
     /// Opens an assignment: the queue hands out its keys.
@@ -379,7 +382,11 @@ impl Supervisor {
         let queue = Arc::clone(&controller.queue);
         let primary: Arc<[_]> = state.context.primary().into();
         let part = engaged.account.part();
-        let backlog = Arc::new(Backlog::new(cluster.clone(), queue, Arc::clone(&primary), part));
+        let (of, outside) = (Arc::clone(&primary), Arc::clone(&controller.outside));
+        let backlog = Arc::new(Backlog::new(cluster.clone(), queue, of, outside, part));
+        if let Some(across) = &controller.across {
+            across.begin(cluster, &backlog);
+        }
         let sources = controller.spec.sources.iter().zip(&state.context.informers);
         for (index, (source, informer)) in sources.enumerate() {
             let handler = EventHandler {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use cache::ResourceVersion;
 use listwatch::{Form, Scope};
 use model::testing::PausedClock;
 use model::{Budget, Clock};
@@ -80,7 +81,7 @@ async fn deletions_of_what_nobody_knew_leave_nothing_behind() {
     told(&mut events, "-a@90 +b@91").await;
     let takes = informer.state().store.size().cache_bytes;
     assert!(takes < 16 << 10, "{takes}");
-    assert_eq!(informer.state().condition().resource_version, "91");
+    assert_eq!(informer.state().seen(), Some(ResourceVersion::new("91")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,6 +132,95 @@ async fn what_waits_for_a_subscriber_counts_against_the_budget() {
         settle().await;
         assert_eq!(account.overrun(), is_slow.then_some(Overrun::CacheBytes(MOST)));
     }
+}
+
+/// What waits of an object counts, whatever uid the server gives it.
+#[tokio::test(start_paused = true)]
+async fn an_object_with_the_uid_of_another_waits_as_one_event() {
+    const MOST: usize = 1 << 20;
+    let budget = Budget { max_cache_bytes: MOST, ..Budget::default() };
+    let (informer, account, mut server) = informer_with(Form::Whole, Scope::default(), budget);
+    std::mem::forget(informer.require(RangeScope::Whole));
+    let mut subscriber = informer.subscribe().await;
+    let list = server.expect(STREAM).await.list(5, &[config_map("a", 3)]);
+    told(&mut subscriber, "!+a@3 synced").await;
+    list.event("MODIFIED", &config_map("a", 6));
+    let b = |version, bytes| {
+        let mut object = large("b", version, bytes);
+        object["metadata"]["uid"] = config_map("a", 3)["metadata"]["uid"].clone();
+        object
+    };
+    for version in 7..47 {
+        list.event("MODIFIED", &b(version, MOST / 20));
+    }
+    settle().await;
+    assert_eq!(account.overrun(), None);
+    told(&mut subscriber, "~a@6 +b@46").await;
+    // A state that only the mailbox keeps counts.
+    list.event("MODIFIED", &config_map("a", 47));
+    list.event("MODIFIED", &b(48, MOST / 3 * 2));
+    settle().await;
+    assert_eq!(account.overrun(), None);
+    list.event("DELETED", &b(49, MOST / 3 * 2));
+    list.event("ADDED", &large("c", 50, MOST / 3 * 2));
+    settle().await;
+    assert_eq!(account.overrun(), Some(Overrun::CacheBytes(MOST)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_come_of_a_line_or_page_counts_against_the_budget() {
+    const MOST: usize = 1 << 20;
+    for (bytes, overrun) in [(MOST / 2, None), (2 * MOST, Some(Overrun::CacheBytes(MOST)))] {
+        for paged in [false, true] {
+            let budget = Budget { max_cache_bytes: MOST, ..Budget::default() };
+            let (informer, account, mut server) =
+                informer_with(Form::Whole, Scope::default(), budget);
+            std::mem::forget(informer.require(RangeScope::Whole));
+            let mut asked = server.expect(STREAM).await;
+            if paged {
+                asked.refuse(422, "Invalid");
+                asked = server.expect(PAGED).await;
+            }
+            let answer = asked.watch();
+            answer.begin(&"x".repeat(bytes));
+            settle().await;
+            assert_eq!(account.overrun(), overrun, "{bytes} bytes, paged: {paged}");
+            if overrun.is_none() {
+                // It breaks off, and what has come of it counts no more.
+                answer.broken();
+                let again = server.asked().await.watch();
+                again.begin(&"x".repeat(MOST - (100 << 10)));
+                settle().await;
+                assert_eq!(account.overrun(), None, "paged: {paged}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_list_that_does_not_end_is_a_failure() {
+    let (informer, _, mut server) = informer_with(Form::Whole, Scope::default(), Budget::default());
+    let (state, clock) = (informer.state(), PausedClock::new());
+    let scope = informer.require(RangeScope::Whole);
+    let _list = server.expect(STREAM).await.list(5, &[config_map("a", 3)]);
+    settle().await;
+    assert!(state.is_available());
+    // A range that is gained again is listed anew.
+    drop(scope);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let _scope = informer.require(RangeScope::Whole);
+    let stream = server.expect(STREAM).await.watch();
+    let began = clock.now();
+    for _ in 0..10 {
+        assert_eq!(state.failure(began + ENDLESS_AFTER / 2), None);
+        stream.bookmark(9);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    let why = state.failure(began + ENDLESS_AFTER + Duration::from_secs(1)).unwrap();
+    assert_eq!(why, "its list has not ended within 900s");
+    stream.initial_end(9);
+    settle().await;
+    assert_eq!(state.failure(began + ENDLESS_AFTER * 2), None);
 }
 
 #[tokio::test(start_paused = true)]

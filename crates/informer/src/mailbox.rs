@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cache::{Header, StoreSize, Uid};
+use cache::{LocalKey, StoreSize, Uid};
 use extent::Part;
 use tokio::sync::Notify;
 
@@ -52,7 +52,7 @@ struct Mailbox {
 #[derive(Debug)]
 struct Waiting {
     order: VecDeque<Slot>,
-    objects: HashMap<Uid, OfObject>,
+    objects: HashMap<Object, OfObject>,
     /// Bytes of what only this keeps.
     bytes: usize,
     charge: Charge,
@@ -62,10 +62,13 @@ struct Waiting {
     is_closed: bool,
 }
 
+/// What an object is known by here. A server may give two objects one uid.
+type Object = (Uid, LocalKey);
+
 #[derive(Debug)]
 enum Slot {
-    Object(Uid),
-    /// One that is of no object, or of one that has the uid of another.
+    Object(Object),
+    /// One that is of no object.
     Marker(Event),
 }
 
@@ -219,28 +222,21 @@ impl Waiting {
 
     /// Makes an event and what waits of its object one. Returns the event if nothing waits.
     fn merge(&mut self, event: Event) -> Option<Event> {
-        let Some(header) = header(&event.change) else { return Some(event) };
-        match self.objects.get_mut(&header.uid) {
-            // A server that gives two objects one uid gets both told, one after the other.
-            Some(waiting) if waiting.is_another(header) => Some(event),
-            Some(waiting) => {
-                let before = waiting.bytes();
-                waiting.merge(event);
-                self.bytes = self.bytes - before + waiting.bytes();
-                self.settle();
-                None
-            }
-            None => Some(event),
-        }
+        let Some(object) = object(&event.change) else { return Some(event) };
+        let Some(waiting) = self.objects.get_mut(&object) else { return Some(event) };
+        let before = waiting.bytes();
+        waiting.merge(event);
+        self.bytes = self.bytes - before + waiting.bytes();
+        self.settle();
+        None
     }
 
     /// Puts an event, of whose object nothing waits, behind the others.
     fn push(&mut self, event: Event) {
-        let uid = header(&event.change).map(|header| header.uid.clone());
-        let slot = match uid.filter(|uid| !self.objects.contains_key(uid)) {
-            Some(uid) => {
-                self.insert(uid.clone(), event);
-                Slot::Object(uid)
+        let slot = match object(&event.change) {
+            Some(object) => {
+                self.insert(object.clone(), event);
+                Slot::Object(object)
             }
             None => Slot::Marker(event),
         };
@@ -248,22 +244,22 @@ impl Waiting {
         self.settle();
     }
 
-    fn insert(&mut self, uid: Uid, first: Event) {
+    fn insert(&mut self, object: Object, first: Event) {
         let waiting = OfObject { first, then: None };
         self.bytes += waiting.bytes();
-        self.objects.insert(uid, waiting);
+        self.objects.insert(object, waiting);
     }
 
     fn pop(&mut self) -> Option<Event> {
         let event = match self.order.pop_front()? {
             Slot::Marker(event) => event,
-            Slot::Object(uid) => {
-                let waiting = self.objects.remove(&uid)?;
+            Slot::Object(object) => {
+                let waiting = self.objects.remove(&object)?;
                 self.bytes -= waiting.bytes();
                 let OfObject { first, then } = waiting;
                 if let Some(then) = then {
-                    self.order.push_front(Slot::Object(uid.clone()));
-                    self.insert(uid, then);
+                    self.order.push_front(Slot::Object(object.clone()));
+                    self.insert(object, then);
                 }
                 first
             }
@@ -275,11 +271,6 @@ impl Waiting {
 }
 
 impl OfObject {
-    /// Whether it is an object of another name.
-    fn is_another(&self, than: &Header) -> bool {
-        header(&self.first.change).is_some_and(|own| own.key != than.key)
-    }
-
     /// Takes in what came after.
     fn merge(&mut self, mut event: Event) {
         let last = self.then.as_mut().unwrap_or(&mut self.first);
@@ -325,9 +316,11 @@ impl OfObject {
 }
 
 /// The object that a change is of.
-fn header(change: &Change) -> Option<&Header> {
+fn object(change: &Change) -> Option<Object> {
     match change {
-        Change::Upsert { new: entry, .. } | Change::Delete { old: entry } => Some(&entry.header),
+        Change::Upsert { new: entry, .. } | Change::Delete { old: entry } => {
+            Some((entry.header.uid.clone(), entry.header.key.clone()))
+        }
         Change::Synced(_) | Change::Absent(..) => None,
     }
 }

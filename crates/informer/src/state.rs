@@ -18,7 +18,7 @@ pub const SYNC_PATIENCE: Duration = Duration::from_secs(60);
 /// An informer whose attempts have failed for so long makes its cluster a failing one.
 pub const FAILING_AFTER: Duration = Duration::from_secs(30);
 
-/// And so does one whose first list has not ended by then, although the server answers: the largest that a budget
+/// And so does one whose list has not ended by then, although the server answers: the largest that a budget
 /// admits takes a few minutes over a slow line.
 pub const ENDLESS_AFTER: Duration = Duration::from_secs(900);
 
@@ -57,14 +57,14 @@ pub struct InformerState {
 pub struct Condition {
     /// Whether everything that is wanted has been listed.
     pub synced: bool,
-    /// The newest that the server named.
-    pub resource_version: String,
     /// When the server was heard last.
     pub heard: Option<Moment>,
     /// Why the last attempt failed, until a list is complete or a watch after it is answered.
     pub error: Option<String>,
     /// Since when there is such an error.
     pub failing_since: Option<Moment>,
+    /// Since when everything is being listed, however often the list starts over.
+    pub listing_since: Option<Moment>,
     /// Why the kind is not there, if that is what the server said last.
     pub absent: Option<Absence>,
     /// What is wanted of the kind.
@@ -106,14 +106,13 @@ impl InformerState {
         !self.update(|condition| condition.synced) && now.since(self.began) >= SYNC_PATIENCE
     }
 
-    /// Why it cannot list or watch, if attempts have failed for a while, or its first list does not end.
+    /// Why it cannot list or watch, if attempts have failed for a while, or a list does not end.
     pub fn failure(&self, now: Moment) -> Option<String> {
-        let Condition { error, failing_since, synced, .. } = self.condition();
-        let error =
-            error.filter(|_| failing_since.is_some_and(|since| now.since(since) >= FAILING_AFTER));
-        let is_endless = !synced && now.since(self.began) >= ENDLESS_AFTER;
-        let endless =
-            || format!("its first list has not ended within {}s", ENDLESS_AFTER.as_secs());
+        let Condition { error, failing_since, listing_since, .. } = self.condition();
+        let lasts = |since: Option<Moment>, most| since.is_some_and(|at| now.since(at) >= most);
+        let is_endless = lasts(listing_since, ENDLESS_AFTER);
+        let endless = || format!("its list has not ended within {}s", ENDLESS_AFTER.as_secs());
+        let error = error.filter(|_| lasts(failing_since, FAILING_AFTER));
         error.or_else(|| is_endless.then(endless))
     }
 
@@ -143,8 +142,8 @@ impl InformerState {
 
     /// For people.
     pub fn status(&self, now: Moment) -> InformerStatus {
-        let Condition { synced, resource_version, heard, error, absent, filter, mode, .. } =
-            self.condition();
+        let Condition { synced, heard, error, absent, filter, mode, .. } = self.condition();
+        let resource_version = self.seen().map(|seen| seen.to_string()).unwrap_or_default();
         let Target { cluster, kind, scope, form, .. } = &self.target;
         let labels = scope.labels.to_string();
         let selector = [labels.as_str(), scope.fields.as_str()];

@@ -48,6 +48,8 @@ pub(crate) struct Task {
     part: Part,
     /// How the cluster exceeds its budget: the end of this informer.
     overrun: Option<Overrun>,
+    /// Bytes of a line or page under way that are counted.
+    counted: usize,
     trainer: Trainer,
     scopes: ScopeWatch,
     held: Held,
@@ -86,6 +88,7 @@ impl Task {
             writer,
             part,
             overrun: None,
+            counted: 0,
             trainer: Trainer::default(),
             scopes,
             held: Held::default(),
@@ -165,6 +168,10 @@ impl Task {
         let (request, anew) = self.machine.begin(self.clock.now() + after);
         let selector = self.sharded_list.ask(&request, wanted);
         if anew {
+            let now = self.clock.now();
+            self.state.update(|condition| {
+                condition.listing_since.get_or_insert(now);
+            });
             self.writer.begin_replace();
             self.held.list_begins(selector.is_some());
             self.census.begin(matches!(request, Request::List { .. }));
@@ -183,6 +190,7 @@ impl Task {
         if shift.relist {
             // What is held stays, and what changes meanwhile comes with the list.
             self.machine.restart();
+            self.state.update(|condition| condition.listing_since = None);
             let (request, selector) = self.next_request(Duration::ZERO);
             self.connection.instead(request, selector);
         }
@@ -204,7 +212,11 @@ impl Task {
         // A long list must not starve the other tasks of this thread.
         tokio::task::consume_budget().await;
         let now = self.clock.now();
+        if self.counted > 0 || matches!(arrival, Arrival::More) {
+            self.count();
+        }
         let (end, why) = match arrival {
+            Arrival::More => return,
             Arrival::Opened => {
                 self.held.answered();
                 return self.heard(now);
@@ -301,11 +313,14 @@ impl Task {
                 progress
             }
             Line::Delete(raw) => match self.unheld(raw) {
-                Some(found) => self.change(&found.resource_version)?,
+                Some(found) => {
+                    let progress = self.change(&found.resource_version)?;
+                    self.show();
+                    progress
+                }
                 None => {
                     let entry = self.object(raw, bytes)?;
-                    let version = entry.header.resource_version.to_string();
-                    let progress = self.change(&version)?;
+                    let progress = self.change(&entry.header.resource_version.to_string())?;
                     if self.writer.remove(&entry.header.key).is_some() {
                         self.count();
                         self.show();
@@ -317,7 +332,6 @@ impl Task {
             Line::Bookmark { resource_version, initial_end } => {
                 let signal = Signal::Bookmark { resource_version: &resource_version, initial_end };
                 let progress = usable(self.machine.line(signal))?;
-                self.state.update(|c| c.resource_version = resource_version);
                 if progress == Progress::Continue {
                     self.show();
                 }
@@ -340,14 +354,7 @@ impl Task {
 
     /// Takes in the version of an object that came.
     fn change(&mut self, version: &str) -> Result<Progress, Ended> {
-        let progress = usable(self.machine.line(Signal::Change(version)))?;
-        self.state.update(|condition| {
-            // The versions of a list come in no order.
-            if condition.synced {
-                version.clone_into(&mut condition.resource_version);
-            }
-        });
-        Ok(progress)
+        usable(self.machine.line(Signal::Change(version)))
     }
 
     /// An object lies outside. If one of its name was held, that one is gone or left.
@@ -383,10 +390,7 @@ impl Task {
         }
         match usable(self.machine.page(&page.resource_version, page.continue_token, objects)) {
             Err(end) => return end,
-            Ok(Progress::Synced) => {
-                self.state.update(|c| c.resource_version = page.resource_version);
-                self.listed(now).await;
-            }
+            Ok(Progress::Synced) => self.listed(now).await,
             Ok(_) => {}
         }
         (End::Page, None)
@@ -418,7 +422,11 @@ impl Task {
             self.tell(Change::Delete { old }, now).await;
         }
         self.held.list_ends();
-        if self.state.update(|c| !std::mem::replace(&mut c.synced, true)) {
+        let is_first = self.state.update(|condition| {
+            condition.listing_since = None;
+            !std::mem::replace(&mut condition.synced, true)
+        });
+        if is_first {
             let Target { cluster, kind, .. } = &self.state.target;
             tracing::debug!(%cluster, %kind, objects = self.state.store.len(), "synced");
         }

@@ -98,7 +98,7 @@ pub(crate) fn informer_with(
     };
     let metrics = Metrics::new(&Registry::new(), Arc::default()).expect("names of their own");
     let wire = Cluster::new(target.cluster.clone(), client, 1).wire;
-    let metrics = metrics.informer(&target.cluster, &target.kind);
+    let metrics = metrics.informer(&target.cluster);
     let options = match form {
         Form::Whole => StoreOptions::default(),
         Form::Metadata => StoreOptions::default().metadata_only(),
@@ -223,6 +223,11 @@ impl Watch {
         let frame = Frame::data(Bytes::copy_from_slice(text.as_bytes()));
         // The client may have gone.
         let _ = self.0.unbounded_send(Ok(frame));
+    }
+
+    /// Sends the beginning of a line, or of a page.
+    pub fn begin(&self, text: &str) {
+        self.raw(text);
     }
 
     /// Sends a line as it is.

@@ -26,6 +26,13 @@ pub const PAGE_TIMEOUT: Duration = Duration::from_secs(120);
 const OVERTIME: Duration = Duration::from_secs(60);
 /// A page lends its share as long as no more than this has come of it.
 const LENT_BYTES: usize = (STREAM_KIB as usize) << 10;
+/// Whatever others wait for, a large line or a page that keeps its share, has to bring so many bytes within
+/// [`PACE_TIME`].
+const PACE_BYTES: usize = 64 << 10;
+/// The time that [`PACE_BYTES`] may take.
+const PACE_TIME: Duration = Duration::from_secs(5);
+/// With so many bytes more of a line or a page, its reader is told.
+const TOLD_BYTES: usize = 64 << 10;
 
 /// How a body ended, with a text for people where it failed.
 pub(crate) type Ended = (End, Option<String>);
@@ -40,7 +47,9 @@ pub(crate) struct Stream {
     /// When it has had its time.
     until: Instant,
     /// Leave to read a large line, while one is read.
-    large: Option<Box<Share>>,
+    large: Option<Box<(Share, Pace)>>,
+    /// Bytes of a line of which its reader was told last.
+    told: usize,
 }
 
 /// The answer to a list.
@@ -48,7 +57,27 @@ pub(crate) struct PageBody {
     body: Body,
     bytes: BytesMut,
     max_bytes: usize,
-    late: Pin<Box<Sleep>>,
+    late: Instant,
+    pace: Pace,
+    /// Bytes of which its reader was told last.
+    told: usize,
+}
+
+/// Whether something goes on to come.
+#[derive(Default)]
+struct Pace {
+    /// How much had come, and until when more has to.
+    from: Option<(usize, Instant)>,
+}
+
+impl Pace {
+    /// Until when more has to come than so many bytes.
+    fn due(&mut self, bytes: usize) -> Instant {
+        match self.from {
+            Some((from, due)) if bytes < from + PACE_BYTES => due,
+            _ => self.from.insert((bytes, Instant::now() + PACE_TIME)).1,
+        }
+    }
 }
 
 impl Stream {
@@ -61,15 +90,21 @@ impl Stream {
             heard: false,
             until: Instant::now() + timeout + OVERTIME,
             large: None,
+            told: 0,
         }
     }
 
-    /// The next line, or how it ended. Cancel-safe.
+    /// Bytes of a line whose end has not come.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.lines.partial_len()
+    }
+
+    /// The next line, or how it ended; none if more of a long one has come. Cancel-safe.
     pub(crate) async fn line(
         &mut self,
         share: &mut Option<Share>,
         intake: &Intake,
-    ) -> Result<Bytes, Ended> {
+    ) -> Result<Option<Bytes>, Ended> {
         loop {
             if !self.lines.are_taken() {
                 let waited = hold(share.as_mut()).await;
@@ -77,19 +112,30 @@ impl Stream {
             }
             match self.lines.next_line() {
                 Ok(Some(line)) => {
-                    self.heard = true;
-                    return Ok(line);
+                    (self.heard, self.told) = (true, 0);
+                    return Ok(Some(line));
                 }
                 Ok(None) => {}
                 Err(error) => return Err((End::Garbage, Some(error.to_string()))),
             }
+            let partial = self.lines.partial_len();
+            if partial >= self.told + TOLD_BYTES {
+                self.told = partial;
+                return Ok(None);
+            }
             // The line before has been taken in when the next is asked for.
-            if self.lines.partial_len() <= LARGE_LINE_BYTES {
+            let mut due = None;
+            if partial <= LARGE_LINE_BYTES {
                 self.large = None;
             } else {
-                let large = self.large.get_or_insert_with(|| Box::new(intake.large_line()));
+                let new = || Box::new((intake.large_line(), Pace::default()));
+                let (large, pace) = &mut **self.large.get_or_insert_with(new);
                 large.pass_on();
                 let waited = large.hold().await;
+                if !waited.is_zero() {
+                    *pace = Pace::default();
+                }
+                due = Some(pace.due(partial));
                 self.put_off(waited);
             }
             if std::mem::take(&mut self.heard) {
@@ -98,11 +144,12 @@ impl Stream {
             if Instant::now() >= self.until {
                 return Err((End::Closed, None));
             }
-            let frame = next_frame(&mut self.body);
-            let frame = lent_during(self.large.as_deref_mut(), lent_during(share.as_mut(), frame));
+            let large = self.large.as_mut().map(|large| &mut large.0);
+            let frame = lent_during(share.as_mut(), next_frame(&mut self.body));
+            let frame = in_time(due, "a line", lent_during(large, frame));
             let frame = tokio::select! {
                 biased;
-                frame = frame => frame,
+                frame = frame => frame?,
                 () = &mut self.idle => {
                     let why = format!("nothing heard for {}s", IDLE_TIMEOUT.as_secs());
                     return Err((End::Idle, Some(why)));
@@ -123,38 +170,40 @@ impl Stream {
 
 impl PageBody {
     pub(crate) fn new(body: Body, max_bytes: usize) -> Self {
-        let late = Box::pin(tokio::time::sleep(PAGE_TIMEOUT));
-        Self { body, bytes: BytesMut::new(), max_bytes, late }
+        let (late, pace) = (Instant::now() + PAGE_TIMEOUT, Pace::default());
+        Self { body, bytes: BytesMut::new(), max_bytes, late, pace, told: 0 }
     }
 
     /// Bytes that have come.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// All of it, or how it ended. Cancel-safe. A page of which much has come keeps its share: it takes the
-    /// memory, whether more comes or not.
-    pub(crate) async fn read(&mut self, share: &mut Option<Share>) -> Result<Bytes, Ended> {
+    /// All of it, or how it ended; none if more of it has come. Cancel-safe. A page of which much has come keeps its
+    /// share: it takes the memory, whether more comes or not. So it has to go on.
+    pub(crate) async fn read(&mut self, share: &mut Option<Share>) -> Result<Option<Bytes>, Ended> {
         loop {
-            let waited = hold(share.as_mut()).await;
-            put_off(&mut self.late, waited);
-            let lender = share.as_mut().filter(|_| self.bytes.len() <= LENT_BYTES);
-            let frame = tokio::select! {
-                biased;
-                frame = lent_during(lender, next_frame(&mut self.body)) => frame,
-                () = &mut self.late => {
-                    let seconds = PAGE_TIMEOUT.as_secs();
-                    let why = format!("a page has not come to its end within {seconds}s");
-                    return Err((End::Idle, Some(why)));
-                }
+            self.late += hold(share.as_mut()).await;
+            let come = self.bytes.len();
+            let is_kept = come > LENT_BYTES;
+            let due = is_kept.then(|| self.pace.due(come));
+            let lender = share.as_mut().filter(|_| !is_kept);
+            let frame = in_time(due, "a page", lent_during(lender, next_frame(&mut self.body)));
+            let Ok(frame) = tokio::time::timeout_at(self.late, frame).await else {
+                let seconds = PAGE_TIMEOUT.as_secs();
+                let why = format!("a page has not come to its end within {seconds}s");
+                return Err((End::Idle, Some(why)));
             };
-            let Some(chunk) = data(frame)? else { return Ok(self.bytes.split().freeze()) };
-            if self.bytes.len() + chunk.len() > self.max_bytes {
+            let Some(chunk) = data(frame?)? else { return Ok(Some(self.bytes.split().freeze())) };
+            if come + chunk.len() > self.max_bytes {
                 let why = format!("a page is longer than {} bytes", self.max_bytes);
                 return Err((End::TooLarge, Some(why)));
             }
             self.bytes.extend_from_slice(&chunk);
+            if self.bytes.len() >= self.told + TOLD_BYTES {
+                self.told = self.bytes.len();
+                return Ok(None);
+            }
         }
     }
 }
@@ -196,6 +245,20 @@ fn put_off(deadline: &mut Pin<Box<Sleep>>, by: Duration) {
         let later = deadline.deadline() + by;
         deadline.as_mut().reset(later);
     }
+}
+
+/// Waits for more of something, until it is due.
+async fn in_time<T>(
+    due: Option<Instant>,
+    what: &str,
+    wait: impl Future<Output = T>,
+) -> Result<T, Ended> {
+    let Some(due) = due else { return Ok(wait.await) };
+    tokio::time::timeout_at(due, wait).await.map_err(|_| {
+        let (kibibytes, seconds) = (PACE_BYTES >> 10, PACE_TIME.as_secs());
+        let why = format!("{what} stalls: less than {kibibytes} KiB of it came within {seconds}s");
+        (End::Idle, Some(why))
+    })
 }
 
 /// Waits until a share is held; says how long that took.

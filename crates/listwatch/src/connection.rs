@@ -45,6 +45,8 @@ pub enum Arrival {
     Page(Bytes),
     /// A whole line.
     Line(Bytes),
+    /// More of a long line or page: see [`Connection::held_bytes`].
+    More,
     /// It is over; with a text for people where it failed.
     End(End, Option<String>),
 }
@@ -114,6 +116,15 @@ impl Connection {
         self.share = None;
     }
 
+    /// Bytes of a line or page whose end has not come.
+    pub fn held_bytes(&self) -> usize {
+        match &self.state {
+            State::Listing(page) => page.held_bytes(),
+            State::Watching(stream) => stream.held_bytes(),
+            State::Waiting(..) | State::Asking(_) | State::Answered(_) | State::Over => 0,
+        }
+    }
+
     fn share_of(&self, request: &Request) -> Option<Share> {
         match request {
             Request::List { limit, .. } => Some(self.intake.share(page_kib(*limit))),
@@ -145,16 +156,18 @@ impl Connection {
                 }
                 State::Listing(page) => {
                     return match page.read(&mut self.share).await {
-                        Ok(page) => {
+                        Ok(Some(page)) => {
                             self.state = State::Over;
                             Arrival::Page(page)
                         }
+                        Ok(None) => Arrival::More,
                         Err((end, why)) => self.over(end, why),
                     };
                 }
                 State::Watching(stream) => {
                     return match stream.line(&mut self.share, &self.intake).await {
-                        Ok(line) => Arrival::Line(line),
+                        Ok(Some(line)) => Arrival::Line(line),
+                        Ok(None) => Arrival::More,
                         Err((end, why)) => self.over(end, why),
                     };
                 }

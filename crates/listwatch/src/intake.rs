@@ -10,7 +10,8 @@
 //! read ahead. A line that does not come to its end within [`LENT_AFTER`] lets the others go first.
 //!
 //! One cluster has at most [`CLUSTER_KIB`] of all shares, and one large line, because it may fill them and never come
-//! to an end.
+//! to an end. Lists in one piece, each of which may be as large as four pages, are read one at a time, beside the
+//! others: nobody who asks for pages or streams waits for them.
 #![expect(clippy::disallowed_methods, reason = "a shell: turns, and how long one was waited for")]
 
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// KiB of lists under way at once.
-pub const LISTED_KIB: usize = 128 << 10;
-/// KiB of lists of one cluster under way at once: the largest share.
-pub const CLUSTER_KIB: usize = WHOLE_KIB as usize;
+/// KiB of lists under way at once, but for those in one piece.
+pub const LISTED_KIB: usize = 96 << 10;
+/// KiB of lists of one cluster under way at once, but for those in one piece.
+pub const CLUSTER_KIB: usize = 16 << 10;
 /// KiB of a streamed list: what its connection reads ahead, and the object being stored.
 pub const STREAM_KIB: u32 = 512;
 /// KiB of a page: 500 objects of 16 KB.
@@ -43,6 +44,8 @@ pub const LENT_AFTER: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Intake {
     lists: Pool,
+    /// Lists in one piece.
+    whole: Pool,
     large_lines: Pool,
 }
 
@@ -89,6 +92,7 @@ impl Default for Intake {
     fn default() -> Self {
         Self {
             lists: Pool::new(LISTED_KIB, CLUSTER_KIB),
+            whole: Pool::new(WHOLE_KIB as usize, WHOLE_KIB as usize),
             large_lines: Pool::new(LARGE_LINES, CLUSTER_LARGE_LINES),
         }
     }
@@ -100,6 +104,7 @@ impl Intake {
     pub fn of_another_cluster(&self) -> Self {
         Self {
             lists: self.lists.with_part(CLUSTER_KIB),
+            whole: self.whole.with_part(WHOLE_KIB as usize),
             large_lines: self.large_lines.with_part(CLUSTER_LARGE_LINES),
         }
     }
@@ -107,12 +112,13 @@ impl Intake {
     /// KiB that nobody holds.
     #[cfg(test)]
     pub(crate) fn free_kib(&self) -> usize {
-        self.lists.all.available_permits()
+        self.lists.all.available_permits() + self.whole.all.available_permits()
     }
 
     /// A list's share, not yet held.
     pub(crate) fn share(&self, kibibytes: u32) -> Share {
-        self.lists.share(kibibytes, false)
+        let pool = if kibibytes == WHOLE_KIB { &self.whole } else { &self.lists };
+        pool.share(kibibytes, false)
     }
 
     /// Leave to read a large line, not yet given. What has been read of it stays in memory while it is lent.
@@ -194,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    const PART: u32 = WHOLE_KIB;
+    const PART: u32 = CLUSTER_KIB as u32;
 
     /// Shares of so many clusters, which take all there is, and one more.
     fn shares() -> (Vec<Share>, Share) {
@@ -235,6 +241,22 @@ mod tests {
         let other = cluster.of_another_cluster();
         assert!(other.share(PART).hold().now_or_never().is_some());
         assert!(other.large_line().hold().now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_in_one_piece_hold_up_no_pages() {
+        let intake = Intake::default();
+        let mut whole: Vec<_> =
+            (0..4).map(|_| intake.of_another_cluster().share(WHOLE_KIB)).collect();
+        let held: Vec<_> =
+            whole.iter_mut().map(|one| one.hold().now_or_never().is_some()).collect();
+        assert_eq!(held, [true, false, false, false]);
+        for kibibytes in [STREAM_KIB, PAGE_KIB] {
+            let mut share = intake.of_another_cluster().share(kibibytes);
+            assert!(share.hold().now_or_never().is_some());
+        }
+        drop(whole.remove(0));
+        whole[0].hold().await;
     }
 
     #[tokio::test(start_paused = true)]

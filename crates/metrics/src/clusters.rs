@@ -166,8 +166,8 @@ impl ClusterSeries {
     }
 
     /// Counts a watch that has to be opened again.
-    pub fn watch_restarted(&self, kind: &str, reason: &str) {
-        self.families.watch_restarts.with_label_values(&[kind, reason]).inc();
+    pub fn watch_restarted(&self, reason: &str) {
+        self.families.watch_restarts.with_label_values(&[reason]).inc();
     }
 }
 
@@ -213,7 +213,7 @@ impl Families {
             watch_restarts: counters(
                 "watch_restarts_total",
                 "Watches that had to be opened again, by reason.",
-                &["kind", "reason"],
+                &["reason"],
             )?,
         })
     }
@@ -279,14 +279,14 @@ mod tests {
         let held = ["east", "north", "west"].map(|cluster| all.hold(&name(cluster)));
         for cluster in &held {
             cluster.dispatched(Duration::from_secs(1));
-            cluster.watch_restarted("Pod", "expired");
+            cluster.watch_restarted("expired");
         }
         let shown = text(&registry);
         assert!(!shown.contains("north") && !shown.contains("west"), "{shown}");
         for line in [
             r#"leasehold_cluster_queue_seconds_count{cluster="east"} 1"#,
             r#"leasehold_cluster_queue_seconds_count{cluster="other"} 2"#,
-            r#"leasehold_watch_restarts_total{cluster="other",kind="Pod",reason="expired"} 2"#,
+            r#"leasehold_watch_restarts_total{cluster="other",reason="expired"} 2"#,
         ] {
             assert!(shown.lines().any(|found| found == line), "{line} in {shown}");
         }

@@ -306,13 +306,9 @@ impl Metrics {
         RestMetrics { cluster: cluster.clone(), all: self.clone() }
     }
 
-    /// The series of one informer.
-    pub fn informer(&self, cluster: &ClusterName, kind: &Kind) -> InformerMetrics {
-        InformerMetrics {
-            clusters: self.clusters.clone(),
-            cluster: cluster.clone(),
-            kind: kind.to_string(),
-        }
+    /// The series of one cluster's informers.
+    pub fn informer(&self, cluster: &ClusterName) -> InformerMetrics {
+        InformerMetrics { clusters: self.clusters.clone(), cluster: cluster.clone() }
     }
 
     /// How long events of a kind take to be queued, in all clusters.
@@ -401,14 +397,13 @@ impl RestMetrics {
 pub struct InformerMetrics {
     clusters: SeriesByCluster,
     cluster: ClusterName,
-    kind: String,
 }
 
 impl InformerMetrics {
     /// Counts a watch that has to be opened again.
     pub fn restarted(&self, reason: &str) {
         if let Some(series) = self.clusters.of(&self.cluster) {
-            series.watch_restarted(&self.kind, reason);
+            series.watch_restarted(reason);
         }
     }
 }

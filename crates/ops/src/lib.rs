@@ -13,6 +13,8 @@ mod console;
 mod drain;
 mod events;
 mod explain;
+#[cfg(test)]
+mod fuzz;
 mod home;
 mod names;
 mod output;

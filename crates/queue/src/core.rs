@@ -180,6 +180,13 @@ impl<T: Clone> Queue<T> {
         self.number(cluster).is_some_and(|number| !self.clusters[number].shards.is_empty())
     }
 
+    /// Whether a key waits, ready or delayed.
+    pub fn is_waiting(&self, key: &ObjectKey) -> bool {
+        let shards = self.number(&key.cluster).map(|number| &self.clusters[number].shards);
+        let hash = self.hash(key);
+        shards.into_iter().flatten().any(|shard| shard.item(key, hash).is_some())
+    }
+
     /// How many keys of a cluster wait, ready or delayed.
     pub fn waiting(&self, cluster: &ClusterName) -> usize {
         let shards = self.number(cluster).map(|number| &self.clusters[number].shards);

@@ -57,6 +57,8 @@ pub struct WorkQueue<T> {
     ready: Notify,
     /// A run ended or a shard was closed.
     settled: Notify,
+    /// A shard was closed.
+    closed: Notify,
     /// There may be room.
     room: Notify,
 }
@@ -78,6 +80,7 @@ impl<T: Clone> WorkQueue<T> {
             metrics,
             ready: Notify::new(),
             settled: Notify::new(),
+            closed: Notify::new(),
             room: Notify::new(),
         }
     }
@@ -121,8 +124,9 @@ impl<T: Clone> WorkQueue<T> {
         if !holds {
             self.failures().forget(&shard.cluster);
         }
-        self.room.notify_waiters();
-        self.settled.notify_waiters();
+        for notify in [&self.room, &self.settled, &self.closed] {
+            notify.notify_waiters();
+        }
     }
 
     /// Whether a shard is held at this epoch and its keys are given out.
@@ -130,28 +134,15 @@ impl<T: Clone> WorkQueue<T> {
         self.with(|queue, _| queue.is_open(shard, epoch))
     }
 
-    /// Waits until the keys of a shard held at this epoch are no longer given out.
+    /// Waits until the keys of a shard held at this epoch are no longer given out. Each run that waits for its own
+    /// writes waits here too, so no run that ends may wake it.
     pub async fn closed(&self, shard: &ShardId, epoch: Epoch) {
-        loop {
-            let mut settled = std::pin::pin!(self.settled.notified());
-            settled.as_mut().enable();
-            if !self.is_open(shard, epoch) {
-                return;
-            }
-            settled.await;
-        }
+        until(&self.closed, || !self.is_open(shard, epoch)).await;
     }
 
     /// Waits until no key of a shard runs. Close the shard first, or that may never happen.
     pub async fn idle(&self, shard: &ShardId) {
-        loop {
-            let mut settled = std::pin::pin!(self.settled.notified());
-            settled.as_mut().enable();
-            if self.with(|queue, _| queue.running_of(shard)) == 0 {
-                return;
-            }
-            settled.await;
-        }
+        until(&self.settled, || self.with(|queue, _| queue.running_of(shard)) == 0).await;
     }
 
     /// Adds keys, in order. Waits while the queue is full. Drops keys whose shard is not held.
@@ -219,6 +210,11 @@ impl<T: Clone> WorkQueue<T> {
         self.failures().succeeded(key);
     }
 
+    /// Whether a key waits, ready or delayed.
+    pub fn is_waiting(&self, key: &ObjectKey) -> bool {
+        self.with(|queue, _| queue.is_waiting(key))
+    }
+
     /// How many keys of a cluster wait, ready or delayed.
     pub fn waiting(&self, cluster: &ClusterName) -> usize {
         self.with(|queue, _| queue.waiting(cluster))
@@ -266,5 +262,70 @@ impl<T: Clone> WorkQueue<T> {
             let clusters = queue.depth_by_cluster().map(|(c, depth)| (c.clone(), depth)).collect();
             (gauges, clusters)
         })
+    }
+}
+
+/// Waits until something holds that only what `notify` tells can bring about.
+async fn until(notify: &Notify, holds: impl Fn() -> bool) {
+    loop {
+        let mut told = std::pin::pin!(notify.notified());
+        told.as_mut().enable();
+        if holds() {
+            return;
+        }
+        told.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Wake, Waker};
+
+    use model::Range;
+    use model::testing::PausedClock;
+    use prometheus::{Histogram, HistogramOpts, IntCounter};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_waits_until_a_shard_is_closed_is_not_woken_by_runs() {
+        let counter = || IntCounter::new("a", "a").unwrap();
+        let histogram = || Histogram::with_opts(HistogramOpts::new("a", "a")).unwrap();
+        let metrics = QueueMetrics {
+            adds: counter(),
+            retries: counter(),
+            waited: histogram(),
+            worked: histogram(),
+        };
+        let retries = (RateLimiter::default(), fastrand::Rng::with_seed(1));
+        let limits = Limits { per_cluster: 1, total: 1, keys: 1 };
+        let name = "q".parse().unwrap();
+        let queue = WorkQueue::<()>::new(name, limits, retries, PausedClock::new(), metrics);
+        let cluster: ClusterName = "east".parse().unwrap();
+        let shard =
+            ShardId { cluster: cluster.clone(), group: "g".parse().unwrap(), range: Range::WHOLE };
+        queue.warm(&shard, Epoch(1), ());
+        queue.open(&shard, Epoch(1));
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut cx = Context::from_waker(&waker);
+        let mut closed = std::pin::pin!(queue.closed(&shard, Epoch(1)));
+        assert_eq!(closed.as_mut().poll(&mut cx), Poll::Pending);
+        let key = ObjectKey::new(cluster, Some("ns"), "a");
+        queue.finish(&key, Outcome::Done);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+        queue.close(&shard);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert_eq!(closed.as_mut().poll(&mut cx), Poll::Ready(()));
     }
 }

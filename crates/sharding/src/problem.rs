@@ -114,7 +114,7 @@ pub(crate) fn unreadable_maps(world: &World, namespace: &str) -> Option<String> 
 pub(crate) fn perhaps_unclaimed(clusters: &[&ClusterName], member: &MemberId) -> Option<String> {
     let (first, more) = (clusters.first()?, more(clusters.len() - 1));
     Some(format!(
-        "shardmaps.leasehold.dev {first}{more} of the home cluster: no live member says that it has this cluster configured, but {member} cannot read one of its sources of clusters and may have it, so nobody serves it and the map stays; see the log of that member and correct the source"
+        "shardmaps.leasehold.dev {first}{more} of the home cluster: no live member says that it has this cluster configured, but {member} cannot read one of its sources of clusters and may have it, so nobody serves it and the map stays; fix: see the log of that member and correct the source"
     ))
 }
 

@@ -7,4 +7,5 @@ mod path;
 pub mod stamp;
 mod written;
 
+pub use path::ResourcePath;
 pub use written::Written;

@@ -2,22 +2,22 @@
 
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ResourcePath<'a> {
+pub struct ResourcePath<'a> {
     /// The API group; empty for the core group.
-    pub(crate) group: &'a str,
+    pub group: &'a str,
     /// The resource, as in `deployments`.
-    pub(crate) plural: &'a str,
+    pub plural: &'a str,
     /// The namespace, of what is in one.
-    pub(crate) namespace: Option<&'a str>,
+    pub namespace: Option<&'a str>,
     /// The object; none for a collection.
-    pub(crate) name: Option<&'a str>,
+    pub name: Option<&'a str>,
     /// The subresource, as in `status`.
-    pub(crate) subresource: Option<&'a str>,
+    pub subresource: Option<&'a str>,
 }
 
 impl<'a> ResourcePath<'a> {
     /// Reads a path; nothing if it names no resource.
-    pub(crate) fn read(path: &'a str) -> Option<Self> {
+    pub fn read(path: &'a str) -> Option<Self> {
         let mut parts = path.trim_matches('/').split('/');
         let group = match parts.next()? {
             "api" => "",

@@ -92,6 +92,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "console",
             "explain",
             "fleet",
+            "fuzz",
             "model",
             "portforward",
             "queue",

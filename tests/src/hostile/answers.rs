@@ -33,6 +33,8 @@ pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) body: BoxStream<'static, Bytes>,
+    /// Whether it is sent in chunks of a byte.
+    pub(super) is_tiny: bool,
 }
 
 impl Asked {
@@ -76,7 +78,12 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
         return Some(status(410, "Expired", &[]));
     }
     match mode {
-        Mode::Behaves | Mode::WrongClock => None,
+        Mode::Behaves | Mode::WrongClock | Mode::HangingCredentials => None,
+        Mode::TinyChunks => match asked.path.as_str() {
+            "/version" => Some(Reply { is_tiny: true, ..ok(padded_version()) }),
+            "/api/v1/namespaces/kube-system" => Some(status(403, "Forbidden", &[])),
+            _ => None,
+        },
         Mode::VersionBomb => match asked.path.as_str() {
             "/version" => Some(bomb(asked, "{\"gitVersion\":\"v1\",\"platform\":\"", " ", 3 << 10)),
             "/api/v1/namespaces/kube-system" => Some(status(403, "Forbidden", &[])),
@@ -197,13 +204,15 @@ pub(super) fn headers(mode: Mode) -> Vec<(&'static str, String)> {
 }
 
 fn ok(body: BoxStream<'static, Bytes>) -> Reply {
-    Reply { status: 200, headers: vec![("content-type", "application/json".to_owned())], body }
+    let headers = vec![("content-type", "application/json".to_owned())];
+    Reply { status: 200, headers, body, is_tiny: false }
 }
 
 fn status(code: u16, reason: &str, headers: &[(&'static str, String)]) -> Reply {
     let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
         "reason": reason, "message": format!("the cluster says {code}")});
-    Reply { status: code, headers: headers.to_vec(), body: whole(body.to_string().into_bytes()) }
+    let body = whole(body.to_string().into_bytes());
+    Reply { status: code, headers: headers.to_vec(), body, is_tiny: false }
 }
 
 fn whole(body: Vec<u8>) -> BoxStream<'static, Bytes> {
@@ -243,6 +252,14 @@ fn map(namespace: &str, name: &str) -> Value {
         "metadata": {"name": name, "namespace": namespace, "uid": format!("uid-{namespace}-{name}"),
             "resourceVersion": "7"},
         "data": {"text": format!("{name} has some text of its own")}})
+}
+
+/// A version as servers tell it, and blanks up to half of what one may be long.
+fn padded_version() -> BoxStream<'static, Bytes> {
+    let version = json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0", "gitCommit": "c",
+        "gitTreeState": "clean", "buildDate": "d", "goVersion": "g", "compiler": "gc",
+        "platform": "linux/amd64"});
+    whole(format!("{:32768}", version.to_string()).into_bytes())
 }
 
 /// The line of a bookmark at this version.

@@ -8,14 +8,18 @@
 //! - `mode`: the ways to misbehave, and what a replica makes of each
 //! - `answers`: the bodies of each
 //! - `server`: the server that sends them
+//! - `strangers`: kubeconfigs of clusters that nobody can reach
 //! - `stage`: the replica, and what it does meanwhile
+//! - `pulse`: how long changes of the healthy cluster take
 //!
 //! `cargo xtask hostile` runs each mode by itself and prints a table; `tests/hostile` runs all of them at once.
 
 mod answers;
 mod mode;
+mod pulse;
 mod server;
 mod stage;
+mod strangers;
 
 use std::fmt;
 use std::time::Duration;
@@ -25,6 +29,7 @@ use clap::Parser;
 use model::Budget;
 
 pub use self::mode::{Expected, Mode};
+pub use self::pulse::Spread;
 pub use self::server::Hostile;
 pub use self::stage::{Memory, Plan, Row, perform};
 use crate::harness::table::{Format, Table};
@@ -32,6 +37,15 @@ use crate::harness::table::{Format, Table};
 /// The most that memory may grow through one hostile cluster, in bytes, with a budget of 16 MiB for those that
 /// fill it. What reconciles decode comes on top; all clusters together have 64 MiB for that.
 const MAX_GROWTH_BYTES: usize = 64 << 20;
+
+/// How many times as long the changes of the healthy cluster may take beside a hostile one, p99 to p99.
+const MAX_RATIO: f64 = 1.2;
+/// Less than this is no difference: the machine's scheduler makes it.
+const MIN_DIFFERENCE: Duration = Duration::from_millis(5);
+/// With fewer changes before, nothing is said about how long they take meanwhile.
+const MIN_CHANGES: usize = 500;
+/// So many must be reconciled meanwhile: less than a tenth of those of a healthy cluster.
+const MIN_MEANWHILE: usize = 100;
 
 /// Runs a replica beside a cluster that misbehaves, one way after the other, and prints what came of it.
 #[derive(Debug, Parser)]
@@ -57,7 +71,8 @@ pub fn run(args: &HostileArgs, memory: Memory) -> Result<()> {
     let mut rows = Vec::new();
     for mode in modes {
         let budget = Budget { max_cache_bytes: 16 << 20, ..Budget::default() };
-        let plan = Plan { observe: Duration::from_secs(args.seconds), budget };
+        let observe = Duration::from_secs(args.seconds);
+        let plan = Plan { observe, changes: MIN_CHANGES, budget };
         rows.extend(runtime.block_on(perform(&[mode], plan, memory))?);
     }
     println!("{}", table(&rows).render(args.format));
@@ -68,17 +83,34 @@ pub fn run(args: &HostileArgs, memory: Memory) -> Result<()> {
 
 /// The rows, for people.
 fn table(rows: &[Row]) -> Table {
-    let heading =
-        ["mode", "memory", "requests/s", "healthy cluster", "unready", "reported", "recovery"];
+    let heading = [
+        "mode",
+        "memory",
+        "requests/s",
+        "healthy cluster",
+        "its p99 before",
+        "its p99",
+        "ratio",
+        "unready",
+        "reported",
+        "recovery",
+    ];
     let cells = |row: &Row| {
         let seconds = |time: Option<Duration>| {
             time.map_or_else(|| "never".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
+        };
+        let milliseconds = |spread: Option<Spread>| {
+            let text = |spread: Spread| format!("{:.1} ms", spread.p99.as_secs_f64() * 1e3);
+            spread.map_or_else(|| "-".to_owned(), text)
         };
         vec![
             row.mode.to_string(),
             format!("+{:.1} MiB", row.growth_bytes as f64 / f64::from(1 << 20)),
             format!("{:.1}", row.requests_per_second),
             seconds(row.healthy_after),
+            milliseconds(row.calm),
+            milliseconds(row.meanwhile),
+            row.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
             format!("{}/{}", row.unready, row.asked),
             row.reported.clone().unwrap_or_else(|| "-".to_owned()),
             seconds(row.recovered_after),
@@ -88,6 +120,28 @@ fn table(rows: &[Row]) -> Table {
 }
 
 impl Row {
+    /// How much longer changes of the healthy cluster took, p99 to p99.
+    fn ratio(&self) -> Option<f64> {
+        let (calm, meanwhile) = self.calm.zip(self.meanwhile)?;
+        Some(meanwhile.p99.as_secs_f64() / calm.p99.as_secs_f64())
+    }
+
+    /// How the changes of the healthy cluster take too long, if enough was measured before.
+    fn slower(&self) -> Option<String> {
+        let calm = self.calm.filter(|calm| calm.changes >= MIN_CHANGES)?;
+        let Some(meanwhile) = self.meanwhile.filter(|spread| spread.changes >= MIN_MEANWHILE)
+        else {
+            return Some("hardly a change of the healthy cluster is reconciled".to_owned());
+        };
+        let (p99, ratio) = (meanwhile.p99, self.ratio()?);
+        let is_slower = ratio > MAX_RATIO && p99 > calm.p99 + MIN_DIFFERENCE;
+        is_slower.then(|| {
+            format!(
+                "the healthy cluster's changes take {p99:?}, {ratio:.2} times as long as before"
+            )
+        })
+    }
+
     /// What is wrong with it, each with its mode.
     pub fn faults(&self, max_growth_bytes: usize) -> Vec<String> {
         let mut faults = Vec::new();
@@ -97,6 +151,9 @@ impl Row {
         }
         if self.healthy_after.is_none() {
             wrong(&"the healthy cluster does not converge");
+        }
+        if let Some(slower) = self.slower() {
+            wrong(&slower);
         }
         if self.unready > 0 {
             wrong(&format_args!("unready {} times of {}", self.unready, self.asked));

@@ -10,6 +10,9 @@ pub enum Mode {
     Behaves,
     /// `/version` unfolds from 3 MB to 3 GB. The cluster does not tell its identity, so that it is asked.
     VersionBomb,
+    /// `/version` comes in chunks of a byte, each of which takes more memory than that. The cluster does not tell its
+    /// identity.
+    TinyChunks,
     /// A page of a list unfolds to 1 GB of `{}`.
     PageBomb,
     /// A list of pages that never ends: a new continue token each time.
@@ -60,6 +63,8 @@ pub enum Mode {
     Redirects,
     /// Good answers with a clock that is wrong by decades, and a long `Retry-After`.
     WrongClock,
+    /// Good answers, and beside the cluster 1,000 kubeconfigs whose credentials never come.
+    HangingCredentials,
 }
 
 /// What a replica makes of a cluster in a mode.
@@ -75,8 +80,9 @@ pub enum Expected {
 
 impl Mode {
     /// All that misbehave.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::VersionBomb,
+        Self::TinyChunks,
         Self::PageBomb,
         Self::EndlessList,
         Self::EndlessStream,
@@ -102,12 +108,13 @@ impl Mode {
         Self::ManyNamespaces,
         Self::Redirects,
         Self::WrongClock,
+        Self::HangingCredentials,
     ];
 
     /// What a replica makes of it.
     pub fn expected(self) -> Expected {
         match self {
-            Self::VersionBomb => Expected::Reported("longer than 65536 bytes"),
+            Self::VersionBomb | Self::TinyChunks => Expected::Reported("longer than 65536 bytes"),
             Self::PageBomb => Expected::Reported("a page is longer than"),
             // A hundred thousand objects are more than the budget of these runs.
             Self::EndlessList | Self::EndlessStream | Self::ManyNamespaces => {
@@ -131,7 +138,9 @@ impl Mode {
             | Self::BookmarkAndEnd
             | Self::BlankLines
             | Self::SlowLine => Expected::Patient,
-            Self::Behaves | Self::DeepObject | Self::WrongClock => Expected::Served,
+            Self::Behaves | Self::DeepObject | Self::WrongClock | Self::HangingCredentials => {
+                Expected::Served
+            }
         }
     }
 
@@ -141,6 +150,7 @@ impl Mode {
             self,
             Self::Behaves
                 | Self::VersionBomb
+                | Self::TinyChunks
                 | Self::EndlessLine
                 | Self::WatchGone
                 | Self::LongVersion
@@ -149,6 +159,7 @@ impl Mode {
                 | Self::SlowLine
                 | Self::Refusals
                 | Self::WrongClock
+                | Self::HangingCredentials
         )
     }
 

@@ -138,6 +138,7 @@ impl Front {
                 status: 502,
                 headers: Vec::new(),
                 body: futures::stream::empty().boxed(),
+                is_tiny: false,
             };
         };
         let (head, body) = answer.into_parts();
@@ -146,7 +147,7 @@ impl Front {
         let pieces = body.into_data_stream().take_while(|piece| ready(piece.is_ok()));
         let pieces = pieces.filter_map(|piece| ready(piece.ok())).boxed();
         let headers = vec![("content-type", content_type)];
-        Reply { status: head.status.as_u16(), headers, body: pieces }
+        Reply { status: head.status.as_u16(), headers, body: pieces, is_tiny: false }
     }
 }
 
@@ -184,7 +185,10 @@ async fn write(writer: &mut OwnedWriteHalf, mut reply: Reply) -> io::Result<()> 
     head += "\r\n";
     writer.write_all(head.as_bytes()).await?;
     while let Some(piece) = reply.body.next().await {
-        if !piece.is_empty() {
+        if reply.is_tiny {
+            let chunks = piece.iter().flat_map(|byte| [b'1', b'\r', b'\n', *byte, b'\r', b'\n']);
+            writer.write_all(&chunks.collect::<Vec<_>>()).await?;
+        } else if !piece.is_empty() {
             write_chunk(writer, &piece).await?;
         }
     }

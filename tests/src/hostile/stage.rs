@@ -11,13 +11,11 @@ use anyhow::{Context, Result, ensure};
 use apiserver::Server;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource, Risk};
+use leasehold::config::{ClusterSources, Config, DirectorySource, Home, KubeconfigSource, Risk};
 use leasehold::{Departure, Manager};
 use model::{Budget, Budgets};
 use sdk::Controller;
-use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -25,7 +23,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::mode::{Expected, Mode};
+use super::pulse::{Pulse, Spread, want};
 use super::server::Hostile;
+use super::strangers::Strangers;
 use crate::copy::{Copy, seen};
 use crate::harness::wait::{Stopwatch, until};
 use crate::install;
@@ -50,6 +50,8 @@ const READY_EVERY: Duration = Duration::from_millis(500);
 pub struct Plan {
     /// How long clusters misbehave at least.
     pub observe: Duration,
+    /// How many changes of the healthy cluster are measured before.
+    pub changes: usize,
     /// What is kept of each cluster.
     pub budget: Budget,
 }
@@ -65,6 +67,10 @@ pub struct Row {
     pub requests_per_second: f64,
     /// How long a change of the healthy cluster took.
     pub healthy_after: Option<Duration>,
+    /// What its changes took while all clusters behaved, and meanwhile.
+    pub calm: Option<Spread>,
+    /// See `calm`.
+    pub meanwhile: Option<Spread>,
     /// How often the replica said that it was not ready, and how often it was asked.
     pub unready: usize,
     /// See `unready`.
@@ -79,6 +85,7 @@ struct Stage {
     home: Server,
     healthy: Server,
     hostile: Vec<(Mode, Hostile)>,
+    strangers: Strangers,
     admin: SocketAddr,
     stop: CancellationToken,
     replica: JoinHandle<Result<Departure, leasehold::Error>>,
@@ -95,11 +102,20 @@ pub async fn perform(modes: &[Mode], plan: Plan, memory: Memory) -> Result<Vec<R
         served(&client, "before", CONVERGENCE).await.context("while all clusters behave")?;
     }
     until(CONVERGENCE, "readiness", async || Ok(ready(stage.admin).await.then_some(()))).await?;
+    let pulse = Pulse::start(stage.healthy.client());
+    until(CONVERGENCE * 4, "changes of the healthy cluster", async || {
+        Ok((pulse.changes() >= plan.changes).then_some(()))
+    })
+    .await?;
+    let calm = pulse.changes();
     let peak = Peak::start(memory);
     let before: Vec<u64> = stage.hostile.iter().map(|(_, hostile)| hostile.requests()).collect();
     let began = Stopwatch::start();
     for (mode, hostile) in &stage.hostile {
         hostile.turn(*mode);
+        if *mode == Mode::HangingCredentials {
+            stage.strangers.come()?;
+        }
     }
     let readiness = Readiness::start(stage.admin);
     let healthy_after = served(&stage.healthy.client(), "meanwhile", CONVERGENCE).await.ok();
@@ -112,10 +128,12 @@ pub async fn perform(modes: &[Mode], plan: Plan, memory: Memory) -> Result<Vec<R
     let lasted = began.elapsed().as_secs_f64();
     let asked: Vec<u64> = stage.hostile.iter().map(|(_, hostile)| hostile.requests()).collect();
     let growth_bytes = peak.growth();
+    let [calm, meanwhile] = pulse.end(calm);
     let (unready, probes) = readiness.end();
     for (_, hostile) in &stage.hostile {
         hostile.turn(Mode::Behaves);
     }
+    stage.strangers.go()?;
     let recoveries = stage.hostile.iter().map(|(_, hostile)| async {
         served(&hostile.behind.client(), "after", RECOVERY).await.ok()
     });
@@ -126,6 +144,8 @@ pub async fn perform(modes: &[Mode], plan: Plan, memory: Memory) -> Result<Vec<R
         growth_bytes,
         requests_per_second: (asked[index] - before[index]) as f64 / lasted,
         healthy_after,
+        calm,
+        meanwhile,
         unready,
         asked: probes,
         reported: reported[index].clone(),
@@ -152,12 +172,16 @@ impl Stage {
             hostile.push((*mode, cluster));
         }
         for client in hostile.iter().map(|(_, h)| h.behind.client()).chain([healthy.client()]) {
-            want(&client, "before").await?;
+            want_all(&client, "before").await?;
         }
         let path = dir.path().join("home");
         fs::write(&path, home.kubeconfig())?;
         let at_home = Home::Kubeconfig { path, context: None, allow: [Risk::Loopback].into() };
-        let sources = ClusterSources { kubeconfigs, ..ClusterSources::default() };
+        let folder = dir.path().join("strangers");
+        let strangers = Strangers::start(&folder).await?;
+        let allow = [Risk::Loopback].into();
+        let directories = vec![DirectorySource { allow, ..DirectorySource::new(folder) }];
+        let sources = ClusterSources { kubeconfigs, directories, ..ClusterSources::default() };
         let mut config = Config::new(at_home, "replica", sources);
         config.budgets = Budgets { each: budget, ..Budgets::default() };
         // A port that was free a moment ago.
@@ -166,7 +190,7 @@ impl Stage {
         let copy = Controller::for_kind::<ConfigMap>("copy").reconciler(Copy::default());
         let stop = CancellationToken::new();
         let replica = tokio::spawn(Manager::new(config).controller(copy).run(stop.clone()));
-        Ok(Self { home, healthy, hostile, admin, stop, replica, _dir: dir })
+        Ok(Self { home, healthy, hostile, strangers, admin, stop, replica, _dir: dir })
     }
 
     fn clients(&self) -> impl Iterator<Item = Client> {
@@ -212,21 +236,16 @@ fn write(dir: &Path, name: &str, kubeconfig: &str) -> Result<KubeconfigSource> {
 }
 
 /// Asks for a value in each object.
-async fn want(client: &Client, value: &str) -> Result<()> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+async fn want_all(client: &Client, value: &str) -> Result<()> {
     for n in 0..OBJECTS {
-        let name = format!("map-{n}");
-        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
-            "data": {"wanted": value}});
-        let apply = PatchParams::apply("test").force();
-        api.patch(&name, &apply, &Patch::Apply(object)).await?;
+        want(client, &format!("map-{n}"), value).await?;
     }
     Ok(())
 }
 
 /// Asks for a value, and waits until the replica has reconciled it everywhere. Returns how long that took.
 async fn served(client: &Client, value: &str, within: Duration) -> Result<Duration> {
-    want(client, value).await?;
+    want_all(client, value).await?;
     let began = Stopwatch::start();
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     until(within, "every object to be reconciled", async || {

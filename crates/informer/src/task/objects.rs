@@ -99,10 +99,11 @@ impl Task {
         self.mention((header.key.namespace.as_deref(), &header.key.name), header.hash(), uid)
     }
 
-    /// Counts what the store takes.
+    /// Counts what the store takes, and what has come of a line or page under way.
     pub(super) fn count(&mut self) {
         let mut size = self.state.store.size();
-        size.cache_bytes += size.objects * QUEUED_BYTES + self.census.bytes();
+        self.counted = self.connection.held_bytes();
+        size.cache_bytes += size.objects * QUEUED_BYTES + self.census.bytes() + self.counted;
         self.overrun = self.part.takes(size).err();
     }
 }

@@ -70,15 +70,17 @@ impl Task {
         self.send(Event { change, priority, received, span }).await;
     }
 
+    /// Sends an event to all. Each stays a subscriber while it is told, so that a panic ends no subscription.
     async fn send(&mut self, event: Event) {
-        let mut open = Vec::with_capacity(self.subscribers.len());
-        for subscriber in std::mem::take(&mut self.subscribers) {
+        let mut at = 0;
+        while let Some(subscriber) = self.subscribers.get(at) {
             if subscriber.send(event.clone()).await {
-                open.push(subscriber);
+                at += 1;
+            } else {
+                self.subscribers.remove(at);
+                self.state.subscribers.store(self.subscribers.len(), Ordering::Relaxed);
             }
         }
-        self.subscribers = open;
-        self.state.subscribers.store(self.subscribers.len(), Ordering::Relaxed);
     }
 
     fn event_span(&self, change: &Change) -> Span {
@@ -101,5 +103,69 @@ impl Task {
             change = what,
             otel.kind = "consumer",
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use cache::{DecodedCache, StoreOptions, StoreWriter};
+    use extent::Ledger;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use listwatch::{Form, Intake, Scope};
+    use metrics::Metrics;
+    use model::testing::PausedClock;
+    use model::{Budget, Clock, Cluster, Kind};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::InformerState;
+    use crate::mailbox::{SUBSCRIBER_BUFFER, mailbox};
+    use crate::scopes::Scopes;
+    use crate::testing::server;
+
+    /// A task that was never run.
+    fn task() -> (Task, Sender, crate::Subscription) {
+        let (client, _server) = server();
+        let Cluster { name: cluster, wire, .. } = Cluster::new("east".parse().unwrap(), client, 1);
+        let account = Ledger::new(usize::MAX).open(&cluster, Budget::default());
+        let metrics = Metrics::new(&prometheus::Registry::new(), Arc::default()).unwrap();
+        let metrics = metrics.informer(&cluster);
+        let (kind, scope, form) = (Kind::of::<ConfigMap>(), Scope::default(), Form::Whole);
+        let target = Target { cluster, engagement: 1, kind, scope, form };
+        let writer = StoreWriter::new(StoreOptions::default(), Arc::new(DecodedCache::new(0)));
+        let clock = PausedClock::new();
+        let state = Arc::new(InformerState::new(target, writer.store(), clock.now()));
+        let (sender, subscription) = mailbox(&state, account.part());
+        let task = Task::new(
+            state,
+            (writer, account.part()),
+            Scopes::default().follow(),
+            wire,
+            mpsc::channel(1).1,
+            Intake::default(),
+            (clock, metrics, fastrand::Rng::with_seed(1)),
+        );
+        (task, sender, subscription)
+    }
+
+    /// What is told to one may end in a panic: it is dropped where it is, as here.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_loses_a_subscription_while_it_is_told() {
+        let (mut task, sender, _subscription) = task();
+        task.subscribers.push(sender);
+        let event = || Event {
+            change: Change::Synced(1),
+            priority: Priority::Initial,
+            received: Moment::default(),
+            span: Span::none(),
+        };
+        for _ in 0..SUBSCRIBER_BUFFER {
+            task.send(event()).await;
+        }
+        let waits = tokio::time::timeout(Duration::from_millis(1), task.send(event())).await;
+        assert!(waits.is_err());
+        assert_eq!(task.subscribers.len(), 1);
     }
 }

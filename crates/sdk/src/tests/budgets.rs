@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::ranges::MAPS;
 use super::world::{World, idle, maps, run, settle};
-use crate::Controller;
+use crate::{Controller, FleetLookup, ObjectKey};
 
 /// A cluster with a budget of three objects.
 fn engage_small(world: &World, name: &str) -> Server {
@@ -119,6 +119,59 @@ async fn keys_that_wait_for_owners_that_do_not_exist_are_charged() {
     secrets.hung_up().await;
     let reason = failing(&world, "east").expect("it is reported");
     assert!(reason.contains("budget.maxCacheBytes"), "{reason}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_of_other_clusters_are_charged_to_the_cluster_that_names_them() {
+    let east_key = |name: String| ObjectKey::new("east".parse().unwrap(), Some("ns"), &name);
+    let spec = Controller::for_kind::<ConfigMap>("maps")
+        .watches_across::<Secret>(move |secret: &Secret, lookup: &FleetLookup<'_>| {
+            if lookup.cluster().as_str() != "hub" {
+                return Vec::new();
+            }
+            let name = secret.metadata.name.clone().unwrap_or_default();
+            (0..1000).map(|number| east_key(format!("{name}-{number}"))).collect()
+        })
+        .reconciler(run(idle));
+    let world = World::start(vec![spec]);
+    let budget = Budget { max_cache_bytes: 16 << 20, ..Budget::default() };
+    let engage = async |name: &str| {
+        let (client, mut server) = server();
+        world.engage_with(name, 1, client, Some(budget));
+        world.hold_active(name, 1);
+        let (first, second) = (server.asked().await, server.asked().await);
+        let is_primary = first.line.contains("/configmaps");
+        let (maps, secrets) = if is_primary { (first, second) } else { (second, first) };
+        (maps.watch(), secrets.watch(), server)
+    };
+    // The east is never listed to its end, so that nothing is taken out of its queue.
+    let (in_east, _east_secrets, _east) = engage("east").await;
+    let (in_hub, secrets, _hub) = engage("hub").await;
+    in_hub.initial_end(5);
+    secrets.initial_end(5);
+    settle().await;
+    let add = async |from: u64| {
+        for number in from..from + 100 {
+            in_east.event("ADDED", &config_map(&format!("m{number}"), 10 + number));
+            settle().await;
+        }
+    };
+    for number in 0..100 {
+        let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "ns",
+            "name": format!("s{number}"), "uid": format!("s{number}"),
+            "resourceVersion": (10 + number).to_string()}});
+        secrets.event("ADDED", &object);
+        settle().await;
+        if number == 10 {
+            add(0).await;
+        }
+    }
+    let reason = failing(&world, "hub").expect("it is reported");
+    assert!(reason.contains("budget.maxCacheBytes"), "{reason}");
+    // Nor are they the fault of the other when nobody is left to whom they can be charged.
+    add(100).await;
+    assert_eq!(failing(&world, "east"), None);
     world.stop().await;
 }
 

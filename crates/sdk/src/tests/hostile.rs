@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context as LogContext, Layer, SubscriberExt};
@@ -72,6 +75,45 @@ async fn objects_that_fit_no_type_fill_no_log() {
     }
     let told = log.take();
     assert!((1..=10).contains(&told), "of the mapping: {told}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_would_take_too_much_is_not_decoded() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noted = Arc::clone(&seen);
+    let spec = Controller::for_kind::<ConfigMap>("maps").reconciler(run(move |ctx, _| {
+        let (api, noted) = (Api::<Deployment>::namespaced(ctx.client(), "ns"), Arc::clone(&noted));
+        async move {
+            let patch = Patch::Merge(json!({}));
+            for error in [
+                api.get("x").await.unwrap_err(),
+                api.patch("x", &PatchParams::default(), &patch).await.unwrap_err(),
+                api.list(&ListParams::default()).await.unwrap_err(),
+            ] {
+                noted.lock().unwrap().push(model::error::chain(&error));
+            }
+            Ok(Action::Done)
+        }
+        .boxed()
+    }));
+    let world = World::start(vec![spec]);
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 1);
+    let _maps = server.asked().await.list(5, &[config_map("a", 1)]);
+    let heavy = |containers: usize| {
+        json!({"metadata": {"name": "x"}, "spec": {"selector": {}, "template": {"spec":
+            {"containers": vec![json!({}); containers]}}}})
+    };
+    server.asked().await.answer(200, &heavy(20_000));
+    server.asked().await.answer(200, &heavy(20_000));
+    server.asked().await.answer(200, &json!({"metadata": {}, "items": vec![heavy(2_000); 40]}));
+    world.wait_journal("end east/ns/a@1").await;
+    let seen = seen.lock().unwrap().clone();
+    for (error, expect) in seen.iter().zip(["16384 objects", "16384 objects", "65536 objects"]) {
+        assert!(error.contains(expect), "{error}");
+    }
+    assert_eq!(seen.len(), 3);
     world.stop().await;
 }
 

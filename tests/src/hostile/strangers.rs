@@ -1,0 +1,60 @@
+//! A folder of kubeconfigs whose credentials never come: each asks an issuer for a token that answers nothing.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
+
+/// How many there are.
+const STRANGERS: usize = 1_000;
+
+/// The folder, which is empty at first, and the issuer.
+pub(super) struct Strangers {
+    folder: PathBuf,
+    kubeconfig: String,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Strangers {
+    pub(super) async fn start(folder: &Path) -> Result<Self> {
+        fs::create_dir(folder)?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let task = tokio::spawn(async move {
+            let mut open = Vec::new();
+            // They are held, and nothing is ever said.
+            while let Ok((stream, _)) = listener.accept().await {
+                open.push(stream);
+            }
+        });
+        let kubeconfig = format!(
+            "clusters: [{{name: c, cluster: {{server: 'https://{address}'}}}}]\n\
+             users: [{{name: u, user: {{auth-provider: {{name: oidc, config: {{idp-issuer-url: \
+             'http://{address}', client-id: c, refresh-token: t}}}}}}}}]\n\
+             contexts: [{{name: NAME, context: {{cluster: c, user: u}}}}]\n"
+        );
+        let folder = folder.to_owned();
+        Ok(Self { folder, kubeconfig, _task: AbortOnDropHandle::new(task) })
+    }
+
+    /// All of them come.
+    pub(super) fn come(&self) -> Result<()> {
+        for number in 0..STRANGERS {
+            // Last by name, because what a member reports has a bound.
+            let name = format!("z-stranger-{number}");
+            fs::write(self.folder.join(&name), self.kubeconfig.replace("NAME", &name))?;
+        }
+        Ok(())
+    }
+
+    /// All of them go.
+    pub(super) fn go(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.folder)? {
+            fs::remove_file(entry?.path())?;
+        }
+        Ok(())
+    }
+}
