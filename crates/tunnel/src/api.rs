@@ -221,11 +221,11 @@ pub struct TunnelStatus {
     /// The Secret of the Tunnel's namespace with the token, held by a finalizer until the host is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_secret: Option<String>,
-    /// The Deployment that connects the Service to the host.
+    /// The Deployment that connects the Service to the host, the first of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_deployment: Option<String>,
-    /// `Ready`: connections come through. `IPv6`: by the host's IPv6 address too. `Managed`, if false: nothing can be
-    /// done about the host.
+    /// `Ready`: connections come through. `IPv6`: by the host's IPv6 address too. `Clients`: all of several clients are
+    /// connected. `Managed`, if false: nothing can be done about the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "sdk::schema::conditions")]
     pub conditions: Vec<Condition>,

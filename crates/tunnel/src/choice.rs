@@ -11,7 +11,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 
 use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec};
-use crate::exit::{self, Archives, RESERVED_PORTS};
+use crate::balance::MAX_CLIENTS;
+use crate::exit::{self, Archives, reserved};
 use crate::names::{ACCOUNT, CONFIG_MAP, SYSTEM_NAMESPACES};
 
 const ANNOTATION: &str = "leasehold.dev/tunnel-";
@@ -267,6 +268,16 @@ impl Defaults {
         }
     }
 
+    /// How many clients connect a Tunnel's host to the cluster.
+    ///
+    /// # Errors
+    /// If it may not be so many.
+    pub(super) fn clients(&self) -> Result<usize, InvalidTunnel> {
+        let Some(value) = self.get("clients") else { return Ok(1) };
+        let clients = value.parse().ok().filter(|clients| (1..=MAX_CLIENTS).contains(clients));
+        clients.ok_or_else(|| invalid("clients", value, "a number from 1 to 3"))
+    }
+
     /// The PriorityClass of the clients' Pods.
     pub(super) fn priority(&self) -> Option<&str> {
         self.get("clientPriorityClass")
@@ -443,12 +454,12 @@ pub(super) fn wanted(tunnel: &Tunnel, defaults: &Defaults) -> Result<Placement, 
 
 /// The ports that a host can open, of those that a spec names.
 pub(super) fn open_ports(spec: &TunnelSpec) -> Vec<TunnelPort> {
-    spec.ports.iter().filter(|port| !is_reserved(port)).copied().collect()
+    spec.ports.iter().filter(|port| !is_reserved(port, 1)).copied().collect()
 }
 
-/// Whether the host needs a port itself.
-fn is_reserved(port: &TunnelPort) -> bool {
-    port.protocol == Protocol::Tcp && RESERVED_PORTS.contains(&port.port)
+/// Whether a host with so many clients needs a port itself.
+fn is_reserved(port: &TunnelPort, clients: usize) -> bool {
+    port.protocol == Protocol::Tcp && reserved(clients).contains(&port.port)
 }
 
 /// A placement in the account of a token.
@@ -466,16 +477,16 @@ pub(super) fn account_name(placement: &Placement, token: Option<&TokenRef>) -> S
     }
 }
 
-/// Whether the ports can be opened on a host.
+/// Whether the ports can be opened on a host with so many clients.
 ///
 /// # Errors
 /// If there are none, or the host needs one itself.
-pub(super) fn check_ports(spec: &TunnelSpec) -> Result<(), InvalidTunnel> {
+pub(super) fn check_ports(spec: &TunnelSpec, clients: usize) -> Result<(), InvalidTunnel> {
     let service = || spec.service_name.clone();
     if spec.ports.is_empty() {
         return Err(InvalidTunnel::NoPorts { service: service() });
     }
-    match spec.ports.iter().find(|port| is_reserved(port)) {
+    match spec.ports.iter().find(|port| is_reserved(port, clients)) {
         Some(port) => Err(InvalidTunnel::PortReserved { port: port.port, service: service() }),
         None => Ok(()),
     }

@@ -174,12 +174,15 @@ fn what_cannot_be_is_named_with_its_remedy() {
         ports: list.iter().map(|&port| TunnelPort { port, protocol: Protocol::Tcp }).collect(),
         ..TunnelSpec::default()
     };
-    assert_eq!(check_ports(&ports(&[80, 443])), Ok(()));
-    assert_eq!(check_ports(&ports(&[])).unwrap_err().reason(), "NoPorts");
+    assert_eq!(check_ports(&ports(&[80, 443]), 1), Ok(()));
+    assert_eq!(check_ports(&ports(&[]), 1).unwrap_err().reason(), "NoPorts");
     assert_eq!(
-        check_ports(&ports(&[80, 22])).unwrap_err().to_string(),
+        check_ports(&ports(&[80, 22]), 1).unwrap_err().to_string(),
         "port 22 is used by the host itself: give Service web another port"
     );
+    // Only a host with several clients has a balancer.
+    assert_eq!(check_ports(&ports(&[2334]), 1), Ok(()));
+    assert_eq!(check_ports(&ports(&[2334]), 2).unwrap_err().reason(), "PortReserved");
     let unknown = TunnelSpec { provider: Some("aws".to_owned()), ..ports(&[80]) };
     assert_eq!(
         placement(&unknown).unwrap_err().to_string(),
@@ -204,6 +207,24 @@ fn what_cannot_be_a_checksum_is_refused() {
     for wrong in ["abc", &"0g".repeat(32), "'; rm -rf /; '"] {
         assert_eq!(of(wrong, "").unwrap_err().reason(), "InvalidDefaults", "{wrong}");
         assert_eq!(of(&one, wrong).unwrap_err().reason(), "InvalidDefaults", "{wrong}");
+    }
+}
+
+#[test]
+fn there_are_as_many_clients_as_the_administrator_says() {
+    for (value, expect) in
+        [(json!({}), Ok(1)), (json!({"clients": "3"}), Ok(3)), (json!({"clients": ""}), Ok(1))]
+    {
+        assert_eq!(Defaults::of(&defaults("kube-system", value)).clients(), expect);
+    }
+    for value in ["0", "4", "-1", "two"] {
+        let invalid = Defaults::of(&defaults("kube-system", json!({"clients": value}))).clients();
+        assert_eq!(
+            invalid.unwrap_err().to_string(),
+            format!(
+                "clients is {value:?} in ConfigMap leasehold-tunnel: write a number from 1 to 3"
+            )
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! How a Tunnel's client is kept connected to its host, and tried. Shell.
+//! How a Tunnel's clients are kept connected to its host, and tried. Shell.
 
 use std::sync::Arc;
 
@@ -11,6 +11,8 @@ use sdk::{Action, ApplyOptions, Event, Object, ReconcileError, controlled_by, sp
 
 use crate::account::Blocked;
 use crate::api::{HostStatus, Placement};
+use crate::balance::MAX_CLIENTS;
+use crate::clients::Clients;
 use crate::credentials::{Credentials, CredentialsError};
 use crate::exit::{self, Archives, Exit, Form};
 use crate::ipv6::Ipv6;
@@ -23,14 +25,15 @@ impl TunnelRun<'_> {
     /// What a host of the Tunnel is told.
     pub(super) async fn exit(&mut self, archives: Archives) -> Result<Exit, ReconcileError> {
         let ports = self.tunnel.spec.ports.clone();
-        Ok(Exit { credentials: self.credentials().await?, ports, archives, address: None })
+        let clients = self.defaults.clients().map_err(Blocked::from)?;
+        Ok(Exit { credentials: self.credentials().await?, ports, archives, address: None, clients })
     }
 
-    /// Updates the client of a host that is known to run.
+    /// Updates the clients of a host that is known to run.
     pub(super) async fn connected(
         &mut self,
         archives: Archives,
-    ) -> Result<Option<Deployment>, ReconcileError> {
+    ) -> Result<Option<Clients>, ReconcileError> {
         let status = self.status();
         let address = status.host_ip.filter(|_| status.host_status == Some(HostStatus::Active));
         let Some(address) = address else { return Ok(None) };
@@ -40,43 +43,62 @@ impl TunnelRun<'_> {
         let digest = status.host_exit.as_deref();
         let Some(form) = exit.form(digest).or_else(|| told.form(digest)) else { return Ok(None) };
         let host = status.host_id.unwrap_or_default();
-        self.apply_client(&address, &host, &exit, form).await.map(Some)
+        self.apply_clients(&address, &host, &exit, form).await.map(Some)
     }
 
-    async fn apply_client(
+    async fn apply_clients(
         &mut self,
         address: &str,
         host: &str,
         exit: &Exit,
         form: Form,
-    ) -> Result<Deployment, ReconcileError> {
-        let config = exit::client_config(&self.tunnel, address, &exit.credentials, form);
-        let secret = exit::client_secret(&self.tunnel, &config);
-        self.secrets.client = Some(match self.secrets.client.take() {
-            Some(found) if found.data == secret.data => found,
-            Some(found) => self.apply(Some(&found), secret).await?,
-            None => self.create_secret(secret).await?,
-        });
-        // After the Secret: a new Pod must find its configuration.
-        let client = exit::client(&self.tunnel, &config, host, self.defaults.priority());
-        let found = self.deployment()?;
-        self.apply(found.as_deref(), client).await
+    ) -> Result<Clients, ReconcileError> {
+        // A host that another is about to replace knows another number, and keeps those that are still wanted.
+        let clients = form.clients().min(exit.clients);
+        let mut applied = Vec::new();
+        for client in 0..clients {
+            let config =
+                exit::client_config(&self.tunnel, address, &exit.credentials, form, client);
+            let secret = exit::client_secret(&self.tunnel, client, &config);
+            let stored = match self.secrets.clients[client].take() {
+                Some(found) if found.data == secret.data => found,
+                Some(found) => self.apply(Some(&found), secret).await?,
+                None => self.create_secret(secret).await?,
+            };
+            self.secrets.clients[client] = Some(stored);
+            // After the Secret: a new Pod must find its configuration.
+            let priority = self.defaults.priority();
+            let deployment = exit::client(&self.tunnel, (client, clients), &config, host, priority);
+            let found = self.deployment(client)?;
+            applied.push(self.apply(found.as_deref(), deployment).await?);
+        }
+        self.rest_clients(clients).await?;
+        Ok(Clients::of(&applied))
     }
 
-    /// The client's Deployment, if there is one that is ours.
-    fn deployment(&self) -> Result<Option<Arc<Deployment>>, ReconcileError> {
-        let name = names::client(&self.tunnel.name_any());
+    /// The Deployment of a client, if there is one that is ours.
+    fn deployment(&self, client: usize) -> Result<Option<Arc<Deployment>>, ReconcileError> {
+        let name = names::client(&self.tunnel.name_any(), client);
         let found = self.ctx.get::<Deployment>(Some(&self.namespace()), &name)?;
         Ok(found.filter(|found| controlled_by(&**found, &self.tunnel)))
     }
 
-    /// Ends the Pods of the client, if there are any: another owner may get the host's address.
-    pub(super) async fn rest_client(&self) -> Result<(), ReconcileError> {
-        let found = self.deployment()?.filter(|found| found.spec.replicas != Some(0));
-        if found.is_some() {
-            let mut resting = exit::client(&self.tunnel, "", "", None);
-            resting.spec.replicas = Some(0);
-            self.apply(found.as_deref(), resting).await?;
+    /// The clients as the cache shows them.
+    pub(super) fn clients(&self) -> Result<Clients, ReconcileError> {
+        let found: Result<Vec<_>, _> =
+            (0..MAX_CLIENTS).map(|client| self.deployment(client)).collect();
+        Ok(Clients::of(found?.iter().flatten().map(AsRef::as_ref)))
+    }
+
+    /// Ends the Pods of the clients from a number on, if there are any: another owner may get the host's address.
+    pub(super) async fn rest_clients(&self, from: usize) -> Result<(), ReconcileError> {
+        for client in from..MAX_CLIENTS {
+            let found = self.deployment(client)?.filter(|found| found.spec.replicas != Some(0));
+            if found.is_some() {
+                let mut resting = exit::client(&self.tunnel, (client, 1), "", "", None);
+                resting.spec.replicas = Some(0);
+                self.apply(found.as_deref(), resting).await?;
+            }
         }
         Ok(())
     }
@@ -107,12 +129,12 @@ impl TunnelRun<'_> {
         found: Found,
     ) -> Result<Action, ReconcileError> {
         let known = self.status().host_ip.as_ref() == Some(&address);
-        let Found { exit, client, .. } = found;
-        let client = match client.filter(|_| known) {
-            Some(client) => client,
+        let Found { exit, clients, .. } = found;
+        let clients = match clients.filter(|_| known) {
+            Some(clients) => clients,
             None => {
-                let form = exit.form(host.exit.as_deref()).unwrap_or(Form::Tokens);
-                self.apply_client(&address, &host.id, &exit, form).await?
+                let form = exit.form(host.exit.as_deref()).unwrap_or(Form::Tokens(exit.clients));
+                self.apply_clients(&address, &host.id, &exit, form).await?
             }
         };
         let note = format!("host {} runs at {address}", host.id);
@@ -125,7 +147,7 @@ impl TunnelRun<'_> {
             let address = address.clone();
             |closed, ipv6| Outcome::Active { host, at, address, closed, ipv6 }
         };
-        let then = self.served(address, ipv6, Some(&client), check, active).await?;
+        let then = self.served(address, ipv6, clients, check, active).await?;
         if !known {
             self.ctx.publish(Event::normal(&self.tunnel, "HostActive", "Connect", note)).await;
         }

@@ -24,7 +24,7 @@ impl TunnelRun<'_> {
             return Ok(Action::Done);
         }
         // A client that may not be stopped keeps no host.
-        let runs_on = match self.rest_client().await {
+        let runs_on = match self.rest_clients(0).await {
             Ok(()) => None,
             Err(error) => Some(Blocked::within(error)?),
         };

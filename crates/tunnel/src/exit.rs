@@ -26,6 +26,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::api::{Protocol, Tunnel, TunnelPort, TunnelSpec};
+use crate::balance::{self, Addresses, BALANCE_PORT, MAX_CLIENTS};
 use crate::credentials::Credentials;
 use crate::names;
 
@@ -33,8 +34,8 @@ use crate::names;
 pub const VERSION: &str = "0.5.0";
 /// Where the host listens for its client.
 pub const CONTROL_PORT: i32 = 2333;
-/// Ports that the host needs for itself: SSH, and the client's.
-pub(crate) const RESERVED_PORTS: [i32; 2] = [22, CONTROL_PORT];
+/// Ports that the host needs for itself: SSH, the clients', and that of several.
+const RESERVED_PORTS: [i32; 3] = [22, CONTROL_PORT, BALANCE_PORT];
 /// The last port there is.
 const LAST_PORT: i32 = 65_535;
 /// How often a host tries whether its client is there. What the client no longer asks for is closed at the first
@@ -68,6 +69,8 @@ pub struct Exit {
     pub archives: Archives,
     /// A reserved address that the host must know of to take what is sent there.
     pub address: Option<Ipv4Addr>,
+    /// How many clients it has.
+    pub clients: usize,
 }
 
 /// The SHA-256 of the archive for each kind of machine, in hexadecimal digits; unchecked without.
@@ -82,26 +85,50 @@ pub struct Archives {
 /// How a host knows which ports its client may open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Each port has a token.
-    Tokens,
+    /// Each port has a token, for each of so many clients.
+    Tokens(usize),
     /// It has a list of ports and one token, as earlier versions made it.
     List,
 }
 
+impl Form {
+    /// How many clients such a host has.
+    pub(crate) fn clients(self) -> usize {
+        match self {
+            Self::Tokens(clients) => clients,
+            Self::List => 1,
+        }
+    }
+}
+
 impl Exit {
-    /// The host's configuration, given the address of its own that it listens on: that of every port.
-    pub fn config(&self, interface: &str) -> String {
+    /// The host's configuration, given the addresses of its own that it listens on: that of every port.
+    pub fn config(&self, at: &Addresses) -> String {
         let key = self.key();
-        let mut config = self.head(interface);
-        for (protocol, port) in every_port() {
-            let (name, word) = (name(protocol, port), word(protocol));
-            let token = token(&key, &name);
+        let mut config = self.head(&at.public);
+        let mut serve = |name: &str, word: &str, bind: &str| {
+            let token = token(&key, name);
             // As the program that a machine runs writes it.
             let _ = write!(
                 config,
-                "\n[server.services.{name}]\ntype = \"{word}\"\nbind_addr = \"{interface}:{port}\"\n\
-                 token = \"{token}\"\n"
+                "\n[server.services.{name}]\ntype = \"{word}\"\nbind_addr = \"{bind}\"\ntoken = \"{token}\"\n"
             );
+        };
+        if self.clients > 1 {
+            (0..self.clients).for_each(|client| {
+                serve(&balance::check_name(client), word(Protocol::Tcp), &at.check(client));
+            });
+        }
+        for (protocol, port) in every_port(self.clients) {
+            // Only the first client has UDP, and only several have addresses of their own.
+            let is_shared = protocol == Protocol::Tcp && self.clients > 1;
+            for client in 0..if is_shared { self.clients } else { 1 } {
+                let bind = match is_shared {
+                    true => at.port(client, port),
+                    false => format!("{}:{port}", at.public),
+                };
+                serve(&name(self.clients, client, protocol, port), word(protocol), &bind);
+            }
         }
         config
     }
@@ -130,7 +157,11 @@ impl Exit {
     /// A digest of what a host is told, in a form that every provider accepts as a tag.
     pub fn digest(&self) -> String {
         let address = self.address.map(|address| format!(" {address}")).unwrap_or_default();
-        digest(&format!("tokens {}{address}", self.secret()))
+        let clients = match self.clients {
+            1 => String::new(),
+            several => format!(" clients {several}"),
+        };
+        digest(&format!("tokens {}{address}{clients}", self.secret()))
     }
 
     /// The digest of the same host as earlier versions made it: with a list of these ports.
@@ -150,14 +181,22 @@ impl Exit {
 
     /// The digests of what a host may have been told: of each form.
     pub(crate) fn digests(&self) -> Vec<String> {
-        let listed = self.address.is_none().then(|| self.list_digest());
+        let is_plain = self.address.is_none() && self.clients == 1;
+        let listed = is_plain.then(|| self.list_digest());
         std::iter::once(self.digest()).chain(listed).collect()
     }
 
-    /// The form of a host that was told something with that digest; `None` if it must be told something else.
+    /// The form of a host that was told something with that digest, for however many clients; `None` if it was told
+    /// something else.
     pub(crate) fn form(&self, told: Option<&str>) -> Option<Form> {
-        let at = self.digests().iter().position(|digest| Some(digest.as_str()) == told)?;
-        Some(if at == 0 { Form::Tokens } else { Form::List })
+        let told = told?;
+        (1..=MAX_CLIENTS).find_map(|clients| {
+            let at = Self { clients, ..self.clone() }
+                .digests()
+                .iter()
+                .position(|known| known == told)?;
+            Some(if at == 0 { Form::Tokens(clients) } else { Form::List })
+        })
     }
 
     /// rathole's arguments for a configuration file.
@@ -171,13 +210,15 @@ impl Exit {
         // `%d` is where systemd shows the credentials to the service's user alone, and `%t` the folder that is this
         // user's (<https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html#Credentials>).
         let arguments = Self::arguments("%t/leasehold-exit/server.toml").join(" ");
+        // What several clients need may take minutes to install.
+        let patience = if self.clients > 1 { "TimeoutStartSec=600\n" } else { "" };
         let unit = format!(
             "[Unit]\nDescription=Tunnel of a Kubernetes Service\nWants=network-online.target\n\
              After=network-online.target\n\n[Service]\nDynamicUser=yes\n\
              AmbientCapabilities=CAP_NET_BIND_SERVICE\nLimitNOFILE=1048576\n\
              RuntimeDirectory=leasehold-exit\nRuntimeDirectoryMode=0700\n\
              LoadCredential=server.toml:/etc/leasehold/server.toml\n\
-             LoadCredential=secret:/etc/leasehold/secret\n\
+             LoadCredential=secret:/etc/leasehold/secret\n{patience}\
              ExecStartPre=+/usr/local/sbin/leasehold-exit\n\
              ExecStartPre=/usr/local/sbin/leasehold-exit-config\n\
              ExecStart=/usr/local/bin/rathole {arguments}\nRestart=always\nRestartSec=5\n\n\
@@ -192,14 +233,20 @@ impl Exit {
         // The machine's own resolver listens on port 53
         // (<https://www.freedesktop.org/software/systemd/man/latest/resolved.conf.html>).
         let silent = "[Resolve]\nDNSStubListener=no\n";
-        let files = [
+        let mut files = vec![
             file("/etc/leasehold/server.toml", "0600", &self.head(ANY)),
             file("/etc/leasehold/secret", "0600", &self.secret()),
             file("/usr/local/sbin/leasehold-exit", "0755", &self.install()),
-            file("/usr/local/sbin/leasehold-exit-config", "0755", &write_config()),
+            file("/usr/local/sbin/leasehold-exit-config", "0755", &self.write_config()),
             file("/etc/systemd/system/leasehold-exit.service", "0644", &unit),
             file("/etc/systemd/resolved.conf.d/leasehold-exit.conf", "0644", silent),
         ];
+        if self.clients > 1 {
+            let (rules, unit) = (balance::rules(reserved(self.clients)), balance::UNIT);
+            files.push(file("/etc/leasehold/haproxy.cfg", "0644", &balance::machine(self.clients)));
+            files.push(file("/etc/leasehold/balance.nft", "0644", &rules));
+            files.push(file("/etc/systemd/system/leasehold-balance.service", "0644", unit));
+        }
         let commands = json!([
             // Nobody has a reason to log in.
             ["systemctl", "mask", "--now", "ssh.service", "ssh.socket", "sshd.service"],
@@ -229,8 +276,9 @@ impl Exit {
             )
         });
         let takes = takes.unwrap_or_default();
+        let balances = if self.clients > 1 { balance::INSTALL } else { "" };
         format!(
-            "#!/bin/sh\nset -eu\n{takes}[ -x /usr/local/bin/rathole ] && exit 0\n\
+            "#!/bin/sh\nset -eu\n{takes}{balances}[ -x /usr/local/bin/rathole ] && exit 0\n\
          case $(uname -m) in aarch64) target=aarch64-unknown-linux-musl sum='{aarch64}' ;;\n\
          *) target=x86_64-unknown-linux-gnu sum='{x86_64}' ;; esac\ncd \"$(mktemp -d)\"\n\
          curl -fsSL --proto '=https' --retry 5 -o rathole.zip \\\n  \
@@ -239,14 +287,16 @@ impl Exit {
          python3 -m zipfile -e rathole.zip .\ninstall -m 0755 rathole /usr/local/bin/rathole\n"
         )
     }
-}
 
-/// The program by which a machine writes its configuration of every port: too long for user data, and for a
-/// credential of systemd. It must say what [`Exit::config`] says.
-fn write_config() -> String {
-    let [ssh, control] = RESERVED_PORTS;
-    format!(
-        r#"#!/usr/bin/python3
+    /// The program by which a machine writes its configuration of every port: too long for user data, and for a
+    /// credential of systemd. It must say what [`Exit::config`] says.
+    fn write_config(&self) -> String {
+        let services = match self.clients {
+            1 => write_services(),
+            several => balance::write_services(several, LAST_PORT, reserved(several), ANY),
+        };
+        format!(
+            r#"#!/usr/bin/python3
 import hmac, os
 told, own = os.environ["CREDENTIALS_DIRECTORY"], os.environ["RUNTIME_DIRECTORY"]
 head = open(told + "/server.toml").read()
@@ -254,7 +304,16 @@ secret = open(told + "/secret", "rb").read()
 os.umask(0o077)
 with open(own + "/server.toml", "w") as config:
     config.write(head)
-    for word in "tcp", "udp":
+{services}"#
+        )
+    }
+}
+
+/// The part of that program for one client.
+fn write_services() -> String {
+    let [ssh, control, _] = RESERVED_PORTS;
+    format!(
+        r#"    for word in "tcp", "udp":
         for port in range(1, {LAST_PORT} + 1):
             if word == "tcp" and port in ({ssh}, {control}):
                 continue
@@ -266,11 +325,17 @@ with open(own + "/server.toml", "w") as config:
     )
 }
 
-/// Every port that a host may open.
-fn every_port() -> impl Iterator<Item = (Protocol, i32)> {
+/// The TCP ports that a host with so many clients needs for itself.
+pub(crate) fn reserved(clients: usize) -> &'static [i32] {
+    if clients > 1 { &RESERVED_PORTS } else { &RESERVED_PORTS[..2] }
+}
+
+/// Every port that a host with so many clients may open.
+fn every_port(clients: usize) -> impl Iterator<Item = (Protocol, i32)> {
     let all = [Protocol::Tcp, Protocol::Udp].into_iter();
     let all = all.flat_map(|protocol| (1..=LAST_PORT).map(move |port| (protocol, port)));
-    all.filter(|(protocol, port)| *protocol == Protocol::Udp || !RESERVED_PORTS.contains(port))
+    let reserved = reserved(clients);
+    all.filter(move |(protocol, port)| *protocol == Protocol::Udp || !reserved.contains(port))
 }
 
 /// What the tokens of a host's ports are derived from.
@@ -294,13 +359,17 @@ pub(crate) fn has_usual_image(spec: &TunnelSpec) -> bool {
     spec.client_image.as_ref().is_none_or(|image| *image == client_image())
 }
 
-/// The settings of each port at one end, under the name that both ends use.
+/// The settings of each port of the only client at one end, under the name that both ends use.
 fn services(ports: &[TunnelPort], of: impl Fn(&TunnelPort) -> Value) -> Map<String, Value> {
-    ports.iter().map(|port| (name(port.protocol, port.port), of(port))).collect()
+    ports.iter().map(|port| (name(1, 0, port.protocol, port.port), of(port))).collect()
 }
 
-fn name(protocol: Protocol, port: i32) -> String {
-    format!("{}-{port}", word(protocol))
+/// The name that both ends use for a port of one of so many clients.
+fn name(clients: usize, client: usize, protocol: Protocol, port: i32) -> String {
+    match protocol {
+        Protocol::Tcp if clients > 1 => format!("tcp-{port}-{client}"),
+        Protocol::Tcp | Protocol::Udp => format!("{}-{port}", word(protocol)),
+    }
 }
 
 fn word(protocol: Protocol) -> &'static str {
@@ -319,67 +388,83 @@ fn digest(text: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(text)[..16])
 }
 
-/// The client's configuration for a host of a form at an address.
+/// The configuration of a client for a host of a form at an address.
 pub(crate) fn client_config(
     tunnel: &Tunnel,
     address: &str,
     credentials: &Credentials,
     form: Form,
+    client: usize,
 ) -> String {
     let namespace = tunnel.namespace().unwrap_or_default();
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret(credentials).as_bytes());
-    let service = |port: &TunnelPort| {
-        let service = format!("{}.{namespace}.svc:{}", tunnel.spec.service_name, port.port);
+    let service = |protocol, name: &str, to: String| {
         let token = match form {
-            Form::Tokens => token(&key, &name(port.protocol, port.port)),
+            Form::Tokens(_) => token(&key, name),
             Form::List => credentials.token.clone(),
         };
-        json!({"type": word(port.protocol), "local_addr": service, "token": token})
+        json!({"type": word(protocol), "local_addr": to, "token": token})
     };
+    let own = tunnel.spec.ports.iter();
+    let own = own.filter(|port| client == 0 || port.protocol == Protocol::Tcp).map(|port| {
+        let name = name(form.clients(), client, port.protocol, port.port);
+        let to = format!("{}.{namespace}.svc:{}", tunnel.spec.service_name, port.port);
+        let service = service(port.protocol, &name, to);
+        (name, service)
+    });
+    // The host asks itself through each client.
+    let check = (form.clients() > 1).then(|| {
+        let name = balance::check_name(client);
+        let service = service(Protocol::Tcp, &name, format!("{address}:{BALANCE_PORT}"));
+        (name, service)
+    });
     toml(&json!({"client": {
         "remote_addr": format!("{address}:{CONTROL_PORT}"),
         "transport": {
             "type": "noise",
             "noise": {"pattern": PATTERN, "remote_public_key": credentials.public_key},
         },
-        "services": services(&tunnel.spec.ports, service),
+        "services": own.chain(check).collect::<Map<_, _>>(),
     }}))
 }
 
-/// The Secret with the configuration of the client's Pod.
-pub(crate) fn client_secret(tunnel: &Tunnel, config: &str) -> Secret {
+/// The Secret with the configuration of a client's Pod.
+pub(crate) fn client_secret(tunnel: &Tunnel, client: usize, config: &str) -> Secret {
     let mut secret = Secret::default();
-    secret.metadata.name = Some(names::client(&tunnel.name_any()));
+    secret.metadata.name = Some(names::client(&tunnel.name_any(), client));
     secret.metadata.namespace = tunnel.namespace();
     let bytes = ByteString(config.as_bytes().to_vec());
     secret.data = Some([(CLIENT_FILE.to_owned(), bytes)].into());
     secret
 }
 
-/// The Deployment that connects the Service to a host, by that configuration. Its Pods are replaced with either: behind
-/// a reserved address a host is replaced without its client's notice. `priority` is their PriorityClass.
+/// The Deployment of one of so many clients, which connects the Service to a host by that configuration. Its Pods are
+/// replaced with either: behind a reserved address a host is replaced without its client's notice. `priority` is their
+/// PriorityClass.
 ///
 /// # Panics
 /// Never: it is written here.
 pub(crate) fn client(
     tunnel: &Tunnel,
+    (client, clients): (usize, usize),
     config: &str,
     host: &str,
     priority: Option<&str>,
 ) -> Deployment {
-    let name = tunnel.name_any();
+    let tunnel_name = tunnel.name_any();
+    let name = names::client(&tunnel_name, client);
     let labels = json!({
-        "app.kubernetes.io/name": "tunnel-client",
-        "app.kubernetes.io/instance": label_value(&name),
+        "app.kubernetes.io/name": label(client),
+        "app.kubernetes.io/instance": label_value(&tunnel_name),
         "app.kubernetes.io/managed-by": "leasehold",
     });
     let deployment: Value = json!({
-        "metadata": {"name": names::client(&name), "labels": labels},
+        "metadata": {"name": name, "labels": labels},
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": labels},
-            // A host passes connections to one client only: the last that came. So a new Pod takes over while the old
-            // one still runs, and the old one is ended at once, before it connects again.
+            // A host passes a client's connections to the last that came. So a new Pod takes over while the old one
+            // still runs, and the old one is ended at once, before it connects again.
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
@@ -395,11 +480,10 @@ pub(crate) fn client(
                     "terminationGracePeriodSeconds": 1,
                     "affinity": affinity(&tunnel.spec),
                     "tolerations": [toleration("not-ready"), toleration("unreachable")],
+                    "topologySpreadConstraints": spread(&tunnel_name, clients),
                     "priorityClassName": priority,
                     "containers": [container(tunnel)],
-                    "volumes": [
-                        {"name": "config", "secret": {"secretName": names::client(&name)}},
-                    ],
+                    "volumes": [{"name": "config", "secret": {"secretName": name}}],
                 },
             },
         },
@@ -411,6 +495,28 @@ pub(crate) fn client(
     deployment
 }
 
+/// What tells the Pods of a client from those of the others.
+fn label(client: usize) -> String {
+    match client {
+        0 => "tunnel-client".to_owned(),
+        other => format!("tunnel-client-{other}"),
+    }
+}
+
+/// That several clients run on different nodes, if there are as many.
+fn spread(tunnel: &str, clients: usize) -> Option<Value> {
+    let all: Vec<_> = (0..clients).map(label).collect();
+    let pods = json!({
+        "matchLabels": {"app.kubernetes.io/instance": label_value(tunnel)},
+        "matchExpressions": [{"key": "app.kubernetes.io/name", "operator": "In", "values": all}],
+    });
+    let nodes = json!({
+        "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": pods,
+    });
+    (clients > 1).then(|| json!([nodes]))
+}
+
 /// Where the client can run, if its image does not run everywhere.
 fn affinity(spec: &TunnelSpec) -> Option<Value> {
     let arch = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
@@ -419,7 +525,7 @@ fn affinity(spec: &TunnelSpec) -> Option<Value> {
     has_usual_image(spec).then_some(node)
 }
 
-/// How long the client stays on a node that is lost: it is the only one.
+/// How long a client stays on a node that is lost.
 fn toleration(why: &str) -> Value {
     json!({
         "key": format!("node.kubernetes.io/{why}"), "operator": "Exists", "effect": "NoExecute",

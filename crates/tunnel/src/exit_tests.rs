@@ -10,7 +10,7 @@ fn exit(ports: &[(i32, Protocol)]) -> Exit {
         token: "token".to_owned(),
     };
     let ports = ports.iter().map(|&(port, protocol)| TunnelPort { port, protocol }).collect();
-    Exit { credentials, ports, archives: Archives::default(), address: None }
+    Exit { credentials, ports, archives: Archives::default(), address: None, clients: 1 }
 }
 
 #[test]
@@ -23,8 +23,8 @@ fn both_ends_call_a_port_by_one_name() {
     };
     let mut tunnel = Tunnel::new("web-tunnel", spec);
     tunnel.metadata.namespace = Some("shop".to_owned());
-    let client = client_config(&tunnel, "203.0.113.7", &exit.credentials, Form::Tokens);
-    let config = exit.config("[::]");
+    let client = client_config(&tunnel, "203.0.113.7", &exit.credentials, Form::Tokens(1), 0);
+    let config = exit.config(&Addresses::machine("[::]"));
     let services: Vec<_> =
         config.split("\n\n").filter(|part| part.contains(".services.")).collect();
     assert_eq!(services.len(), 2 * 65_535 - 2, "all but those of the host itself");
@@ -36,11 +36,11 @@ fn both_ends_call_a_port_by_one_name() {
     let some = ["tcp-53", "tcp-80", "udp-53"].map(|name| of(name).unwrap());
     insta::assert_snapshot!("host", format!("{}\n{}", exit.head("[::]"), some.join("\n")));
     insta::assert_snapshot!("client", client);
-    insta::assert_yaml_snapshot!("deployment", super::client(&tunnel, &client, "7", None));
+    insta::assert_yaml_snapshot!("deployment", super::client(&tunnel, (0, 1), &client, "7", None));
     // An image that somebody names may run everywhere.
     let image = |image: &str| {
         tunnel.spec.client_image = Some(image.to_owned());
-        let client = super::client(&tunnel, &client, "7", Some("high"));
+        let client = super::client(&tunnel, (0, 1), &client, "7", Some("high"));
         client.spec.template.spec.unwrap()
     };
     let [named, usual] = ["registry.example/client:1", &client_image()].map(image);
@@ -49,25 +49,86 @@ fn both_ends_call_a_port_by_one_name() {
     assert_eq!(named.priority_class_name.as_deref(), Some("high"));
 }
 
+/// Each client has ports of its own, to which haproxy connects, and the first alone has those of UDP.
 #[test]
-fn a_machine_is_told_its_configuration_and_how_to_run_it() {
-    let exit = exit(&[(80, Protocol::Tcp)]);
+fn several_clients_share_a_host_and_no_name() {
+    let ports = [(53, Protocol::Udp), (53, Protocol::Tcp)];
+    let exit = Exit { clients: 2, ..exit(&ports) };
+    let config = exit.config(&Addresses::machine("[::]"));
+    let services: Vec<_> =
+        config.split("\n\n").filter(|part| part.contains(".services.")).collect();
+    assert_eq!(services.len(), 3 * 65_535 - 2 * 3 + 2, "all but those of the host itself");
+    let bind = |name: &str| {
+        let head = format!("[server.services.{name}]");
+        let found = services.iter().find(|part| part.starts_with(&head))?;
+        found.lines().find_map(|line| line.strip_prefix("bind_addr = "))
+    };
+    for (name, expect) in [
+        ("tcp-53-0", Some("\"127.0.0.2:53\"")),
+        ("tcp-53-1", Some("\"127.0.0.3:53\"")),
+        ("udp-53", Some("\"[::]:53\"")),
+        ("check-1", Some("\"127.0.0.1:2341\"")),
+        ("tcp-53", None),
+        ("tcp-2334-0", None),
+        ("tcp-53-2", None),
+        ("check-2", None),
+    ] {
+        assert_eq!(bind(name), expect, "{name}");
+    }
+    let balancer = balance::machine(2);
+    assert!(balancer.contains("server 1 127.0.0.3 addr 127.0.0.1 port 2341\n"), "{balancer}");
+
+    let spec = TunnelSpec {
+        service_name: "web".to_owned(),
+        ports: exit.ports.clone(),
+        ..TunnelSpec::default()
+    };
+    let mut tunnel = Tunnel::new("web-tunnel", spec);
+    tunnel.metadata.namespace = Some("shop".to_owned());
+    let told =
+        |client| client_config(&tunnel, "203.0.113.7", &exit.credentials, Form::Tokens(2), client);
+    insta::assert_snapshot!("clients", [told(0), told(1)].join("\n----\n"));
+    for name in ["tcp-53-1", "check-1"] {
+        assert!(told(1).contains(&token(&exit.key(), name)));
+    }
+    let [first, second] =
+        [0, 1].map(|client| super::client(&tunnel, (client, 2), "", "7", None).spec);
+    assert_ne!(first.selector, second.selector);
+    let spread = second.template.spec.unwrap().topology_spread_constraints;
+    assert_eq!(spread, first.template.spec.unwrap().topology_spread_constraints);
+    insta::assert_yaml_snapshot!("spread", spread);
+}
+
+/// What a machine is told: its files, and all.
+fn told(exit: &Exit) -> (Vec<String>, Value) {
     let text = exit.user_data();
     let config: Value =
         serde_json::from_str(text.strip_prefix("#cloud-config\n").unwrap()).unwrap();
-    let files: Vec<_> = config["write_files"].as_array().unwrap().iter().collect();
     let content = |file: &Value| {
         let content = STANDARD.decode(file["content"].as_str().unwrap()).unwrap();
         String::from_utf8(content).unwrap()
     };
-    assert_eq!(content(files[0]), exit.head("[::]"));
-    assert_eq!(content(files[1]), exit.secret());
+    (config["write_files"].as_array().unwrap().iter().map(content).collect(), config)
+}
+
+#[test]
+fn a_machine_with_several_clients_installs_a_balancer() {
+    let (files, _) = told(&Exit { clients: 2, ..exit(&[]) });
+    insta::assert_snapshot!("machine-of-several", files[2..].join("----\n"));
+}
+
+#[test]
+fn a_machine_is_told_its_configuration_and_how_to_run_it() {
+    let exit = exit(&[(80, Protocol::Tcp)]);
+    let (contents, config) = told(&exit);
+    let files: Vec<_> = config["write_files"].as_array().unwrap().iter().collect();
+    assert_eq!(contents[0], exit.head("[::]"));
+    assert_eq!(contents[1], exit.secret());
     assert_eq!(
         (&files[0]["permissions"], &files[1]["permissions"]),
         (&json!("0600"), &json!("0600"))
     );
-    let told = files[2..].iter().map(|file| content(file)).collect::<Vec<_>>().join("----\n");
-    insta::assert_snapshot!("machine", told);
+    insta::assert_snapshot!("machine", contents[2..].join("----\n"));
     assert_eq!(config["disable_root"], true);
     let closes =
         |command: &Value| command[1] == "mask" && command.to_string().contains("ssh.service");
@@ -94,7 +155,7 @@ fn a_client_knows_the_tokens_of_its_ports_alone() {
     let exit = exit(&[(80, Protocol::Tcp)]);
     let spec = TunnelSpec { ports: exit.ports.clone(), ..TunnelSpec::default() };
     let tunnel = Tunnel::new("web-tunnel", spec);
-    let config = client_config(&tunnel, "203.0.113.7", &exit.credentials, Form::Tokens);
+    let config = client_config(&tunnel, "203.0.113.7", &exit.credentials, Form::Tokens(1), 0);
     assert!(config.contains(&token(&exit.key(), "tcp-80")));
     let told = [exit.credentials.token.as_str(), exit.credentials.private_key.as_str()];
     for secret in told.map(|secret| format!("\"{secret}\"")) {
@@ -108,7 +169,7 @@ fn other_keys_are_another_host_and_other_ports_are_not() {
     let web = exit(&[(80, Tcp)]);
     let other = exit(&[(81, Tcp), (53, Udp)]);
     assert_eq!(web.digest(), other.digest());
-    assert_eq!(other.form(Some(&web.digest())), Some(Form::Tokens));
+    assert_eq!(other.form(Some(&web.digest())), Some(Form::Tokens(1)));
     // A host of an earlier version is kept as long as it is for the same ports.
     assert_eq!(web.form(Some(&web.list_digest())), Some(Form::List));
     assert_eq!(web.form(Some(&other.list_digest())), None);
@@ -121,8 +182,15 @@ fn other_keys_are_another_host_and_other_ports_are_not() {
     assert_eq!(web.form(None), None);
     // A host that must know of a reserved address is another than one that does not.
     let told = Exit { address: Some(Ipv4Addr::new(203, 0, 113, 7)), ..web.clone() };
-    assert_eq!(told.form(Some(&told.digest())), Some(Form::Tokens));
+    assert_eq!(told.form(Some(&told.digest())), Some(Form::Tokens(1)));
     assert_eq!(told.form(Some(&web.digest())), None);
     assert_eq!(told.form(Some(&web.list_digest())), None);
+    // So is one for several clients, and its digest says for how many it is.
+    let several = Exit { clients: 2, ..web.clone() };
+    assert_eq!(several.form(Some(&web.digest())), Some(Form::Tokens(1)));
+    assert_eq!(web.form(Some(&several.digest())), Some(Form::Tokens(2)));
+    assert_eq!(several.form(Some(&web.list_digest())), Some(Form::List));
+    assert_eq!(several.digests(), [several.digest()]);
+    assert_ne!(several.digest(), Exit { clients: 3, ..web.clone() }.digest());
     assert!(told.install().contains("ip address replace 203.0.113.7/32 dev \"$device\""));
 }

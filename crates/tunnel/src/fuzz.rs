@@ -62,7 +62,7 @@ fn judge(spec: &TunnelSpec) {
         let known = ["registry.example/client:1", &exit::client_image()];
         assert!(spec.client_image.as_deref().is_none_or(|it| known.contains(&it)), "{spec:?}");
     }
-    if choice::check_ports(spec).is_ok() {
+    if choice::check_ports(spec, 1).is_ok() {
         assert!(!spec.ports.is_empty());
     }
 }
@@ -121,7 +121,8 @@ fn a_tunnel(input: &[u8]) {
     let _ = plan::keep(&status, &[]);
     let ports = tunnel.spec.ports;
     let credentials = crate::credentials::Credentials::draw().expect("random bytes");
-    let exit = Exit { credentials, ports, archives: Archives::default(), address: None };
+    let exit =
+        Exit { credentials, ports, archives: Archives::default(), address: None, clients: 2 };
     assert!(exit.form(Some(&exit.digest())).is_some());
     assert!(exit.user_data().starts_with("#cloud-config\n"));
 }

@@ -11,8 +11,8 @@
 //! In data order: [`api`] is the Tunnel; [`names`] says what belongs together; `choice` selects
 //! provider, region and size, as far as `access` permits; `service` decides what a Service gets. `plan` decides the next step of a
 //! Tunnel, and `stable` that of the address that outlives its host; `reconcile` takes it, through `machine`, `address`, `client` and `account`, at a [`provider`]; `ending` gives back what it has, and `holding` keeps the token
-//! until then; `record` writes what the status says. [`exit`] is the tunnel itself
-//! and [`credentials`] authenticates its ends. `probe` tries whether connections come through; `inventory` lists all hosts at once, so that a thousand
+//! until then; `record` writes what the status says. [`exit`] is the tunnel itself, [`balance`] divides it among several clients,
+//! and [`credentials`] authenticates its ends. `clients` is what is known of its clients. `probe` tries whether connections come through; `inventory` lists all hosts at once, so that a thousand
 //! Tunnels cost no more requests than ten; `rank` says which Tunnels come first where not all may have a host, and `number` bounds what an account may have; `sweep` removes hosts whose Tunnel
 //! is gone, from all accounts that `used` has recorded. `ipv6` is what is known of a host's second address.
 
@@ -26,8 +26,10 @@ mod access;
 mod account;
 mod address;
 pub mod api;
+pub mod balance;
 mod choice;
 mod client;
+mod clients;
 pub mod credentials;
 mod ending;
 pub mod exit;

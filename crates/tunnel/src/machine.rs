@@ -111,7 +111,7 @@ impl TunnelRun<'_> {
             }
             None => address,
         };
-        self.connect(host, at, address, Found { client: None, ..found }).await
+        self.connect(host, at, address, Found { clients: None, ..found }).await
     }
 
     /// Removes a host that does not come to serve in the place of the present one, and tries none for a while.

@@ -22,6 +22,8 @@ pub(crate) const READY: &str = "Ready";
 pub(crate) const MANAGED: &str = "Managed";
 /// The condition of a Tunnel whose host is to have an IPv6 address: connections come through at it.
 pub(crate) const IPV6: &str = "IPv6";
+/// The condition of a Tunnel with several clients: all of them are connected.
+pub(crate) const CLIENTS: &str = "Clients";
 /// The ConfigMap of defaults.
 pub(crate) const CONFIG_MAP: &str = "leasehold-tunnel";
 /// What the names of its annotations begin with that record the accounts that were used.
@@ -49,9 +51,12 @@ pub(crate) fn tunnel(service: &str) -> String {
     format!("{service}-tunnel")
 }
 
-/// The client of a Tunnel, and the Secret with its configuration.
-pub(crate) fn client(tunnel: &str) -> String {
-    format!("{tunnel}-client")
+/// A client of a Tunnel, and the Secret with its configuration. The first is 0.
+pub(crate) fn client(tunnel: &str, client: usize) -> String {
+    match client {
+        0 => format!("{tunnel}-client"),
+        other => format!("{tunnel}-client-{other}"),
+    }
 }
 
 /// The Secret with the credentials of host and client.

@@ -17,12 +17,12 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, rest, whole_seconds};
 
 use crate::api::{HostStatus, Placement, ReservedAddress, Tunnel, TunnelStatus};
+use crate::clients::Clients;
 use crate::exit::has_usual_image;
 use crate::ipv6::Ipv6;
 use crate::names::{MANAGED, READY, client};
@@ -315,7 +315,7 @@ pub(super) enum Outcome {
 pub(super) fn status(
     tunnel: &Tunnel,
     outcome: &Outcome,
-    client: Option<&Deployment>,
+    clients: Option<Clients>,
     now: Timestamp,
 ) -> TunnelStatus {
     let before = tunnel.status.clone().unwrap_or_default();
@@ -323,10 +323,10 @@ pub(super) fn status(
         observed_generation: tunnel.metadata.generation,
         ..record(before.clone(), outcome, now)
     };
-    let findings = findings(tunnel, outcome, client);
+    let findings = findings(tunnel, outcome, clients);
     status.conditions = conditions(findings, &before.conditions, tunnel.metadata.generation, now);
     if let Outcome::Active { .. } = outcome {
-        status.client_deployment = Some(self::client(&tunnel.name_any()));
+        status.client_deployment = Some(client(&tunnel.name_any(), 0));
     }
     status
 }
@@ -452,12 +452,16 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
     }
 }
 
-fn findings(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> Vec<Finding> {
-    let mut findings = vec![finding(tunnel, outcome, client)];
+fn findings(tunnel: &Tunnel, outcome: &Outcome, clients: Option<Clients>) -> Vec<Finding> {
+    let serves = clients.is_some_and(Clients::serve);
+    let mut findings = vec![finding(tunnel, outcome, serves)];
     if let Outcome::Active { ipv6: Some(ipv6), .. } | Outcome::Unmanaged { ipv6: Some(ipv6), .. } =
         outcome
     {
-        findings.push(ipv6.finding(serves(client)));
+        findings.push(ipv6.finding(serves));
+    }
+    if let Outcome::Active { .. } | Outcome::Unmanaged { .. } = outcome {
+        findings.extend(clients.and_then(Clients::finding));
     }
     if let Outcome::Unmanaged { reason, message, .. } = outcome {
         let message = message.clone();
@@ -466,7 +470,7 @@ fn findings(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> 
     findings
 }
 
-fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> Finding {
+fn finding(tunnel: &Tunnel, outcome: &Outcome, serves: bool) -> Finding {
     let ready = |holds, reason, message| Finding { type_: READY, holds, reason, message };
     match outcome {
         Outcome::Blocked { reason, message }
@@ -500,12 +504,12 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> F
         }
         Outcome::Active { address, closed, .. } | Outcome::Unmanaged { address, closed, .. } => {
             match closed {
-                _ if !serves(client) => ready(
+                _ if !serves => ready(
                     false,
                     "ClientUnavailable",
                     format!(
                         "the host at {address} runs, and Deployment {} has no Pod available{}",
-                        self::client(&tunnel.name_any()),
+                        client(&tunnel.name_any(), 0),
                         if has_usual_image(&tunnel.spec) { ONLY_AMD64 } else { "" },
                     ),
                 ),
@@ -520,11 +524,6 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> F
         }
         Outcome::Deleting { message } => ready(false, "Deleting", message.clone()),
     }
-}
-
-pub(super) fn serves(client: Option<&Deployment>) -> bool {
-    let status = client.and_then(|client| client.status.as_ref());
-    status.is_some_and(|status| status.available_replicas.unwrap_or(0) > 0)
 }
 
 #[cfg(test)]

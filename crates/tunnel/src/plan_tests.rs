@@ -1,9 +1,10 @@
 //! The next step as a table, and the statuses as a snapshot.
 
-use serde_json::json;
-
 use super::*;
 use crate::api::TunnelSpec;
+
+/// The only client, whose Pod runs.
+const RUNS: Option<Clients> = Some(Clients { wanted: 1, available: 1, connected: None });
 
 fn now() -> Timestamp {
     "2026-11-22T12:00:00Z".parse().unwrap()
@@ -277,8 +278,6 @@ fn a_tunnel_goes_when_no_host_can_be_left() {
 #[test]
 fn what_the_status_tells() {
     let running = host("7", State::Running, Some("1.2.3.4"));
-    let client: Deployment =
-        serde_json::from_value(json!({"status": {"availableReplicas": 1}})).unwrap();
     let active = Outcome::Active {
         host: running,
         at: placement("fra1"),
@@ -286,7 +285,7 @@ fn what_the_status_tells() {
         closed: None,
         ipv6: None,
     };
-    let told = |outcome: &Outcome, client| status(&tunnel(marked(5)), outcome, client, now());
+    let told = |outcome: &Outcome, clients| status(&tunnel(marked(5)), outcome, clients, now());
     insta::assert_yaml_snapshot!(
         "statuses",
         [
@@ -299,7 +298,7 @@ fn what_the_status_tells() {
                 None
             ),
             told(&active, None),
-            told(&active, Some(&client)),
+            told(&active, RUNS),
             told(&Outcome::Gone { reason: "HostLost", message: "gone".to_owned() }, None),
             told(
                 &Outcome::NotCreated { obstacle: Some(("QuotaExceeded", "full".to_owned())) },
@@ -311,17 +310,15 @@ fn what_the_status_tells() {
 
 #[test]
 fn a_host_that_serves_is_as_it_was_while_nothing_can_be_done_about_it() {
-    let client: Deployment =
-        serde_json::from_value(json!({"status": {"availableReplicas": 1}})).unwrap();
     let recorded = tunnel(TunnelStatus {
         host_ip: Some("1.2.3.4".to_owned()),
         host_status: Some(HostStatus::Active),
         creating_since: ago(9),
         ..recorded("7", 9)
     });
-    for (closed, client, expect) in [
-        (None, Some(&client), "Ready True Connected"),
-        (Some("1.2.3.4:80: refused"), Some(&client), "Ready False Unreachable"),
+    for (closed, clients, expect) in [
+        (None, RUNS, "Ready True Connected"),
+        (Some("1.2.3.4:80: refused"), RUNS, "Ready False Unreachable"),
         (None, None, "Ready False ClientUnavailable"),
     ] {
         let outcome = Outcome::Unmanaged {
@@ -331,7 +328,7 @@ fn a_host_that_serves_is_as_it_was_while_nothing_can_be_done_about_it() {
             closed: closed.map(str::to_owned),
             ipv6: None,
         };
-        let mut told = status(&recorded, &outcome, client, now());
+        let mut told = status(&recorded, &outcome, clients, now());
         let conditions = std::mem::take(&mut told.conditions);
         let said: Vec<_> =
             conditions.iter().map(|c| format!("{} {} {}", c.type_, c.status, c.reason)).collect();
@@ -343,30 +340,23 @@ fn a_host_that_serves_is_as_it_was_while_nothing_can_be_done_about_it() {
 /// Nothing of the second address changes what is said of the first.
 #[test]
 fn what_the_status_tells_of_ipv6() {
-    let client: Deployment =
-        serde_json::from_value(json!({"status": {"availableReplicas": 1}})).unwrap();
     let at = Ipv6::of("2a01:4f8::1".parse().ok());
     let closed = at.clone().tried(Some("refused".to_owned()));
-    for (ipv6, client, address, expect) in [
-        (None, Some(&client), None, &["Ready True Connected"][..]),
+    for (ipv6, clients, address, expect) in [
+        (None, RUNS, None, &["Ready True Connected"][..]),
         (
             Some(at.clone()),
-            Some(&client),
+            RUNS,
             Some("2a01:4f8::1"),
             &["Ready True Connected", "IPv6 True Connected"],
         ),
         (
             Some(closed),
-            Some(&client),
+            RUNS,
             Some("2a01:4f8::1"),
             &["Ready True Connected", "IPv6 False Unreachable"],
         ),
-        (
-            Some(Ipv6::None),
-            Some(&client),
-            None,
-            &["Ready True Connected", "IPv6 False NoIPv6Address"],
-        ),
+        (Some(Ipv6::None), RUNS, None, &["Ready True Connected", "IPv6 False NoIPv6Address"]),
         (
             Some(at),
             None,
@@ -382,15 +372,45 @@ fn what_the_status_tells_of_ipv6() {
             ipv6,
         };
         let mut before = tunnel(recorded("7", 9));
-        let told = status(&before, &active, client, now());
+        let told = status(&before, &active, clients, now());
         let said = told.conditions.iter().map(|c| format!("{} {} {}", c.type_, c.status, c.reason));
         assert_eq!(said.collect::<Vec<_>>(), expect);
         assert_eq!(told.host_ipv6.as_deref(), address);
         // It goes with the host.
         before.status = Some(told);
         let gone = Outcome::Gone { reason: "HostLost", message: String::new() };
-        assert_eq!(status(&before, &gone, client, now()).host_ipv6, None);
+        assert_eq!(status(&before, &gone, clients, now()).host_ipv6, None);
     }
+}
+
+#[test]
+fn what_the_status_tells_of_several_clients() {
+    let clients = |available, connected| Some(Clients { wanted: 2, available, connected });
+    for (clients, expect) in [
+        (clients(2, Some(2)), "True Connected, True Complete 2 of 2 clients are connected"),
+        (clients(2, Some(1)), "True Connected, False Incomplete 1 of 2 clients is connected"),
+        (clients(1, None), "True Connected, False Incomplete 1 of 2 clients is running"),
+        (clients(2, None), "True Connected, True Complete 2 of 2 clients are running"),
+        (clients(0, None), "False ClientUnavailable, False Incomplete 0 of 2 clients are running"),
+    ] {
+        let active = Outcome::Active {
+            host: host("7", State::Running, Some("1.2.3.4")),
+            at: placement("fra1"),
+            address: "1.2.3.4".to_owned(),
+            closed: None,
+            ipv6: None,
+        };
+        let told = status(&tunnel(recorded("7", 9)), &active, clients, now()).conditions;
+        let [ready, all] = &told[..] else { panic!("{told:?}") };
+        let said = format!(
+            "{} {}, {} {} {}",
+            ready.status, ready.reason, all.status, all.reason, all.message
+        );
+        assert_eq!((said.as_str(), all.type_.as_str()), (expect, "Clients"));
+    }
+    // Of a host that is gone nothing is said.
+    let gone = Outcome::Gone { reason: "HostLost", message: String::new() };
+    assert_eq!(status(&tunnel(marked(5)), &gone, clients(2, Some(2)), now()).conditions.len(), 1);
 }
 
 /// What was told is not told again: a status computed from the one on record is the same.

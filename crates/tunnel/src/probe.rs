@@ -2,7 +2,8 @@
 //!
 //! rathole's host listens on a port once its client has authenticated, and its client closes what the Service
 //! refuses. So a connection that opens, and is then neither closed nor reset for [`PATIENCE`], has come through to
-//! a backend. It sends nothing: what a backend expects is not known.
+//! a backend. It sends nothing: what a backend expects is not known. A host with several clients is asked how many are
+//! connected.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,10 +16,12 @@ use futures::FutureExt;
 use futures::future::{self, BoxFuture};
 use jiff::Timestamp;
 use rustix::io::Errno;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::api::{Protocol, TunnelPort};
+use crate::balance::BALANCE_PORT;
 use crate::ipv6::Ipv6;
 
 /// How long a connection may take to open.
@@ -32,11 +35,18 @@ pub(super) const EVERY: Duration = Duration::from_secs(30);
 /// When a connection that failed is tried again.
 pub(super) const AGAIN: Duration = Duration::from_secs(15);
 
-type Try = dyn Fn(SocketAddr) -> BoxFuture<'static, Result<(), String>> + Send + Sync;
+/// The most that is read of an answer.
+const ANSWER_BYTES: u64 = 1_024;
 
-/// Tries connections.
+type Try = dyn Fn(SocketAddr) -> BoxFuture<'static, Result<(), String>> + Send + Sync;
+type Ask = dyn Fn(SocketAddr) -> BoxFuture<'static, Option<usize>> + Send + Sync;
+
+/// Tries connections, and asks hosts how many clients are connected.
 #[derive(Clone)]
-pub struct Probe(Arc<Try>);
+pub struct Probe {
+    connect: Arc<Try>,
+    ask: Arc<Ask>,
+}
 
 /// When each Tunnel is tried again, and when it is looked at as a whole, by its uid.
 #[derive(Debug, Default)]
@@ -58,6 +68,8 @@ pub(super) struct At {
     pub address: String,
     /// What is known of the host's IPv6 address.
     pub ipv6: Option<Ipv6>,
+    /// How many of several clients are connected, if the host says so.
+    pub clients: Option<usize>,
 }
 
 impl At {
@@ -66,27 +78,46 @@ impl At {
         self.ipv6.as_ref().and_then(Ipv6::address)
     }
 
-    /// Whether a try of the IPv6 address shows what was known of it.
-    pub(super) fn is_still(&self, tried: Option<&Result<(), String>>) -> bool {
+    /// Whether a try of the IPv6 address shows what was known of it, and as many clients are connected.
+    pub(super) fn is_still(
+        &self,
+        tried: Option<&Result<(), String>>,
+        clients: Option<usize>,
+    ) -> bool {
         let known = match &self.ipv6 {
             Some(Ipv6::At { closed, .. }) => Some(closed.is_none()),
             Some(Ipv6::None) | None => None,
         };
-        known == tried.map(Result::is_ok)
+        known == tried.map(Result::is_ok) && clients == self.clients
     }
 }
 
 impl Probe {
     /// Over the network.
     pub fn new() -> Self {
-        Self::through(|address| connect(address).boxed())
+        Self::through(|address| connect(address).boxed()).asking(|address| ask(address).boxed())
     }
 
-    /// Through a function: a stand-in of the same process.
+    /// Through a function: a stand-in of the same process. No host says how many clients are connected.
     pub fn through(
         connect: impl Fn(SocketAddr) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(connect))
+        Self { connect: Arc::new(connect), ask: Arc::new(|_| future::ready(None).boxed()) }
+    }
+
+    /// The same, which asks hosts through a function how many clients are connected.
+    #[must_use]
+    pub fn asking(
+        self,
+        ask: impl Fn(SocketAddr) -> BoxFuture<'static, Option<usize>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { ask: Arc::new(ask), ..self }
+    }
+
+    /// How many clients are connected, as a host with several says.
+    pub(super) async fn connected(&self, address: &str) -> Option<usize> {
+        let port = u16::try_from(BALANCE_PORT).ok()?;
+        (self.ask)(SocketAddr::new(address.parse().ok()?, port)).await
     }
 
     /// Tries the first TCP port of a host. `None` if it has none: whether a datagram arrives only its receiver
@@ -99,7 +130,7 @@ impl Probe {
         let port = ports.iter().find(|port| port.protocol == Protocol::Tcp)?.port;
         let to = address.parse::<IpAddr>().ok().zip(u16::try_from(port).ok())?;
         let to = SocketAddr::from(to);
-        Some(self.0(to).await.map_err(|error| format!("{to}: {error}")))
+        Some((self.connect)(to).await.map_err(|error| format!("{to}: {error}")))
     }
 
     /// Tries the same port at a host's IPv6 address too, if it has one.
@@ -132,10 +163,23 @@ async fn connect(address: SocketAddr) -> Result<(), String> {
     let opened = opened.map_err(|_| format!("no answer within {} s", limit.as_secs()))?;
     let stream = opened.map_err(|error| why(address, &error))?;
     match timeout(PATIENCE, stream.peek(&mut [0])).await {
-        Ok(Ok(0)) => Err("the connection is closed at once: the Service has no backend".to_owned()),
+        Ok(Ok(0)) => Err("the connection is closed at once: the Service has no backend, or no client is connected".to_owned()),
         Ok(Err(error)) => Err(error.to_string()),
         Ok(Ok(_)) | Err(_) => Ok(()),
     }
+}
+
+async fn ask(address: SocketAddr) -> Option<usize> {
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_BYTES).read_to_end(&mut answer).await?;
+        io::Result::Ok(answer)
+    };
+    let answer = timeout(OPENING, exchange).await.ok()?.ok()?;
+    let (head, body) = str::from_utf8(&answer).ok()?.split_once("\r\n\r\n")?;
+    body.parse().ok().filter(|_| head.contains(" 200 "))
 }
 
 /// Why no connection opens. Without a route, without an address of that family, or with IPv6 switched off, it is this
@@ -206,6 +250,27 @@ mod tests {
         assert!(connect(address).await.unwrap_err().contains("refused"));
     }
 
+    #[tokio::test]
+    async fn a_host_says_how_many_clients_are_connected() {
+        for (answer, expect) in [
+            ("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n2", Some(2)),
+            ("HTTP/1.1 503 Service Unavailable\r\n\r\n2", None),
+            ("HTTP/1.1 200 OK\r\n\r\nmany", None),
+            ("SSH-2.0", None),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let says = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 64];
+                let read = stream.read(&mut request).await.unwrap();
+                assert!(request[..read].starts_with(b"GET / HTTP/1.0\r\n"));
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            };
+            let asked = ask(listener.local_addr().unwrap());
+            assert_eq!(tokio::join!(asked, says).0, expect, "{answer}");
+        }
+    }
+
     #[test]
     fn a_replica_without_ipv6_says_so() {
         let [v4, v6] = ["68.183.4.5:80", "[2a01:4f8::1]:80"].map(|to| to.parse().unwrap());
@@ -225,12 +290,15 @@ mod tests {
     fn an_ipv6_address_is_looked_at_once_a_try_shows_something_else() {
         let ipv6 = |closed: Option<&str>| {
             let known = Ipv6::At { address: String::new(), closed: closed.map(str::to_owned) };
-            At { address: String::new(), ipv6: Some(known) }
+            At { address: String::new(), ipv6: Some(known), clients: Some(2) }
         };
         let (opens, fails) = (Ok(()), Err("refused".to_owned()));
-        assert!(ipv6(None).is_still(Some(&opens)) && !ipv6(None).is_still(Some(&fails)));
-        assert!(ipv6(Some("")).is_still(Some(&fails)) && !ipv6(Some("")).is_still(Some(&opens)));
-        assert!(At { ipv6: Some(Ipv6::None), ..ipv6(None) }.is_still(None));
+        let is_still = |at: At, tried: &Result<(), String>| at.is_still(Some(tried), Some(2));
+        assert!(is_still(ipv6(None), &opens) && !is_still(ipv6(None), &fails));
+        assert!(is_still(ipv6(Some("")), &fails) && !is_still(ipv6(Some("")), &opens));
+        assert!(At { ipv6: Some(Ipv6::None), ..ipv6(None) }.is_still(None, Some(2)));
+        // So it is once another number of clients is connected.
+        assert!(!ipv6(None).is_still(Some(&opens), Some(1)));
     }
 
     #[test]
@@ -239,7 +307,8 @@ mod tests {
         let schedule = Schedule::default();
         let is_due = |tunnel, second| schedule.due(tunnel, at(second)).is_some();
         let found = |tunnel: &str, second, check| {
-            let there = At { address: "203.0.113.7".to_owned(), ipv6: None };
+            let address = "203.0.113.7".to_owned();
+            let there = At { address, ipv6: None, clients: None };
             schedule.found(tunnel, there, at(second), at(check));
         };
         assert!(!is_due("a", 0));

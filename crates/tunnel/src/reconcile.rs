@@ -19,10 +19,12 @@ use serde_json::json;
 
 use crate::account::{Blocked, ProviderClient, account, cluster_uid, defaults, watching_defaults};
 use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
+use crate::balance::MAX_CLIENTS;
 use crate::choice::{
     Defaults, InvalidTunnel, TokenRef, check_image, check_ports, in_account, open_ports, token,
     wanted, wants_address,
 };
+use crate::clients::Clients;
 use crate::exit::{Archives, Exit};
 use crate::inventory::{FRESH, Inventory};
 use crate::names;
@@ -95,7 +97,11 @@ impl TunnelReconciler {
         let at = self.schedule.due(&uid, ctx.now()).filter(|_| as_told)?;
         let ports = open_ports(&tunnel.spec);
         let (tried, ipv6) = self.settings.probe.both(&at.address, at.ipv6(), &ports).await;
-        if tried?.is_ok() && at.is_still(ipv6.as_ref()) {
+        let clients = match at.clients {
+            Some(_) => self.settings.probe.connected(&at.address).await,
+            None => None,
+        };
+        if tried?.is_ok() && at.is_still(ipv6.as_ref(), clients) {
             self.schedule.passed(&uid, ctx.now());
             return Some(Action::RequeueAfter(EVERY));
         }
@@ -121,7 +127,7 @@ pub(super) struct TunnelRun<'a> {
 #[derive(Default)]
 pub(super) struct Secrets {
     pub credentials: Option<Secret>,
-    pub client: Option<Secret>,
+    pub clients: [Option<Secret>; MAX_CLIENTS],
     pub token: Option<Secret>,
 }
 
@@ -141,8 +147,8 @@ type Seen = (Vec<Host>, Vec<Address>);
 pub(super) struct Found {
     /// What a host is told.
     pub exit: Exit,
-    /// The client, if it is up to date.
-    pub client: Option<Deployment>,
+    /// The clients, if they are up to date.
+    pub clients: Option<Clients>,
     /// The address that outlives hosts, if the Tunnel has one.
     pub address: Option<Address>,
 }
@@ -209,7 +215,7 @@ impl TunnelRun<'_> {
 
     /// What the spec asks for.
     fn asked(&self) -> Result<Asked, InvalidTunnel> {
-        check_ports(&self.tunnel.spec)?;
+        check_ports(&self.tunnel.spec, self.defaults.clients()?)?;
         check_image(&self.tunnel.spec, &self.defaults)?;
         self.defaults.ipv6()?;
         Ok(Asked {
@@ -305,12 +311,12 @@ impl TunnelRun<'_> {
         if self.read_children().await? {
             return Ok(Action::RequeueAfter(POLL));
         }
-        // The client is updated even if the provider does not answer.
-        let client = match self.connected(archives.clone()).await.map_err(Blocked::within) {
-            Ok(client) => client,
+        // The clients are updated even if the provider does not answer.
+        let clients = match self.connected(archives.clone()).await.map_err(Blocked::within) {
+            Ok(clients) => clients,
             Err(Ok(blocked)) => return Err(blocked.into()),
             // The API server is in trouble, or an admission webhook: the host is looked at all the same. If it is to be
-            // connected, the client is applied again.
+            // connected, its clients are applied again.
             Err(Err(_)) => None,
         };
         let provider = self.provider(&at).await?;
@@ -325,7 +331,7 @@ impl TunnelRun<'_> {
         self.hold().await?;
         self.remember(&account).await?;
         let exit = self.exit(archives).await?;
-        let found = Found { exit, client, address: None };
+        let found = Found { exit, clients, address: None };
         // An address moves only within its account and region.
         let stays = at.is(&Placement { size: at.size.clone(), ..wanted.clone() });
         let addressed = Some(&wanted).filter(|_| stable && stays);
@@ -484,15 +490,20 @@ impl TunnelRun<'_> {
     /// [`Blocked`] if some of it is of others.
     async fn read_children(&mut self) -> Result<bool, ReconcileError> {
         let (namespace, name) = (self.namespace(), self.tunnel.name_any());
-        let (client, credentials) = (names::client(&name), names::credentials(&name));
         let secrets = Api::<Secret>::namespaced(self.ctx.client(), &namespace);
-        self.secrets.credentials = secrets.get_opt(&credentials).await?;
-        self.secrets.client = secrets.get_opt(&client).await?;
-        let deployment = self.ctx.get::<Deployment>(Some(&namespace), &client)?;
-        let Secrets { credentials: found, client: config, .. } = &self.secrets;
-        Ok(self.is_former(deployment.as_deref(), "Deployment")?
-            || self.is_former(config.as_ref(), "Secret")?
-            || self.is_former(found.as_ref(), "Secret")?)
+        self.secrets.credentials = secrets.get_opt(&names::credentials(&name)).await?;
+        for client in 0..self.defaults.clients().map_err(Blocked::from)? {
+            let name = names::client(&name, client);
+            let deployment = self.ctx.get::<Deployment>(Some(&namespace), &name)?;
+            let config = secrets.get_opt(&name).await?;
+            if self.is_former(deployment.as_deref(), "Deployment")?
+                || self.is_former(config.as_ref(), "Secret")?
+            {
+                return Ok(true);
+            }
+            self.secrets.clients[client] = config;
+        }
+        Ok(self.is_former(self.secrets.credentials.as_ref(), "Secret")?)
     }
 
     fn is_former<K: Resource>(&self, found: Option<&K>, kind: &str) -> Result<bool, Blocked> {

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
-use kube::ResourceExt;
-use sdk::{Action, Event, ReconcileError, controlled_by, spread};
+use sdk::{Action, Event, ReconcileError, spread};
 
 use crate::account::Blocked;
 use crate::api::{HostStatus, Tunnel};
 use crate::choice::open_ports;
+use crate::clients::Clients;
 use crate::ipv6::Ipv6;
 use crate::names;
-use crate::plan::{CHECK, Mark, Outcome, RECHECK, is_public, marked, serves, status};
+use crate::plan::{CHECK, Mark, Outcome, RECHECK, is_public, marked, status};
 use crate::probe::{AGAIN, At, EVERY};
 use crate::reconcile::TunnelRun;
 
@@ -39,9 +38,7 @@ impl TunnelRun<'_> {
             return Ok(then);
         };
         let Blocked { reason, message } = blocked;
-        let (namespace, name) = (self.namespace(), names::client(&self.tunnel.name_any()));
-        let client = self.ctx.get::<Deployment>(Some(&namespace), &name)?;
-        let client = client.filter(|found| controlled_by(&**found, &self.tunnel));
+        let clients = self.clients()?;
         let check = match then {
             Action::RequeueAfter(wait) => wait,
             Action::Done => spread(CHECK, &self.tunnel),
@@ -52,7 +49,7 @@ impl TunnelRun<'_> {
         let ipv6 = ipv6.map(|address| Ipv6::of(address.parse().ok()));
         let unmanaged =
             |closed, ipv6| Outcome::Unmanaged { reason, message, address: at, closed, ipv6 };
-        let then = self.served(address, ipv6, client.as_deref(), check, unmanaged).await?;
+        let then = self.served(address, ipv6, clients, check, unmanaged).await?;
         if is_new {
             self.ctx.publish(Event::warning(&self.tunnel, reason, "Provision", note)).await;
         }
@@ -74,22 +71,27 @@ impl TunnelRun<'_> {
         &mut self,
         address: String,
         ipv6: Option<Ipv6>,
-        client: Option<&Deployment>,
+        clients: Clients,
         check: Duration,
         outcome: impl FnOnce(Option<String>, Option<Ipv6>) -> Outcome,
     ) -> Result<Action, ReconcileError> {
-        let mut at = At { address, ipv6 };
-        let (tried, second) = match self.defaults.probes() && serves(client) {
+        let mut at = At { address, ipv6, clients: None };
+        let probes = self.defaults.probes() && clients.serve();
+        let (tried, second) = match probes {
             true => {
                 let ports = open_ports(&self.tunnel.spec);
                 self.settings.probe.both(&at.address, at.ipv6(), &ports).await
             }
             false => (None, None),
         };
+        if probes && clients.wanted > 1 {
+            at.clients = self.settings.probe.connected(&at.address).await;
+        }
+        let clients = Clients { connected: at.clients, ..clients };
         at.ipv6 = at.ipv6.map(|ipv6| ipv6.tried(second.and_then(Result::err)));
         let closed = tried.clone().and_then(Result::err);
         let is_new = closed.is_some() && !self.is_told("Unreachable");
-        self.record(&outcome(closed.clone(), at.ipv6.clone()), client).await?;
+        self.record(&outcome(closed.clone(), at.ipv6.clone()), Some(clients)).await?;
         if let Some(why) = closed.filter(|_| is_new) {
             let note = format!("no connection comes through at {why}");
             self.ctx.publish(Event::warning(&self.tunnel, "Unreachable", "Probe", note)).await;
@@ -130,9 +132,9 @@ impl TunnelRun<'_> {
     pub(super) async fn record(
         &mut self,
         outcome: &Outcome,
-        client: Option<&Deployment>,
+        clients: Option<Clients>,
     ) -> Result<bool, ReconcileError> {
-        let status = status(&self.tunnel, outcome, client, self.ctx.now());
+        let status = status(&self.tunnel, outcome, clients, self.ctx.now());
         if self.tunnel.status.as_ref() == Some(&status) {
             return Ok(true);
         }

@@ -14,6 +14,8 @@ const LOCAL: &str = "LEASEHOLD_TUNNEL_LOCAL";
 const FOLDER: &str = "LEASEHOLD_TUNNEL_DIR";
 /// The rathole that they run, instead of the one in `PATH`.
 const RATHOLE: &str = "LEASEHOLD_RATHOLE";
+/// Likewise the haproxy, for several clients.
+const HAPROXY: &str = "LEASEHOLD_HAPROXY";
 
 /// Settings of the controllers.
 #[derive(Clone, Debug, Default)]
@@ -40,9 +42,13 @@ impl Settings {
 fn local() -> Local {
     let folder = env::var_os(FOLDER).map(PathBuf::from);
     let folder = folder.unwrap_or_else(|| env::temp_dir().join("leasehold-tunnels"));
-    let in_path = || {
+    let in_path = |name: &str| {
         let path = env::var_os("PATH")?;
-        env::split_paths(&path).map(|folder| folder.join("rathole")).find(|file| file.is_file())
+        env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
     };
-    Local::Allowed { folder, rathole: env::var_os(RATHOLE).map(PathBuf::from).or_else(in_path) }
+    let program = |variable: &str, name: &str| {
+        env::var_os(variable).map(PathBuf::from).or_else(|| in_path(name))
+    };
+    let (rathole, haproxy) = (program(RATHOLE, "rathole"), program(HAPROXY, "haproxy"));
+    Local::Allowed { folder, rathole, haproxy }
 }

@@ -43,6 +43,10 @@ const CHROMIUM_PACKAGES: &[Package] = &[
     ("fonts-dejavu-core", "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"),
 ];
 
+/// The Debian packages of a Tunnel's host with several clients.
+const BALANCER_PACKAGES: &[Package] =
+    &[("haproxy", "/usr/sbin/haproxy"), ("nftables", "/usr/sbin/nft")];
+
 /// The Debian package that makes root file systems of others.
 const IMAGE_PACKAGES: &[Package] = &[("mmdebstrap", "/usr/bin/mmdebstrap")];
 
@@ -89,7 +93,7 @@ pub enum Need {
     Leasehold,
     /// The example controller with slow reconciles, static.
     Slow,
-    /// rathole, which hosts of Tunnels and their clients run.
+    /// rathole, which hosts of Tunnels and their clients run, and what divides connections among several.
     Rathole,
     /// The small controller of the benchmarks, on each framework.
     Peers,
@@ -153,6 +157,11 @@ impl Tools {
     /// rathole.
     pub fn rathole(&self) -> PathBuf {
         self.bin.join(builds::rathole().folder).join("bin/rathole")
+    }
+
+    /// haproxy.
+    pub fn haproxy(&self) -> PathBuf {
+        PathBuf::from(BALANCER_PACKAGES[0].1)
     }
 
     /// kind.
@@ -254,6 +263,9 @@ impl Tools {
         }
         if needs.iter().any(|need| [Need::Memcached, Need::MySql].contains(need)) {
             packages::install("an image from Debian", IMAGE_PACKAGES)?;
+        }
+        if needs.contains(&Need::Rathole) {
+            packages::install("a host with several clients", BALANCER_PACKAGES)?;
         }
         if needs.contains(&Need::Chromium) {
             packages::install("a browser", CHROMIUM_PACKAGES)?;

@@ -1,5 +1,5 @@
 //! Hosts that are processes of this machine, for development and tests: rathole, on a loopback address
-//! of its own. Off unless the manager is started with `LEASEHOLD_TUNNEL_LOCAL=1`.
+//! of its own, and before several clients haproxy, on those ports that the host was made with. Off unless the manager is started with `LEASEHOLD_TUNNEL_LOCAL=1`.
 //!
 //! A host outlives the manager that created it, as one of a cloud does. Its facts are a file in a
 //! folder that is named after the host, so a request that is repeated creates one host. Its process is
@@ -20,12 +20,16 @@ use sdk::uid_hash;
 use serde::{Deserialize, Serialize};
 
 use super::{Address, AddressRequest, Call, Failure, Host, HostRequest, Kind, Provider, State};
+use crate::api::Protocol;
+use crate::balance::{self, Addresses};
 use crate::exit::Exit;
 use crate::names::{CLUSTER_TAG, EXIT_TAG, TUNNEL_TAG, Tag, exit_tag};
 
 const NAME: &str = "local";
 const FACTS: &str = "host.json";
 const CONFIG: &str = "server.toml";
+/// The configuration of haproxy, if the host has several clients.
+const BALANCER: &str = "haproxy.cfg";
 /// The folder of the reserved addresses, beside those of the hosts.
 const ADDRESSES: &str = "addresses";
 
@@ -41,6 +45,8 @@ pub enum Local {
         folder: PathBuf,
         /// The rathole to run, if there is one.
         rathole: Option<PathBuf>,
+        /// The haproxy to run, if there is one.
+        haproxy: Option<PathBuf>,
     },
 }
 
@@ -51,8 +57,9 @@ impl Local {
                 "provider local runs a process on the manager's machine, which this manager does not \
                  allow: start it with LEASEHOLD_TUNNEL_LOCAL=1, or choose another provider",
             )),
-            Self::Allowed { folder, rathole } => {
-                Ok(Processes { folder: folder.clone(), rathole: rathole.clone() })
+            Self::Allowed { folder, rathole, haproxy } => {
+                let programs = Programs { rathole: rathole.clone(), haproxy: haproxy.clone() };
+                Ok(Processes { folder: folder.clone(), programs })
             }
         }
     }
@@ -61,7 +68,14 @@ impl Local {
 /// The hosts in one folder.
 pub(super) struct Processes {
     folder: PathBuf,
+    programs: Programs,
+}
+
+/// What hosts run, as far as it is there.
+#[derive(Clone)]
+struct Programs {
     rathole: Option<PathBuf>,
+    haproxy: Option<PathBuf>,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -111,8 +125,8 @@ impl Provider for Processes {
     }
 
     fn create(&self, wanted: HostRequest) -> Call<Host> {
-        let (home, rathole) = (self.folder.join(&wanted.name), self.rathole());
-        blocking(move || create(&home, &rathole?, &wanted))
+        let (home, programs) = (self.folder.join(&wanted.name), self.programs.clone());
+        blocking(move || create(&home, &programs, &wanted))
     }
 
     fn get(&self, id: String) -> Call<Option<Host>> {
@@ -132,8 +146,8 @@ impl Provider for Processes {
     }
 
     fn reconfigure(&self, id: String, exit: Exit) -> Option<Call<()>> {
-        let (home, rathole) = (self.folder.join(id), self.rathole());
-        Some(blocking(move || reconfigure(&home, &rathole?, &exit)))
+        let (home, programs) = (self.folder.join(id), self.programs.clone());
+        Some(blocking(move || reconfigure(&home, &programs, &exit)))
     }
 
     fn tells_address(&self) -> bool {
@@ -152,27 +166,39 @@ impl Provider for Processes {
 
     /// The host that has it listens on no other address. A host that had it before is gone or is about to go.
     fn assign(&self, id: String, host: String) -> Call<()> {
-        let (folder, rathole) = (self.folder.clone(), self.rathole());
-        blocking(move || assign(&folder, &rathole?, &id, &host))
+        let (folder, programs) = (self.folder.clone(), self.programs.clone());
+        blocking(move || assign(&folder, &programs, &id, &host))
     }
 
     fn release(&self, id: String) -> Call<()> {
         let path = self.folder.join(ADDRESSES).join(id);
-        blocking(move || match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(io("remove", &path, &error)),
-            _ => Ok(()),
-        })
+        blocking(move || remove(&path))
     }
 }
 
-impl Processes {
-    fn rathole(&self) -> Result<PathBuf, Failure> {
-        self.rathole.clone().ok_or_else(|| {
+impl Programs {
+    fn rathole(&self) -> Result<&Path, Failure> {
+        self.rathole.as_deref().ok_or_else(|| {
             unequipped(
                 "provider local needs the program rathole: put it into PATH, or name it in \
                  LEASEHOLD_RATHOLE",
             )
         })
+    }
+
+    fn haproxy(&self) -> Result<&Path, Failure> {
+        self.haproxy.as_deref().ok_or_else(|| {
+            unequipped(
+                "provider local needs the program haproxy for several clients: put it into PATH, or name it in \
+                 LEASEHOLD_HAPROXY",
+            )
+        })
+    }
+
+    /// Whether a host that is told this can run.
+    fn check(&self, exit: &Exit) -> Result<(), Failure> {
+        self.rathole()?;
+        if exit.clients > 1 { self.haproxy().map(drop) } else { Ok(()) }
     }
 }
 
@@ -205,17 +231,18 @@ fn list(
 }
 
 /// Creates a host. The facts come before the process, so that no crash leaves one that no list shows.
-fn create(home: &Path, rathole: &Path, wanted: &HostRequest) -> Result<Host, Failure> {
+fn create(home: &Path, programs: &Programs, wanted: &HostRequest) -> Result<Host, Failure> {
+    programs.check(&wanted.exit)?;
     if let Some(facts) = read(home)? {
         return Ok(host(home, facts));
     }
     fs::create_dir_all(home).map_err(|error| io("create", home, &error))?;
     let address = address(&wanted.name);
-    write(&home.join(CONFIG), &wanted.exit.config(&address))?;
+    tell(home, &address, &wanted.exit)?;
     let tags = wanted.tags.iter().map(|tag| (tag.key.to_owned(), tag.value.clone())).collect();
     let facts = Facts { tags, address, created: wanted.now };
     record(home, &facts)?;
-    start(home, rathole)?;
+    start(home, programs)?;
     // A process that started a moment ago may not show its command line yet.
     Ok(Host { state: State::Starting, ..host(home, facts) })
 }
@@ -259,21 +286,24 @@ fn reserve(folder: &Path, wanted: &AddressRequest) -> Result<Address, Failure> {
 }
 
 /// Restarts a host on an address, and then records that it has it: a crash in between repeats it.
-fn assign(folder: &Path, rathole: &Path, id: &str, host: &str) -> Result<(), Failure> {
+fn assign(folder: &Path, programs: &Programs, id: &str, host: &str) -> Result<(), Failure> {
     let (path, home) = (folder.join(ADDRESSES).join(id), folder.join(host));
     let gone = |what: &str| Failure::new(NAME, Kind::Gone, format!("there is no {what}"));
     let text = fs::read(&path).map_err(|_| gone(id))?;
     let mut facts: Reserved = serde_json::from_slice(&text).map_err(|_| gone(id))?;
     let Some(mut told) = read(&home)? else { return Err(gone(host)) };
     if told.address != facts.ip {
-        let (config, file) = (home.join(CONFIG), |error| io("read", &home, &error));
-        let before = fs::read_to_string(&config).map_err(file)?;
-        let (old, new) = (format!("\"{}:", told.address), format!("\"{}:", facts.ip));
+        let (old, new) = (format!("{}:", told.address), format!("{}:", facts.ip));
+        programs.rathole()?;
         stop(&home);
-        write(&config, &before.replace(&old, &new))?;
+        for config in configs(&home) {
+            let before =
+                fs::read_to_string(&config).map_err(|error| io("read", &config, &error))?;
+            write(&config, &before.replace(&old, &new))?;
+        }
         told.address.clone_from(&facts.ip);
         record(&home, &told)?;
-        start(&home, rathole)?;
+        start(&home, programs)?;
     }
     facts.host = Some(host.to_owned());
     facts.record(&path)
@@ -281,36 +311,69 @@ fn assign(folder: &Path, rathole: &Path, id: &str, host: &str) -> Result<(), Fai
 
 /// Stops a running host; starts a stopped one with the new configuration and tags it. The ports of the
 /// old process are free only when it has ended.
-fn reconfigure(home: &Path, rathole: &Path, exit: &Exit) -> Result<(), Failure> {
+fn reconfigure(home: &Path, programs: &Programs, exit: &Exit) -> Result<(), Failure> {
+    programs.check(exit)?;
     let Some(mut facts) = read(home)? else { return Ok(()) };
     if stop(home) {
         return Ok(());
     }
-    write(&home.join(CONFIG), &exit.config(&facts.address))?;
-    start(home, rathole)?;
+    tell(home, &facts.address, exit)?;
+    start(home, programs)?;
     let tag = exit_tag(exit.digest());
     facts.tags.insert(tag.key.to_owned(), tag.value);
     record(home, &facts)
+}
+
+/// Writes what a host at an address runs.
+fn tell(home: &Path, address: &str, exit: &Exit) -> Result<(), Failure> {
+    let addresses = addresses(home, address);
+    write(&home.join(CONFIG), &exit.config(&addresses))?;
+    let balancer = home.join(BALANCER);
+    if exit.clients > 1 {
+        let ports = exit.ports.iter().filter(|port| port.protocol == Protocol::Tcp);
+        let ports = ports.map(|port| port.port);
+        return write(&balancer, &balance::process(exit.clients, &addresses, ports));
+    }
+    remove(&balancer)
+}
+
+/// Where a host listens that has this address for everybody.
+fn addresses(home: &Path, public: &str) -> Addresses {
+    let name = home.file_name().unwrap_or_default().to_string_lossy();
+    Addresses::process(public, &name, address)
+}
+
+/// The configurations of a host's processes.
+fn configs(home: &Path) -> impl Iterator<Item = PathBuf> {
+    let balancer = Some(home.join(BALANCER)).filter(|config| config.exists());
+    std::iter::once(home.join(CONFIG)).chain(balancer)
 }
 
 fn record(home: &Path, facts: &Facts) -> Result<(), Failure> {
     write(&home.join(FACTS), &serde_json::to_string(facts).unwrap_or_default())
 }
 
-/// Starts a host's process. Its output goes to a file beside its configuration.
-fn start(home: &Path, rathole: &Path) -> Result<(), Failure> {
-    let (config, log) = (home.join(CONFIG), home.join("log"));
+/// Starts a host's processes. Their output goes to a file beside their configurations.
+fn start(home: &Path, programs: &Programs) -> Result<(), Failure> {
+    let log = home.join("log");
     let log = fs::File::create(&log).map_err(|error| io("write", &log, &error))?;
-    let errors = log.try_clone().map_err(|error| io("write", rathole, &error))?;
-    tokio::process::Command::new(rathole)
-        .args(Exit::arguments(&config.to_string_lossy()))
-        .stdin(Stdio::null())
-        .stdout(log)
-        .stderr(errors)
-        // Hosts must not get the signals to the manager's process group.
-        .process_group(0)
-        .spawn()
-        .map_err(|error| io("run", rathole, &error))?;
+    for config in configs(home) {
+        let file = config.to_string_lossy();
+        let (program, arguments) = match config.ends_with(CONFIG) {
+            true => (programs.rathole()?, Exit::arguments(&file).to_vec()),
+            false => (programs.haproxy()?, balance::arguments(&file).to_vec()),
+        };
+        let output = || log.try_clone().map_err(|error| io("write", program, &error));
+        tokio::process::Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(output()?)
+            .stderr(output()?)
+            // Hosts must not get the signals to the manager's process group.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| io("run", program, &error))?;
+    }
     Ok(())
 }
 
@@ -335,7 +398,10 @@ fn read(home: &Path) -> Result<Option<Facts>, Failure> {
 fn host(home: &Path, facts: Facts) -> Host {
     Host {
         id: home.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        state: if processes(home).is_empty() { State::Stopped } else { State::Running },
+        state: match configs(home).any(|config| processes(&config).is_empty()) {
+            true => State::Stopped,
+            false => State::Running,
+        },
         address: Some(facts.address),
         ipv6: None,
         created: Some(facts.created),
@@ -346,7 +412,7 @@ fn host(home: &Path, facts: Facts) -> Host {
 
 /// Sends SIGTERM to the host's processes. Returns whether there were any.
 fn stop(home: &Path) -> bool {
-    let found = processes(home);
+    let found: Vec<_> = configs(home).flat_map(|config| processes(&config)).collect();
     for pid in &found {
         // It may have ended a moment ago.
         let _ = kill_process(*pid, Signal::TERM);
@@ -354,10 +420,9 @@ fn stop(home: &Path) -> bool {
     !found.is_empty()
 }
 
-/// The processes with the configuration in `home` on their command lines. A process that has ended
-/// has no command line, even before it is reaped.
-fn processes(home: &Path) -> Vec<Pid> {
-    let config = home.join(CONFIG);
+/// The processes with a configuration on their command lines. A process that has ended has no command line, even
+/// before it is reaped.
+fn processes(config: &Path) -> Vec<Pid> {
     let has_it = |process: &Path| {
         let line = fs::read(process.join("cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).any(|word| word == config.as_os_str().as_encoded_bytes())
@@ -378,6 +443,14 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
         fs::rename(&partial, path)
     };
     written().map_err(|error| io("write", path, &error))
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> Result<(), Failure> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io("remove", path, &error)),
+        _ => Ok(()),
+    }
 }
 
 fn io(what: &str, path: &Path, error: &std::io::Error) -> Failure {

@@ -15,6 +15,7 @@ fn wanted() -> HostRequest {
         ports,
         archives: Default::default(),
         address: None,
+        clients: 1,
     };
     let mut tags = tags("cluster", "uid", "ns", "web-tunnel");
     tags.push(exit_tag(exit.digest()));
@@ -36,12 +37,13 @@ fn wanted() -> HostRequest {
     }
 }
 
-/// Hosts whose program does nothing for a while.
+/// Hosts whose programs do nothing for a while.
 fn hosts(folder: &Path) -> Processes {
-    let rathole = folder.join("rathole");
-    fs::write(&rathole, "#!/bin/sh\nsleep 20\n").unwrap();
-    fs::set_permissions(&rathole, fs::Permissions::from_mode(0o755)).unwrap();
-    Processes { folder: folder.join("hosts"), rathole: Some(rathole) }
+    let program = folder.join("program");
+    fs::write(&program, "#!/bin/sh\nsleep 20\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let programs = Programs { rathole: Some(program.clone()), haproxy: Some(program) };
+    Processes { folder: folder.join("hosts"), programs }
 }
 
 /// The host once `come` is true of it.
@@ -86,7 +88,7 @@ async fn a_host_is_stopped_and_then_runs_what_it_is_told() {
     hosts.create(wanted()).await.unwrap();
     let made = until(&hosts, |host| host.state == State::Running).await;
     let home = hosts.folder.join(&made.id);
-    let before = processes(&home);
+    let before = processes(&home.join(CONFIG));
     let mut other = wanted().exit;
     other.credentials = Credentials::draw().unwrap();
     let reconfigure = async || {
@@ -98,17 +100,57 @@ async fn a_host_is_stopped_and_then_runs_what_it_is_told() {
     reconfigure().await;
     let told = until(&hosts, |host| host.state == State::Running).await;
     assert_eq!(told, Host { exit: Some(other.digest()), ..made.clone() });
-    let after = processes(&home);
+    let after = processes(&home.join(CONFIG));
     assert!(after.iter().all(|pid| !before.contains(pid)), "{before:?} {after:?}");
     let config = fs::read_to_string(home.join(CONFIG)).unwrap();
-    assert_eq!(config, other.config(&made.address.unwrap()));
+    assert_eq!(config, other.config(&addresses(&home, &made.address.unwrap())));
+    hosts.delete(made.id).await.unwrap();
+}
+
+/// Such a host runs once both of its processes do, and listens for everybody with the balancer alone.
+#[tokio::test]
+async fn a_host_with_several_clients_has_a_balancer() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = hosts(folder.path());
+    let request = |clients| {
+        let wanted = wanted();
+        HostRequest { exit: Exit { clients, ..wanted.exit.clone() }, ..wanted }
+    };
+    hosts.create(request(2)).await.unwrap();
+    let made = until(&hosts, |host| host.state == State::Running).await;
+    let home = hosts.folder.join(&made.id);
+    let [rathole, balancer] = [CONFIG, BALANCER].map(|name| home.join(name));
+    let address = made.address.clone().unwrap();
+    let told = fs::read_to_string(&balancer).unwrap();
+    assert!(told.contains(&format!("    bind {address}:80\n")), "{told}");
+    let config = fs::read_to_string(&rathole).unwrap();
+    assert!(!config.contains("tcp-80]") && config.contains("tcp-80-1]"));
+    for pid in processes(&balancer) {
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+    until(&hosts, |host| host.state == State::Stopped).await;
+    // One client again: the first step ends what is left, the next starts rathole alone.
+    let alone = async || {
+        let exit = request(1).exit;
+        hosts.reconfigure(made.id.clone(), exit).unwrap().await.unwrap();
+    };
+    alone().await;
+    until(&hosts, |_| processes(&rathole).is_empty()).await;
+    alone().await;
+    until(&hosts, |host| host.state == State::Running).await;
+    assert!(!balancer.exists());
+    let none = Programs { haproxy: None, ..hosts.programs.clone() };
+    let hosts = Processes { programs: none, ..hosts };
+    let failure = hosts.reconfigure(made.id.clone(), request(2).exit).unwrap().await.unwrap_err();
+    assert!(failure.message.contains("LEASEHOLD_HAPROXY"), "{failure}");
     hosts.delete(made.id).await.unwrap();
 }
 
 #[tokio::test]
 async fn what_is_missing_is_said_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
-    let hosts = Processes { folder: folder.path().to_owned(), rathole: None };
+    let programs = Programs { rathole: None, haproxy: None };
+    let hosts = Processes { folder: folder.path().to_owned(), programs };
     let failure = hosts.create(wanted()).await.unwrap_err();
     assert_eq!(
         failure.to_string(),

@@ -1,4 +1,7 @@
-//! The client's Pods: where they run, and that another version's take over on the same host.
+//! The clients' Pods: where they run, that another version's take over on the same host, and that several share one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kube::api::PostParams;
 
@@ -53,4 +56,141 @@ async fn an_upgrade_replaces_the_client_by_one_that_runs_and_keeps_the_host() {
     let after = world.served().await.status.unwrap();
     assert_eq!((after.host_id, after.host_ip), (first.host_id, first.host_ip));
     assert_eq!(world.hosts().len(), 1);
+}
+
+/// A cluster with the example, whose administrator wants so many clients.
+async fn several(world: &World, clients: Value) {
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    merge(&defaults, "leasehold-tunnel", json!({"data": {"clients": clients}})).await;
+}
+
+/// Waits until the Tunnel says this of its clients.
+async fn counted(world: &World, message: &str) -> Tunnel {
+    let told = |tunnel: &Tunnel| {
+        let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|found| found.type_ == "Clients" && found.message == message)
+    };
+    world.env.until_object(&world.tunnels(), NAME, told).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_number_of_clients_is_another_host_and_the_present_one_serves_until_then() {
+    let world = World::running().await;
+    let deployments: Api<Deployment> = world.env.api(NAMESPACE);
+    let secrets: Api<Secret> = world.env.api(NAMESPACE);
+    let (first, one) =
+        (world.example().await.status.unwrap(), deployments.get(CLIENT).await.unwrap());
+    several(&world, json!("2")).await;
+    let mut most = 0;
+    for _ in 0..12 {
+        world.env.pass(Duration::from_secs(10)).await;
+        most = most.max(world.hosts().len());
+        assert!(ingress(&world.services().get(SERVICE).await.unwrap()).is_some());
+    }
+    assert_eq!(most, 2, "the other is made first");
+    let second = counted(&world, "2 of 2 clients are running").await.status.unwrap();
+    assert_ne!((&second.host_id, &second.host_ip), (&first.host_id, &first.host_ip));
+    world.served().await;
+    let other = format!("{CLIENT}-1");
+    for name in [CLIENT, &other] {
+        let found = deployments.get(name).await.unwrap();
+        assert_eq!(found.spec.replicas, Some(1));
+        let pod = found.spec.template.spec.unwrap();
+        assert_eq!(pod.topology_spread_constraints.unwrap().len(), 1);
+        assert_eq!(
+            pod.volumes.unwrap()[0].secret.as_ref().unwrap().secret_name.as_deref(),
+            Some(name)
+        );
+    }
+    let config = async |name: &str| {
+        let mut data = secrets.get(name).await.unwrap().data.unwrap();
+        String::from_utf8(data.remove("client.toml").unwrap().0).unwrap()
+    };
+    let told = [config(CLIENT).await, config(&other).await];
+    for (client, told) in told.iter().enumerate() {
+        assert!(told.contains(&format!("[client.services.tcp-80-{client}]")), "{told}");
+        let check = format!("local_addr = \"{}:2334\"", second.host_ip.as_deref().unwrap());
+        assert!(told.contains(&check), "{told}");
+    }
+    world.rests().await;
+    assert_eq!(world.hosts().len(), 1);
+
+    several(&world, json!(null)).await;
+    let rests = |found: &Deployment| found.spec.replicas == Some(0);
+    world.env.until_object(&deployments, &other, rests).await;
+    let alone = |tunnel: &Tunnel| {
+        let status = tunnel.status.as_ref().unwrap();
+        status.host_id != second.host_id && status.conditions.len() == 1
+    };
+    world.env.until_object(&world.tunnels(), NAME, alone).await;
+    world.served().await;
+    world.env.pass(Duration::from_secs(60)).await;
+    assert_eq!(world.hosts().len(), 1);
+    assert!(!world.client_config().await.contains("tcp-80-0"));
+    let found = deployments.get(CLIENT).await.unwrap().spec;
+    assert_eq!(found.selector, one.spec.selector);
+    assert!(found.template.spec.unwrap().topology_spread_constraints.is_none());
+    world.rests().await;
+
+    several(&world, json!("4")).await;
+    let told = reason(&world.env, "InvalidDefaults").await.status.unwrap().conditions;
+    assert!(told[1].message.contains("clients is \"4\""), "{}", told[1].message);
+}
+
+/// The host knows who is connected, which no Pod shows.
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_says_how_many_of_its_clients_are_connected() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    several(&world, json!("2")).await;
+    let live = Arc::new(AtomicUsize::new(2));
+    let shown = Arc::clone(&live);
+    let settings = settings(&world.cloud);
+    let probe = settings.probe.clone().asking(move |to| {
+        let live = shown.load(Ordering::SeqCst);
+        async move { Some(live).filter(|_| to.port() == 2334) }.boxed()
+    });
+    world.env.run(parts(2, &Settings { probe, ..settings }));
+    let first = world.example().await.status.unwrap();
+    counted(&world, "2 of 2 clients are connected").await;
+    world.rests().await;
+    for (now, message) in [(1, "1 of 2 clients is connected"), (2, "2 of 2 clients are connected")]
+    {
+        live.store(now, Ordering::SeqCst);
+        world.env.pass(Duration::from_secs(60)).await;
+        let told = counted(&world, message).await.status.unwrap();
+        assert_eq!((told.host_id, told.host_ip), (first.host_id.clone(), first.host_ip.clone()));
+        world.served().await;
+        world.rests().await;
+    }
+}
+
+/// What has the name of another client is left alone.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_of_others_is_no_client() {
+    let world = World::running().await;
+    let first = world.example().await.status.unwrap();
+    let deployments: Api<Deployment> = world.env.api(NAMESPACE);
+    let other = format!("{CLIENT}-1");
+    let foreign = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": other, "namespace": NAMESPACE},
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"app": "x"}},
+            "template": {
+                "metadata": {"labels": {"app": "x"}},
+                "spec": {"containers": [{"name": "x", "image": "x"}]},
+            },
+        },
+    });
+    world.env.apply(&foreign.to_string()).await;
+    several(&world, json!("2")).await;
+    let told = reason(&world.env, "NameTaken").await.status.unwrap();
+    assert!(told.conditions[1].message.contains(&other), "{}", told.conditions[1].message);
+    assert_eq!(told.host_id, first.host_id);
+    world.rests().await;
+    assert_eq!(world.hosts().len(), 1);
+    let found = deployments.get(&other).await.unwrap();
+    assert_eq!(found.spec.template.spec.unwrap().containers[0].image.as_deref(), Some("x"));
+    // The first client serves on.
+    assert_eq!(world.served().await.status.unwrap().host_ip, first.host_ip);
 }

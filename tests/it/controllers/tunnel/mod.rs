@@ -538,6 +538,7 @@ async fn the_providers_are_asked_over_http() {
                 ports: Vec::new(),
                 archives: Default::default(),
                 address: None,
+                clients: 1,
             },
             ipv6: true,
             now: env.now(),

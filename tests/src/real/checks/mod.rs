@@ -24,6 +24,8 @@ mod sharded_list;
 mod sqs;
 mod stage;
 mod tunnel;
+mod tunnel_clients;
+mod tunnel_pods;
 mod tunnel_traffic;
 
 use anyhow::Result;
@@ -176,7 +178,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "tunnel",
-        about: "bytes pass a Service's tunnel, only its own client serves it, and its host is deleted",
+        about: "bytes pass a Service's tunnel, only its own clients serve it, one or two, and its host is deleted",
         needs: &[Need::Kube, Need::Rathole, Need::Leasehold],
         run: |scene| Box::pin(tunnel::run(scene)),
     },

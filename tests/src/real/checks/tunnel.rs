@@ -1,38 +1,29 @@
 //! Bytes through a Tunnel with the real rathole at both ends: from a port of the exit to the
 //! backend of the Service. Only the Tunnel's own client can connect, the Service has its address while
-//! connections come through, the ports follow those of the Service, and the exit is deleted with it.
+//! connections come through, the ports follow those of the Service, and the exit is deleted with it. Then the same with
+//! two clients.
 //!
-//! The exit is a process of this machine. The check starts its client as the Deployment would, with
-//! that command line and that Secret. Only the Service's address is replaced, since Pods become ready here
-//! and run no process.
+//! The exit is a process of this machine.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::TcpListener;
 use tunnel::exit::CONTROL_PORT;
 
-use super::tunnel_traffic::{Backend, echoed, fetch, is_open};
+use super::tunnel_clients;
+use super::tunnel_pods::{
+    CLIENT, Client, DEADLINE, SERVICE, TUNNEL, addressed, client, fetched, host,
+};
+use super::tunnel_traffic::{Backend, echoed, is_open};
 use crate::harness::control_plane::ControlPlane;
 use crate::harness::manager::Manager;
-use crate::harness::process::ChildProcess;
 use crate::harness::{Scene, home, kubectl, wait};
 
-const DEADLINE: Duration = Duration::from_secs(90);
-const SERVICE: &str = "/api/v1/namespaces/default/services/nginx-1";
-const TUNNEL: &str = "/apis/inlets.inlets.dev/v1alpha1/namespaces/default/tunnels/nginx-1-tunnel";
-const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/nginx-1-tunnel-client";
-const SECRET: &str = "/api/v1/namespaces/default/secrets/nginx-1-tunnel-client";
-/// The Service's address in the client's configuration.
-const CLUSTER_ADDRESS: &str = "nginx-1.default.svc";
 /// A valid key that no exit has: the example in rathole's documentation.
 const WRONG_KEY: &str = "GQYTKSbWLBUSZiGfdWPSgek9yoOuaiwGD/GIX8Z1kkE=";
 
@@ -50,7 +41,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let address = host(&plane, &mut manager).await?;
     println!("the host has address {address}");
     let backend = Backend::start().await?;
-    let client = client(&plane).await?;
+    let client = client(&plane, CLIENT).await?;
     refusals(scene, &client, &address, &backend).await?;
     let first = client.start(scene, "client", &backend, |config| config)?;
     fetched(&format!("{address}:80"), &backend).await?;
@@ -74,6 +65,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let control = format!("{address}:{CONTROL_PORT}");
     ensure!(!is_open(&control).await, "something still listens there");
     println!("the exit is gone with the Service");
+    tunnel_clients::run(scene, &plane, &mut manager).await?;
     manager.leave().await
 }
 
@@ -96,86 +88,14 @@ async fn start(scene: &Scene, plane: &ControlPlane, exits: &Exits) -> Result<Man
     plane.kubectl.apply(&defaults.to_string()).await?;
     let controllers = json!({"controllers": {"tunnel": {"workers": 2}}});
     let (allowed, rathole) = (PathBuf::from("1"), scene.tools().rathole());
+    let haproxy = scene.tools().haproxy();
     let environment = [
         ("LEASEHOLD_TUNNEL_LOCAL", &*allowed),
         ("LEASEHOLD_TUNNEL_DIR", &*exits.0),
         ("LEASEHOLD_RATHOLE", &*rathole),
+        ("LEASEHOLD_HAPROXY", &*haproxy),
     ];
     Manager::start_with(scene, "replica-0", plane, &[plane], &controllers, &environment)
-}
-
-/// Waits until the Tunnel's host runs and its client has Pods, through which no connection comes.
-async fn host(plane: &ControlPlane, manager: &mut Manager) -> Result<String> {
-    wait::until(DEADLINE, "the Tunnel's host to run, and to be unreachable", async || {
-        manager.check_alive()?;
-        let tunnel = kubectl::get(&plane.client, TUNNEL).await?.unwrap_or_default();
-        let status = &tunnel["status"];
-        let is_unreachable = status["conditions"][0]["reason"] == "Unreachable";
-        Ok(status["hostIP"].as_str().filter(|_| is_unreachable).map(str::to_owned))
-    })
-    .await
-}
-
-/// Waits until the Service has this address, or none.
-async fn addressed(plane: &ControlPlane, address: Option<&str>) -> Result<()> {
-    wait::until(DEADLINE, &format!("the Service to have address {address:?}"), async || {
-        let service = kubectl::get(&plane.client, SERVICE).await?.unwrap_or_default();
-        let ingress = &service["status"]["loadBalancer"]["ingress"][0]["ip"];
-        Ok((ingress.as_str() == address).then_some(()))
-    })
-    .await
-}
-
-/// How a Pod of the client is started.
-struct Client {
-    arguments: Vec<String>,
-    /// Where the Pod has its configuration.
-    folder: String,
-    /// The only file in that folder: its name and content.
-    file: (String, String),
-}
-
-/// Reads the Deployment and the Secret of the client.
-async fn client(plane: &ControlPlane) -> Result<Client> {
-    let get = async |path| {
-        let found = kubectl::get(&plane.client, path).await?;
-        found.with_context(|| format!("there is no {path}"))
-    };
-    let (deployment, secret): (Value, Value) = (get(DEPLOYMENT).await?, get(SECRET).await?);
-    let pod = &deployment["spec"]["template"]["spec"];
-    let container = &pod["containers"][0];
-    ensure!(pod["volumes"][0]["secret"]["secretName"] == secret["metadata"]["name"], "{pod}");
-    let arguments = serde_json::from_value(container["args"].clone())?;
-    let folder = serde_json::from_value(container["volumeMounts"][0]["mountPath"].clone())?;
-    let data = secret["data"].as_object().and_then(|data| data.iter().next());
-    let (name, content) = data.context("the Secret is empty")?;
-    let content = BASE64.decode(content.as_str().unwrap_or_default())?;
-    Ok(Client { arguments, folder, file: (name.clone(), String::from_utf8(content)?) })
-}
-
-impl Client {
-    /// Starts rathole as a Pod would, after `change` may have changed its configuration.
-    fn start(
-        &self,
-        scene: &Scene,
-        name: &str,
-        backend: &Backend,
-        change: impl FnOnce(String) -> String,
-    ) -> Result<ChildProcess> {
-        let mounted = scene.dir().join(name);
-        fs::create_dir_all(&mounted)?;
-        let mut config = self.file.1.clone();
-        for (port, address) in backend.addresses() {
-            config =
-                config.replace(&format!("{CLUSTER_ADDRESS}:{port}\""), &format!("{address}\""));
-        }
-        ensure!(!config.contains(CLUSTER_ADDRESS), "a port without a backend: {config}");
-        fs::write(mounted.join(&self.file.0), change(config))?;
-        let here = mounted.to_str().context("a path that is not UTF-8")?;
-        let mut command = Command::new(scene.tools().rathole());
-        command.args(self.arguments.iter().map(|word| word.replace(&self.folder, here)));
-        ChildProcess::spawn(name, &command, &scene.logs())
-    }
 }
 
 /// A client with another token cannot connect, nor one that expects another key, nor one that asks for another port.
@@ -207,14 +127,6 @@ async fn refusals(scene: &Scene, right: &Client, address: &str, backend: &Backen
     Ok(())
 }
 
-/// Waits until an address sends all bytes of the backend.
-async fn fetched(address: &str, backend: &Backend) -> Result<()> {
-    let what = format!("bytes from {address}");
-    let found = wait::until(DEADLINE, &what, async || Ok(fetch(address).await.ok())).await?;
-    ensure!(found == backend.body(), "{address} sends other bytes than the backend");
-    Ok(())
-}
-
 /// When the ports of the Service change, the same exit listens on the new ones and no longer on the old ones.
 async fn other_ports(
     scene: &Scene,
@@ -229,7 +141,7 @@ async fn other_ports(
     kubectl::merge(&plane.client, SERVICE, &json!({"spec": {"ports": ports}})).await?;
     let changed =
         wait::until(DEADLINE, "the client to be configured for the new ports", async || {
-            let client = client(plane).await?;
+            let client = client(plane, CLIENT).await?;
             Ok(client.file.1.contains(":8080\"").then_some(client))
         })
         .await?;

@@ -7,12 +7,17 @@ use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How long one exchange may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// More than any buffer on the way.
 const BODY_BYTES: usize = 1 << 20;
+/// Into how many pieces a slow answer is divided, and the pause before each.
+const PIECES: usize = 32;
+const PAUSE: Duration = Duration::from_millis(250);
+/// What is asked for a slow answer.
+const SLOW: &str = "/slow";
 const LOOPBACK: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
 /// The backend of the Service. Dropping it stops it.
@@ -51,18 +56,30 @@ impl Backend {
 }
 
 async fn serve(listener: TcpListener, body: Vec<u8>) {
+    // They end with this task.
+    let mut answers = JoinSet::new();
     while let Ok((mut connection, _)) = listener.accept().await {
         let mut request = [0; 1024];
         let head = format!(
             "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
             body.len()
         );
-        // An error means that the client has gone away.
-        if matches!(connection.read(&mut request).await, Ok(1..)) {
+        let body = body.clone();
+        answers.spawn(async move {
+            // An error means that the client has gone away.
+            let Ok(read @ 1..) = connection.read(&mut request).await else { return };
+            let slow = format!("GET {SLOW} ");
+            let (pieces, pause) = match request[..read].starts_with(slow.as_bytes()) {
+                true => (PIECES, PAUSE),
+                false => (1, Duration::ZERO),
+            };
             let _ = connection.write_all(head.as_bytes()).await;
-            let _ = connection.write_all(&body).await;
+            for piece in body.chunks(body.len() / pieces) {
+                sleep(pause).await;
+                let _ = connection.write_all(piece).await;
+            }
             let _ = connection.shutdown().await;
-        }
+        });
     }
 }
 
@@ -78,16 +95,29 @@ async fn echo_back(socket: UdpSocket) {
 /// # Errors
 /// If nothing listens there, or it does not answer completely and in time.
 pub async fn fetch(address: &str) -> Result<Vec<u8>> {
+    exchange(address, "/", PATIENCE).await
+}
+
+/// The same, at a pace by which it takes eight seconds.
+///
+/// # Errors
+/// Likewise.
+pub async fn fetch_slowly(address: &str) -> Result<Vec<u8>> {
+    exchange(address, SLOW, PAUSE * 4 * PIECES as u32).await
+}
+
+async fn exchange(address: &str, path: &str, patience: Duration) -> Result<Vec<u8>> {
     let exchange = async {
         let mut connection = TcpStream::connect(address).await?;
-        connection.write_all(b"GET / HTTP/1.1\r\nhost: tunnel\r\n\r\n").await?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: tunnel\r\n\r\n");
+        connection.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
         connection.read_to_end(&mut answer).await?;
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n").context("no answer")?;
         ensure!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"), "refused");
         Ok(answer.split_off(end + 4))
     };
-    timeout(PATIENCE, exchange).await.with_context(|| format!("{address} does not answer"))?
+    timeout(patience, exchange).await.with_context(|| format!("{address} does not answer"))?
 }
 
 /// Whether something listens at an address.
