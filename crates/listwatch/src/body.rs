@@ -144,15 +144,17 @@ impl Stream {
             if Instant::now() >= self.until {
                 return Err((End::Closed, None));
             }
+            if let Some(due) = due {
+                self.idle.as_mut().reset(due);
+            }
             let large = self.large.as_mut().map(|large| &mut large.0);
-            let frame = lent_during(share.as_mut(), next_frame(&mut self.body));
-            let frame = in_time(due, "a line", lent_during(large, frame));
+            let frame = lent_during(large, lent_during(share.as_mut(), next_frame(&mut self.body)));
             let frame = tokio::select! {
                 biased;
-                frame = frame => frame?,
+                frame = frame => frame,
                 () = &mut self.idle => {
-                    let why = format!("nothing heard for {}s", IDLE_TIMEOUT.as_secs());
-                    return Err((End::Idle, Some(why)));
+                    let silent = || format!("nothing heard for {}s", IDLE_TIMEOUT.as_secs());
+                    return Err((End::Idle, Some(due.map_or_else(silent, |_| stalls("a line")))));
                 }
             };
             match data(frame)? {
@@ -186,15 +188,16 @@ impl PageBody {
             self.late += hold(share.as_mut()).await;
             let come = self.bytes.len();
             let is_kept = come > LENT_BYTES;
-            let due = is_kept.then(|| self.pace.due(come));
+            let due = if is_kept { self.pace.due(come).min(self.late) } else { self.late };
             let lender = share.as_mut().filter(|_| !is_kept);
-            let frame = in_time(due, "a page", lent_during(lender, next_frame(&mut self.body)));
-            let Ok(frame) = tokio::time::timeout_at(self.late, frame).await else {
+            let frame = lent_during(lender, next_frame(&mut self.body));
+            let Ok(frame) = tokio::time::timeout_at(due, frame).await else {
                 let seconds = PAGE_TIMEOUT.as_secs();
-                let why = format!("a page has not come to its end within {seconds}s");
+                let late = || format!("a page has not come to its end within {seconds}s");
+                let why = if due == self.late { late() } else { stalls("a page") };
                 return Err((End::Idle, Some(why)));
             };
-            let Some(chunk) = data(frame?)? else { return Ok(Some(self.bytes.split().freeze())) };
+            let Some(chunk) = data(frame)? else { return Ok(Some(self.bytes.split().freeze())) };
             if come + chunk.len() > self.max_bytes {
                 let why = format!("a page is longer than {} bytes", self.max_bytes);
                 return Err((End::TooLarge, Some(why)));
@@ -247,18 +250,10 @@ fn put_off(deadline: &mut Pin<Box<Sleep>>, by: Duration) {
     }
 }
 
-/// Waits for more of something, until it is due.
-async fn in_time<T>(
-    due: Option<Instant>,
-    what: &str,
-    wait: impl Future<Output = T>,
-) -> Result<T, Ended> {
-    let Some(due) = due else { return Ok(wait.await) };
-    tokio::time::timeout_at(due, wait).await.map_err(|_| {
-        let (kibibytes, seconds) = (PACE_BYTES >> 10, PACE_TIME.as_secs());
-        let why = format!("{what} stalls: less than {kibibytes} KiB of it came within {seconds}s");
-        (End::Idle, Some(why))
-    })
+/// That too little more has come.
+fn stalls(what: &str) -> String {
+    let (kibibytes, seconds) = (PACE_BYTES >> 10, PACE_TIME.as_secs());
+    format!("{what} stalls: less than {kibibytes} KiB of it came within {seconds}s")
 }
 
 /// Waits until a share is held; says how long that took.

@@ -155,7 +155,8 @@ impl Connection {
                     }
                 }
                 State::Listing(page) => {
-                    return match page.read(&mut self.share).await {
+                    // In a box, because it is rare and every informer has room for it otherwise.
+                    return match Box::pin(page.read(&mut self.share)).await {
                         Ok(Some(page)) => {
                             self.state = State::Over;
                             Arrival::Page(page)
