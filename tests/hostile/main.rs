@@ -16,7 +16,7 @@ const MAX_GROWTH_BYTES: usize = 256 << 20;
 
 /// Those that take minutes are left to `cargo xtask hostile`.
 fn short() -> Vec<Mode> {
-    let slow = [Mode::SlowBody, Mode::ManyNamespaces];
+    let slow = [Mode::SlowBody, Mode::ManyNamespaces, Mode::HangingCredentials];
     Mode::ALL.into_iter().filter(|mode| !slow.contains(mode)).collect()
 }
 

@@ -315,7 +315,7 @@ impl TunnelRun<'_> {
         let clients = match self.connected(archives.clone()).await.map_err(Blocked::within) {
             Ok(clients) => clients,
             Err(Ok(blocked)) => return Err(blocked.into()),
-            // The API server is in trouble, or an admission webhook: the host is looked at all the same. If it is to be
+            // The API server is in trouble, or an admission webhook: the host is looked at all the same. Before it is
             // connected, its clients are applied again.
             Err(Err(_)) => None,
         };

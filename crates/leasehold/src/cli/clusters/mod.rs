@@ -35,8 +35,9 @@ const POLL: Duration = Duration::from_millis(500);
 /// How long the replicas may take to let go of a cluster.
 const LET_GO: Duration = Duration::from_secs(60);
 
-/// How long replicas may take until they know of a cluster that was added.
-const TAKEN_UP_WITHIN: Duration = Duration::from_secs(10);
+/// How long replicas may take until they know of a cluster that was added: one for which they have no client counts after
+/// ten seconds.
+const TAKEN_UP_WITHIN: Duration = Duration::from_secs(15);
 
 /// The subcommands of `leasehold clusters`.
 #[derive(Debug, Subcommand)]
