@@ -14,7 +14,8 @@ static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 /// buffer that grows holds up to three parts.
 const MAX_GROWTH_BYTES: usize = 256 << 20;
 
-/// Those that take minutes are left to `cargo xtask hostile`.
+/// Those that take minutes are left to `cargo xtask hostile`, and so are a thousand clusters that would have all others
+/// wait for their first credentials.
 fn short() -> Vec<Mode> {
     let slow = [Mode::SlowBody, Mode::ManyNamespaces, Mode::HangingCredentials];
     Mode::ALL.into_iter().filter(|mode| !slow.contains(mode)).collect()
