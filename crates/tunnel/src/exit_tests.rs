@@ -13,9 +13,8 @@ fn exit(ports: &[(i32, Protocol)]) -> Exit {
     Exit { credentials, ports, archives: Archives::default(), address: None, clients: 1 }
 }
 
-#[test]
-fn both_ends_call_a_port_by_one_name() {
-    let exit = exit(&[(53, Protocol::Udp), (53, Protocol::Tcp), (80, Protocol::Tcp)]);
+/// The Tunnel whose host is told that.
+fn tunnel(exit: &Exit) -> Tunnel {
     let spec = TunnelSpec {
         service_name: "web".to_owned(),
         ports: exit.ports.clone(),
@@ -23,6 +22,13 @@ fn both_ends_call_a_port_by_one_name() {
     };
     let mut tunnel = Tunnel::new("web-tunnel", spec);
     tunnel.metadata.namespace = Some("shop".to_owned());
+    tunnel
+}
+
+#[test]
+fn both_ends_call_a_port_by_one_name() {
+    let exit = exit(&[(53, Protocol::Udp), (53, Protocol::Tcp), (80, Protocol::Tcp)]);
+    let mut tunnel = tunnel(&exit);
     let client = client_config(&tunnel, "203.0.113.7", &exit.credentials, Form::Tokens(1), 0);
     let config = exit.config(&Addresses::machine("[::]"));
     let services: Vec<_> =
@@ -78,13 +84,7 @@ fn several_clients_share_a_host_and_no_name() {
     let balancer = balance::machine(2);
     assert!(balancer.contains("server 1 127.0.0.3 addr 127.0.0.1 port 2341\n"), "{balancer}");
 
-    let spec = TunnelSpec {
-        service_name: "web".to_owned(),
-        ports: exit.ports.clone(),
-        ..TunnelSpec::default()
-    };
-    let mut tunnel = Tunnel::new("web-tunnel", spec);
-    tunnel.metadata.namespace = Some("shop".to_owned());
+    let tunnel = tunnel(&exit);
     let told =
         |client| client_config(&tunnel, "203.0.113.7", &exit.credentials, Form::Tokens(2), client);
     insta::assert_snapshot!("clients", [told(0), told(1)].join("\n----\n"));

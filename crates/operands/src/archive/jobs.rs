@@ -64,8 +64,12 @@ fn name_of(backup: &impl ResourceExt, what: &str) -> String {
 
 /// Eight hexadecimal digits of the hash of its uid.
 fn short_uid(backup: &impl ResourceExt) -> String {
-    let digest = digest(&SHA256, backup.uid().unwrap_or_default().as_bytes());
-    HEXLOWER.encode(&digest.as_ref()[..4])
+    digits(&backup.uid().unwrap_or_default())
+}
+
+/// Eight hexadecimal digits of the hash of a text.
+pub(super) fn digits(text: &str) -> String {
+    HEXLOWER.encode(&digest(&SHA256, text.as_bytes()).as_ref()[..4])
 }
 
 /// The name of a backup where it is stored. The uid is in it: a namesake in another cluster, or one that comes after

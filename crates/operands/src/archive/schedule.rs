@@ -8,14 +8,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
-use ring::digest::{SHA256, digest};
 use sdk::condition::whole_seconds;
 use sdk::refusal::refusal;
 use sdk::{
@@ -25,6 +23,7 @@ use sdk::{
 use serde_json::{Value, json};
 
 use super::api::{BackupPhase, ScheduleStatus, Scheduling};
+use super::jobs::digits;
 use super::kind::Archived;
 use crate::schedule::{Backup, Retention, Schedule};
 
@@ -203,9 +202,9 @@ fn name_of(owner: &impl ResourceExt, run: Timestamp) -> String {
     if own.len() <= longest {
         return own + &time;
     }
-    let digest = HEXLOWER.encode(&digest(&SHA256, own.as_bytes()).as_ref()[..4]);
-    let short: String = own.chars().take(longest - digest.len() - 1).collect();
-    format!("{}-{digest}{time}", short.trim_end_matches(['-', '.']))
+    let digits = digits(&own);
+    let short: String = own.chars().take(longest - digits.len() - 1).collect();
+    format!("{}-{digits}{time}", short.trim_end_matches(['-', '.']))
 }
 
 fn backup<S: Scheduled>(owner: &S, wanted: &Scheduling, name: String) -> S::Backup {

@@ -1,5 +1,6 @@
 //! Hosts that are processes of this machine, for development and tests: rathole, on a loopback address
-//! of its own, and before several clients haproxy, on those ports that the host was made with. Off unless the manager is started with `LEASEHOLD_TUNNEL_LOCAL=1`.
+//! of its own. A host with several clients has haproxy too, which listens on the ports that the host was made
+//! with. Off unless the manager is started with `LEASEHOLD_TUNNEL_LOCAL=1`.
 //!
 //! A host outlives the manager that created it, as one of a cloud does. Its facts are a file in a
 //! folder that is named after the host, so a request that is repeated creates one host. Its process is

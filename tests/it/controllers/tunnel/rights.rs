@@ -20,6 +20,19 @@ async fn watched_world() -> (World, Arc<Mutex<Vec<String>>>) {
     (world, asked)
 }
 
+/// Somebody writes the Tunnel, with a port and one more field of their own.
+async fn apply_own(world: &World, port: i32, (field, value): (&str, &str)) {
+    let own = json!({
+        "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {
+            "serviceName": SERVICE, "ports": [{"port": port}], "provider": "digitalocean",
+            "endpoint": DIGITALOCEAN, field: value,
+        },
+    });
+    world.env.apply(&own.to_string()).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_service_sends_no_secret_of_its_choice_anywhere() {
     let (world, asked) = watched_world().await;
@@ -81,15 +94,7 @@ async fn a_host_that_is_not_the_tunnels_own_outlives_it() {
 #[tokio::test(start_paused = true)]
 async fn a_tunnel_runs_no_image_of_its_choice() {
     let world = World::running().await;
-    let own = json!({
-        "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
-        "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "spec": {
-            "serviceName": SERVICE, "ports": [{"port": 80}], "provider": "digitalocean",
-            "endpoint": DIGITALOCEAN, "clientImage": "evil.test/miner",
-        },
-    });
-    world.env.apply(&own.to_string()).await;
+    apply_own(&world, 80, ("clientImage", "evil.test/miner")).await;
     let refused = reason(&world.env, "NotPermitted").await;
     assert!(refused.status.unwrap().conditions[0].message.starts_with("clientImage"));
     let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
@@ -177,15 +182,7 @@ async fn a_tunnel_of_others_that_the_cache_lacks_is_not_taken_over() {
         if late { Fault::Delay(Duration::from_secs(20)) } else { Fault::None }
     });
     world.env.server().close_watches();
-    let own = json!({
-        "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
-        "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "spec": {
-            "serviceName": SERVICE, "ports": [{"port": 81}], "provider": "digitalocean",
-            "endpoint": DIGITALOCEAN, "region": "ams3",
-        },
-    });
-    world.env.apply(&own.to_string()).await;
+    apply_own(&world, 81, ("region", "ams3")).await;
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
     let taken = |service: &Service| {
         let conditions =

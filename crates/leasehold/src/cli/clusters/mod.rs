@@ -243,7 +243,11 @@ async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let RemoveArgs { name, context, kubeconfig, fleet } = args;
     let home = fleet.connect().await?;
     let entries = Entries::of(&home);
-    let added = entries.find(name).await?;
+    // With a context it may be the second time, because the first did not get to the end.
+    let added = match context {
+        Some(_) => entries.find(name).await?,
+        None => Some(entries.get(name).await?),
+    };
     let target = match context {
         Some(context) => {
             let target = Target::connect(kubeconfig.as_deref(), context, None).await?;
@@ -256,9 +260,7 @@ async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     };
     // As replicas call it, while they do.
     let name = &known_as(name, &known(&home.fleet().await?))?;
-    // With a context it may be the second time, because the first did not get to the end.
-    if target.is_none() || added.is_some() {
-        let (own, _) = entries.get(name).await?;
+    if let Some((own, _)) = added {
         entries.delete(&own).await?;
         say(&format!("{name}: removed from the fleet"));
     }
