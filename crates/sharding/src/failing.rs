@@ -57,6 +57,11 @@ impl FailingClusters {
         });
     }
 
+    /// A cluster fails no more, for certain.
+    pub(crate) fn recovered(&mut self, cluster: &ClusterName) {
+        self.all.remove(cluster);
+    }
+
     /// The clusters to report, ordered by name.
     pub(crate) fn reported(&self) -> impl Iterator<Item = DownCluster> {
         let reported = self.all.iter().filter(|(_, failing)| failing.reported.is_some());

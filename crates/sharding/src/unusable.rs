@@ -7,7 +7,8 @@
 //!   configuration with which the process starts count at once, and so does one whose server has told which cluster it
 //!   is: it may be one that has another name by now;
 //! - one that becomes unusable is reported at once, until it has been usable for a while, and its reason stays for a
-//!   minute ([`crate::failing`]).
+//!   minute ([`crate::failing`]). One for which a process that has just started has no client yet is reported only until
+//!   it has one: that comes once, and others may need its shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub(crate) struct UnusableClusters {
     down: BTreeMap<ClusterName, Arc<str>>,
     /// Since when those have been there that do not count yet.
     newcomers: BTreeMap<ClusterName, Moment>,
+    /// Those that were unusable when the process started, and have been ever since.
+    awaited: BTreeSet<ClusterName>,
     reported: FailingClusters,
 }
 
@@ -35,6 +38,7 @@ impl Default for UnusableClusters {
             configured: BTreeSet::new(),
             down: BTreeMap::new(),
             newcomers: BTreeMap::new(),
+            awaited: BTreeSet::new(),
             reported: FailingClusters::reported_after(Duration::ZERO),
         }
     }
@@ -66,6 +70,17 @@ impl UnusableClusters {
         let down = self.down.iter().filter(|(name, _)| counts(name));
         self.reported
             .observe(down.map(|(name, why)| (name.clone(), Arc::clone(why))).collect(), now);
+        if before.is_none() {
+            self.awaited = self.down.keys().cloned().collect();
+        }
+        let Self { awaited, down, reported, .. } = self;
+        awaited.retain(|name| {
+            let waits = down.contains_key(name);
+            if !waits {
+                reported.recovered(name);
+            }
+            waits
+        });
         self.configured.iter().filter(counts).cloned().collect()
     }
 
@@ -80,6 +95,25 @@ mod tests {
     use model::Identity;
 
     use super::*;
+
+    #[test]
+    fn who_has_just_started_reaches_a_cluster_as_soon_as_it_has_a_client() {
+        let east: ClusterName = "east".parse().unwrap();
+        let all = BTreeSet::from([east.clone()]);
+        let mut unusable = UnusableClusters::default();
+        let mut fails = |before, is_down: bool, now| {
+            let down = is_down.then(|| DownCluster::new(&east, "not ready"));
+            unusable.configure(all.clone(), down.into_iter().collect());
+            unusable.follow(before, &Identities::new(), now);
+            unusable.reported().next().is_some()
+        };
+        let at = |s| Moment::from_origin(Duration::from_secs(s));
+        assert!(fails(None, true, at(0)) && fails(Some(&all), true, at(5)));
+        assert!(!fails(Some(&all), false, at(14)), "it comes for the first time");
+        // From then on it is as any other.
+        assert!(fails(Some(&all), true, at(20)) && fails(Some(&all), false, at(21)));
+        assert!(!fails(Some(&all), false, at(31)));
+    }
 
     #[test]
     fn a_newcomer_without_a_client_counts_at_once_if_it_has_told_which_cluster_it_is() {
