@@ -31,8 +31,9 @@
 //!
 //! # Why it is safe
 //! - **S1** As coordinator, a member writes no map before one silence has passed since it learned of the
-//!   change, counted by the longest Lease of those that may still act (`World::silence`). An owner that home does not know any
-//!   more cannot renew its Lease: home has that at another version, or not at all. So it learns of the change itself, or its validity ends within that silence.
+//!   change, counted by the longest Lease of those that may still act (`World::silence`). An owner that home
+//!   does not know any more cannot renew its Lease: home has that at another version, or not at all. So it
+//!   learns of the change itself, or its validity ends within that silence.
 //!   An owner whose Lease was restored at exactly the version that it holds lost no renewal. It goes on,
 //!   rightly, until it is told.
 //! - **S3** The coordinator carries the highest reported epoch into the epoch floor of its Lease, and reads

@@ -7,7 +7,7 @@ use model::{Range, ShardId};
 use serde_json::Value;
 
 use super::{DEADLINE, GROUPS, Stage, container_id};
-use crate::harness::home::Owners;
+use crate::harness::home::{self, Owners};
 use crate::harness::manager::is_incarnation;
 use crate::harness::wait::{self, Stopwatch};
 use crate::harness::{kubectl, load};
@@ -81,7 +81,26 @@ impl Stage {
         let restarts = status["containerStatuses"][0]["restartCount"].as_u64();
         ensure!(restarts > Some(0), "{victim} was not restarted: {status}");
         self.settled().await?;
+        self.reached().await?;
         Ok(Killing { owned, served, waited })
+    }
+
+    /// Waits until every replica reaches the remote cluster, whose shards it may get with the next kill. One that has
+    /// just started takes a while, because this fleet may neither identify nor mark that cluster.
+    async fn reached(&self) -> Result<()> {
+        let client = &self.node.control.client;
+        wait::until(DEADLINE, "every replica to reach the remote cluster", async || {
+            let members = kubectl::list(client, &home::path("members")).await?;
+            let created = |member: &Value| member["metadata"]["creationTimestamp"].to_string();
+            let fails = |pod: &String| {
+                let its = members.iter().filter(|member| member["spec"]["identity"] == **pod);
+                let last = its.max_by_key(|member| created(member));
+                let named = last.and_then(|member| member["spec"]["clusters"]["fails"].as_array());
+                named.is_some_and(|named| named.iter().any(|name| name == "remote"))
+            };
+            Ok((!self.pods().await?.keys().any(fails)).then_some(()))
+        })
+        .await
     }
 
     /// How long after the kill others own the shards of the dead, and serve the watched ones.
