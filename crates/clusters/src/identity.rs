@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
 use model::error::{chain, foreign};
-use model::{ClusterUid, Moment};
+use model::{ClusterUid, Moment, doubled};
 use serde::Deserialize;
 
 /// What is asked for.
@@ -70,7 +70,7 @@ impl Flips {
         self.last = Some(now);
         match self.times {
             1 => Duration::ZERO,
-            times => FLIP_MIN.saturating_mul(1 << (times - 2).min(16)).min(FLIP_MAX),
+            times => doubled(FLIP_MIN, times - 2, FLIP_MAX),
         }
     }
 }
@@ -85,7 +85,7 @@ pub(crate) async fn ask(client: &Client) -> Told {
 
 /// The wait before attempt number `attempt`, which is at least 1.
 pub(crate) fn ask_after(attempt: u32) -> Duration {
-    RETRY_MIN.saturating_mul(1 << (attempt - 1).min(8)).min(RETRY_MAX)
+    doubled(RETRY_MIN, attempt - 1, RETRY_MAX)
 }
 
 async fn answer(client: &Client) -> Told {

@@ -18,10 +18,8 @@ use crate::provider::{Snapshot, Source};
 /// The sources to engage, and the problems with the configuration of clusters.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Merged {
-    /// One source per name.
-    pub(crate) sources: BTreeMap<ClusterName, Source>,
-    /// The place of each in the configuration: that of its provider.
-    pub(crate) places: BTreeMap<ClusterName, usize>,
+    /// One source per name, and the place of its provider in the configuration.
+    pub(crate) sources: BTreeMap<ClusterName, (usize, Source)>,
     /// Duplicates, excesses, and the providers' own problems.
     pub(crate) problems: Vec<Arc<str>>,
 }
@@ -29,16 +27,19 @@ pub(crate) struct Merged {
 /// How much right a source has to its name, the most important first: the fleet does not know another cluster by
 /// that name; it leads where the name was engaged; it comes from where that came from.
 pub(crate) type Right = (bool, bool, bool);
-/// That of a source whose name nobody has.
+/// The right of a source whose name is free.
 pub(crate) const NO_RIGHT: Right = (false, false, false);
 
 /// Joins the snapshots, in the order of the configuration: `None` is a provider that has not answered. Of several
 /// sources of a name, the first of those with most right to it counts.
-pub(crate) fn merge(snapshots: &[Option<Snapshot>], right: impl Fn(&Source) -> Right) -> Merged {
+pub(crate) fn merge<'a>(
+    snapshots: impl IntoIterator<Item = &'a Option<Snapshot>>,
+    right: impl Fn(&Source) -> Right,
+) -> Merged {
     let mut merged = Merged::default();
     let mut chosen: BTreeMap<&ClusterName, (usize, &Source)> = BTreeMap::new();
     let mut others = Vec::new();
-    for (place, snapshot) in snapshots.iter().enumerate() {
+    for (place, snapshot) in snapshots.into_iter().enumerate() {
         let Some(snapshot) = snapshot else { continue };
         merged.problems.extend(snapshot.problems.iter().cloned());
         for source in &snapshot.sources {
@@ -57,10 +58,10 @@ pub(crate) fn merge(snapshots: &[Option<Snapshot>], right: impl Fn(&Source) -> R
     }
     let duplicates = others.into_iter().filter_map(|other| duplicate(chosen[&other.name].1, other));
     merged.problems.extend(duplicates);
-    for (name, (place, source)) in chosen {
-        merged.places.insert(name.clone(), place);
-        merged.sources.insert(name.clone(), source.clone());
-    }
+    let kept = |(name, (place, source)): (&ClusterName, (usize, &Source))| {
+        (name.clone(), (place, source.clone()))
+    };
+    merged.sources = chosen.into_iter().map(kept).collect();
     merged
 }
 
@@ -103,14 +104,14 @@ mod tests {
     #[test]
     fn a_provider_that_has_not_answered_keeps_its_place() {
         let merged = merge(&[None, snapshot(&[("east", "1")])], |_| NO_RIGHT);
-        assert_eq!(merged.places[&"east".parse().unwrap()], 1);
+        assert_eq!(merged.sources[&"east".parse().unwrap()].0, 1);
     }
 
     #[test]
     fn the_first_of_a_name_wins_and_the_other_is_named() {
         let snapshots = [snapshot(&[("east", "1"), ("west", "2")]), snapshot(&[("east", "3")])];
         let merged = merge(&snapshots, |_| NO_RIGHT);
-        let east = &merged.sources[&"east".parse().unwrap()];
+        let (_, east) = &merged.sources[&"east".parse().unwrap()];
         assert_eq!(&*east.origin, "origin of 1");
         assert_eq!(merged.sources.len(), 2);
         assert_eq!(
@@ -126,8 +127,8 @@ mod tests {
         let snapshots = [snapshot(&names[..2]), snapshot(&names[2..])];
         let right = |source: &Source| (true, &*source.origin == "origin of 2", false);
         let merged = merge(&snapshots, right);
-        let east = "east".parse().unwrap();
-        assert_eq!((&*merged.sources[&east].origin, merged.places[&east]), ("origin of 2", 1));
+        let (place, east) = &merged.sources[&"east".parse().unwrap()];
+        assert_eq!((&*east.origin, *place), ("origin of 2", 1));
         assert_eq!(merged.problems.len(), 3);
         for (problem, other) in merged.problems.iter().zip([1, 0, 3]) {
             let text =

@@ -23,7 +23,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use model::{
     Budget, Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, ClusterState, DisputedNames,
-    TaskEnd, VitalTask,
+    TaskEnd, VitalTask, doubled,
 };
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -102,24 +102,27 @@ impl Registry {
         let connector = Connector::new(Role::Workload, Arc::clone(&clock));
         connector.register(metrics)?;
         let probes = Turns::new(MAX_PROBES);
+        let provided = providers.iter().map(|provider| Provided {
+            label: provider.label(),
+            budget: provider.budget(),
+            probes: probes.apart(),
+            connector: connector.apart(),
+            latest: None,
+        });
         let mut task = Task {
             marker: marker.filter(|_| probing == Probing::On),
             disputed,
             own: None,
             clock,
-            snapshots: vec![None; providers.len()],
-            labels: providers.iter().map(|provider| provider.label()).collect(),
+            providers: provided.collect(),
             overdue: false,
-            budgets: providers.iter().map(|provider| provider.budget()).collect(),
             entries: BTreeMap::new(),
             problems: Vec::new(),
             incarnations: 0,
             publication: Publication::Incomplete,
             sent: false,
             probing,
-            probes: providers.iter().map(|_| probes.apart()).collect(),
             looks: Turns::new(MAX_LOOKS),
-            connectors: providers.iter().map(|_| connector.apart()).collect(),
             work: JoinSet::new(),
             set: set_sender,
             status: status_sender,
@@ -186,7 +189,7 @@ impl Clusters {
 enum Report {
     Made {
         name: ClusterName,
-        source: Source,
+        of: Fingerprint,
         attempt: u32,
         made: Result<(Link, Life), Arc<Unusable>>,
     },
@@ -233,14 +236,23 @@ enum Publication {
     Due,
 }
 
+/// What the registry keeps for each provider. One that is slow takes no turn and no client of another's clusters.
+struct Provided {
+    /// What it reads, for people.
+    label: String,
+    /// The budget of each of its clusters, if it has one of its own.
+    budget: Option<Budget>,
+    probes: Turns,
+    connector: Connector,
+    /// `None` until it has answered.
+    latest: Option<Snapshot>,
+}
+
 struct Task {
-    snapshots: Vec<Option<Snapshot>>,
-    /// What each provider reads, for people.
-    labels: Vec<String>,
+    /// In the order of the configuration: [`Entry::place`] is an index.
+    providers: Vec<Provided>,
     /// Whether those that have not answered are waited for no more.
     overdue: bool,
-    /// Of the clusters of each provider.
-    budgets: Vec<Option<Budget>>,
     entries: BTreeMap<ClusterName, Entry>,
     problems: Vec<Arc<str>>,
     /// Counts engagements of all clusters. So a name that goes and returns gets a higher number, although
@@ -255,12 +267,8 @@ struct Task {
     /// Which fleet this is; `None` until home says so, and where nothing is marked.
     own: Option<Arc<Own>>,
     clock: Arc<dyn Clock>,
-    /// Of each provider.
-    probes: Vec<Turns>,
     /// For looks at marks before a cluster is engaged: probes of silent clusters do not delay them.
     looks: Turns,
-    /// Of each provider.
-    connectors: Vec<Connector>,
     work: JoinSet<Report>,
     set: watch::Sender<Arc<ClusterSet>>,
     status: watch::Sender<Arc<Status>>,
@@ -286,7 +294,7 @@ impl Task {
     }
 
     fn take(&mut self, place: usize, snapshot: Snapshot) {
-        self.snapshots[place] = Some(snapshot);
+        self.providers[place].latest = Some(snapshot);
         self.merge();
     }
 
@@ -296,7 +304,8 @@ impl Task {
         let entry = |source: &Source| self.entries.get(&source.name).filter(|_| self.sent);
         let right =
             |source: &Source| entry(source).map_or(NO_RIGHT, |entry| entry.right_of(source));
-        let Merged { sources, places, mut problems } = merge(&self.snapshots, right);
+        let snapshots = self.providers.iter().map(|provider| &provider.latest);
+        let Merged { sources, mut problems } = merge(snapshots, right);
         problems.extend(self.unanswered());
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
@@ -310,8 +319,7 @@ impl Task {
             }
             keep
         });
-        for (name, source) in sources {
-            let place = places.get(&name).copied().unwrap_or_default();
+        for (name, (place, source)) in sources {
             self.update(name, source, place);
         }
         self.publish();
@@ -319,14 +327,15 @@ impl Task {
 
     /// The providers that should have answered by now.
     fn unanswered(&self) -> Vec<Arc<str>> {
-        let open = self.labels.iter().zip(&self.snapshots).filter(|(_, answer)| answer.is_none());
-        let text = |label: &String| {
+        let open =
+            self.providers.iter().filter(|provider| self.overdue && provider.latest.is_none());
+        let text = |Provided { label, .. }: &Provided| {
             format!(
                 "{label} cannot be read since the start, so this process does not know the clusters there, and \
                  works on the others; fix: see its log"
             )
         };
-        open.filter(|_| self.overdue).map(|(label, _)| text(label).into()).collect()
+        open.map(|provider| text(provider).into()).collect()
     }
 
     fn update(&mut self, name: ClusterName, source: Source, place: usize) {
@@ -344,29 +353,26 @@ impl Task {
             self.entries.insert(name.clone(), Entry::new(source.clone(), place));
         }
         match &source.access {
-            Ok(_) => self.make(name, source, attempt),
+            Ok(_) => self.make(&name, attempt),
             Err(error) => self.down(&name, error.reason().into()),
         }
     }
 
     /// Makes the client in a task of its own, after a wait that grows with each attempt.
-    fn make(&mut self, name: ClusterName, source: Source, attempt: u32) {
-        let place = self.entries.get(&name).map_or(0, |entry| entry.place);
-        let connector = self.connectors[place].clone();
-        let for_task = name.clone();
-        let handle = self.work.spawn(async move {
+    fn make(&mut self, name: &ClusterName, attempt: u32) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let connector = self.providers[entry.place].connector.clone();
+        let (name, source) = (name.clone(), entry.source.clone());
+        entry.making = Some(self.work.spawn(async move {
             if attempt > 0 {
-                tokio::time::sleep(retry_after(attempt)).await;
+                tokio::time::sleep(doubled(RETRY_MIN, attempt - 1, RETRY_MAX)).await;
             }
             let made = match &source.access {
                 Ok(access) => connector.link(&source.origin, access).await,
                 Err(error) => Err(Arc::clone(error)),
             };
-            Report::Made { name: for_task, source, attempt, made }
-        });
-        if let Some(entry) = self.entries.get_mut(&name) {
-            entry.making = Some(handle);
-        }
+            Report::Made { name, of: source.fingerprint, attempt, made }
+        }));
     }
 
     fn done(&mut self, done: Result<Report, JoinError>) {
@@ -386,12 +392,12 @@ impl Task {
         };
         let of = |(name, entry): (&ClusterName, &Entry)| {
             let making = is_it(&entry.making);
-            (making || is_it(&entry.probing)).then(|| (name.clone(), entry.source.clone(), making))
+            (making || is_it(&entry.probing)).then(|| (name.clone(), making))
         };
-        let Some((name, source, making)) = self.entries.iter().find_map(of) else { return };
+        let Some((name, making)) = self.entries.iter().find_map(of) else { return };
         if making {
             self.down(&name, PANICKED.into());
-            self.make(name, source, u32::MAX);
+            self.make(&name, u32::MAX);
         } else if let Some(Serving::Engaged(cluster)) = self.entries.get(&name).map(|e| &e.serving)
         {
             let cluster = cluster.clone();
@@ -407,22 +413,20 @@ impl Task {
                 self.overdue = true;
                 return self.merge();
             }
-            Report::Made { name, source, attempt, made } => {
+            Report::Made { name, of, attempt, made } => {
+                let entry = self.entries.get_mut(&name);
                 // If the source changed meanwhile, another task makes its client.
-                let current = self.entries.get(&name).map(|entry| entry.source.fingerprint);
-                if current != Some(source.fingerprint) {
+                let Some(entry) = entry.filter(|entry| entry.source.fingerprint == of) else {
                     return;
-                }
+                };
                 match made {
                     Ok((link, life)) => {
-                        if let Some(entry) = self.entries.get_mut(&name) {
-                            entry.life = Some(life);
-                        }
+                        entry.life = Some(life);
                         self.identify(name, link, 0);
                     }
                     Err(error) => {
                         self.down(&name, error.reason().into());
-                        self.make(name, source, attempt.saturating_add(1));
+                        self.make(&name, attempt.saturating_add(1));
                     }
                 }
             }
@@ -443,33 +447,24 @@ impl Task {
     }
 
     fn engage(&mut self, name: &ClusterName, Link { client, wire }: Link) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
         self.incarnations += 1;
-        let incarnation = self.incarnations;
-        let identity = self.entries.get(name).and_then(Entry::identity);
-        let place = self.entries.get(name).map_or(0, |entry| entry.place);
-        let budget = self.budgets.get(place).copied().flatten();
-        let leads_to = self.entries.get(name).and_then(Entry::destination);
         let cluster = Cluster {
             name: name.clone(),
             client,
             wire,
-            incarnation,
-            destination: leads_to.map_or(0, Fingerprint::number),
-            budget,
-            identity,
+            incarnation: self.incarnations,
+            destination: entry.destination().map_or(0, Fingerprint::number),
+            budget: self.providers[entry.place].budget,
+            identity: entry.identity(),
         };
-        let mut delay = Duration::ZERO;
-        if let Some(entry) = self.entries.get_mut(name) {
-            info!(cluster = %name, origin = %entry.source.origin, incarnation = self.incarnations, "cluster engaged");
-            if entry.source.access.as_ref().is_ok_and(Access::is_insecure) {
-                warn!(cluster = %name, "its kubeconfig has insecure-skip-tls-verify: anybody on the network path to the server can read and change everything, including credentials");
-            }
-            entry.engage(cluster.clone());
-            if std::mem::take(&mut entry.just_told) {
-                delay = PROBE_INTERVAL;
-            }
+        info!(cluster = %name, origin = %entry.source.origin, incarnation = self.incarnations, "cluster engaged");
+        if entry.source.access.as_ref().is_ok_and(Access::is_insecure) {
+            warn!(cluster = %name, "its kubeconfig has insecure-skip-tls-verify: anybody on the network path to the server can read and change everything, including credentials");
         }
-        self.probe(cluster, delay);
+        entry.engage(cluster.clone());
+        let told = std::mem::take(&mut entry.just_told);
+        self.probe(cluster, if told { PROBE_INTERVAL } else { Duration::ZERO });
     }
 
     fn down(&mut self, name: &ClusterName, reason: Arc<str>) {
@@ -488,7 +483,7 @@ impl Task {
         }
         let (name, incarnation) = (cluster.name.clone(), cluster.incarnation);
         let Some(entry) = self.entries.get_mut(&name) else { return };
-        let (turns, for_task) = (self.probes[entry.place].clone(), name.clone());
+        let (turns, for_task) = (self.providers[entry.place].probes.clone(), name.clone());
         let is_prompt = entry.is_prompt && matches!(entry.finding, Some(Ok(())));
         let identity = entry.asks_identity();
         let number = entry.probes;
@@ -531,7 +526,8 @@ impl Task {
 
     /// Publishes. The first time only when all is ready or the wait is over.
     fn publish(&mut self) {
-        let answered = self.overdue || self.snapshots.iter().all(Option::is_some);
+        let answered =
+            self.overdue || self.providers.iter().all(|provider| provider.latest.is_some());
         if self.publication == Publication::Incomplete && answered {
             self.publication = Publication::Waiting;
             self.work.spawn(async {
@@ -559,10 +555,11 @@ impl Task {
         let clusters = self.entries.iter().map(|(name, entry)| entry.status(name)).collect();
         // First the status: whoever has seen the set finds the status of its clusters.
         self.status.send_replace(Arc::new(Status { clusters, problems: self.problems.clone() }));
+        let is_open = |provider: &Provided| provider.latest.as_ref().is_none_or(|it| it.is_partial);
         let set = ClusterSet {
             clusters: self.entries.iter().map(|(n, e)| (n.clone(), e.state())).collect(),
             told: self.entries.iter().filter_map(|(n, e)| Some((n.clone(), e.told()?))).collect(),
-            is_partial: self.snapshots.iter().any(|s| s.as_ref().is_none_or(|s| s.is_partial)),
+            is_partial: self.providers.iter().any(is_open),
         };
         // Probes change only the status. Then receivers of the set are not woken.
         let first = !std::mem::replace(&mut self.sent, true);
@@ -585,9 +582,4 @@ fn follow(
         Some(((place, snapshot), provider))
     })
     .boxed()
-}
-
-/// The wait before attempt number `attempt`, which is at least 1.
-fn retry_after(attempt: u32) -> Duration {
-    RETRY_MIN.saturating_mul(1 << (attempt - 1).min(8)).min(RETRY_MAX)
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use model::{ClusterName, Moment};
+use model::{ClusterName, Moment, doubled};
 use serde::Serialize;
 
 /// The first pause.
@@ -63,7 +63,7 @@ impl Quarantines {
             return None;
         }
         let times = before.map_or(0, |known| known.times).saturating_add(1);
-        let pause = FIRST_PAUSE.saturating_mul(1 << (times - 1).min(16)).min(MAX_PAUSE);
+        let pause = doubled(FIRST_PAUSE, times - 1, MAX_PAUSE);
         let quarantine = Quarantine { destination, reason, word, times, until: now + pause };
         all.insert(cluster.clone(), quarantine);
         Some(pause)

@@ -34,7 +34,7 @@
 
 use std::time::Duration;
 
-use model::Moment;
+use model::{Moment, doubled};
 
 /// The wait after the first failed attempt, before jitter.
 pub const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -395,7 +395,7 @@ impl Machine {
     fn wait(&mut self, failures: u32) -> Duration {
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
         let limit = if self.unknown_kind { MAX_UNKNOWN_WAIT } else { MAX_WAIT };
-        let full = FIRST_WAIT.saturating_mul(1 << doublings.min(16)).min(limit);
+        let full = doubled(FIRST_WAIT, doublings, limit);
         full.mul_f64(0.5 + self.rng.f64() / 2.0)
     }
 }

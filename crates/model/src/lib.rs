@@ -39,7 +39,7 @@ pub mod wire;
 pub use budget::{Budget, Budgets};
 pub use clock::{Clock, ManualClock, Moment, Sleep};
 pub use cluster::{Cluster, ClusterSet, ClusterState, DisputedNames, Identity};
-pub use duration::duration;
+pub use duration::{doubled, duration};
 pub use group::{GroupScope, GroupTraits};
 pub use key::ObjectKey;
 pub use kind::{AnyObject, Kind, Object};

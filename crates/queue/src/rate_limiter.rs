@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use model::doubled;
+
 /// The shortest first delay: without any, a key that keeps failing would never let the CPU rest.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// The longest delay that can be asked for.
@@ -64,8 +66,7 @@ impl RateLimiter {
 
     /// The delay after `failures` failures in a row. Draws the jitter from `rng`.
     pub fn delay(&self, failures: u32, rng: &mut fastrand::Rng) -> Duration {
-        let doublings = failures.saturating_sub(1).min(31);
-        let delay = self.first.saturating_mul(1 << doublings).min(self.max);
+        let delay = doubled(self.first, failures.saturating_sub(1), self.max);
         let step = u64::from(self.jitter) * rng.u64(..STEPS);
         // A year has fewer than 2^45 microseconds, so the product stays below 2^60.
         let micros = u64::try_from(delay.as_micros()).expect("a delay is at most a year");

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::Moment;
+use model::{Moment, doubled};
 
 use crate::record::{Kind, Object, Target, Write, WriteOutcome};
 
@@ -91,8 +91,8 @@ impl Outbox {
             }
             // No pause after the first conflict: its answer shows what to write now.
             WriteOutcome::Conflict(_) if failures == 0 => Duration::ZERO,
-            WriteOutcome::Conflict(_) => pause(failures - 1).min(MAX_CONFLICT_PAUSE),
-            WriteOutcome::Failed => pause(failures),
+            WriteOutcome::Conflict(_) => doubled(FIRST_PAUSE, failures - 1, MAX_CONFLICT_PAUSE),
+            WriteOutcome::Failed => doubled(FIRST_PAUSE, failures, MAX_PAUSE),
         };
         let failures = failures.saturating_add(1).min(MOST_FAILURES);
         let at = now + pause.mul_f64(jitter);
@@ -146,10 +146,6 @@ impl Outbox {
     pub(crate) fn prune(&mut self, now: Moment) {
         self.retries.retain(|_, retry| now < retry.at + MAX_PAUSE * 4);
     }
-}
-
-fn pause(failures: u32) -> Duration {
-    FIRST_PAUSE.saturating_mul(1 << failures).min(MAX_PAUSE)
 }
 
 #[cfg(test)]

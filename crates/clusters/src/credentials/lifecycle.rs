@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::Moment;
+use model::{Moment, doubled};
 
 use crate::error::Unusable;
 
@@ -115,7 +115,7 @@ impl<C: Clone> Lifecycle<C> {
     /// A renewal failed. Returns whether there was a credential before.
     pub fn failed(&mut self, reason: Arc<Unusable>, now: Moment) -> bool {
         let times = self.failure.take().map_or(0, |failure| failure.times.saturating_add(1));
-        let wait = RETRY_MIN.saturating_mul(1 << times.min(8)).min(RETRY_MAX);
+        let wait = doubled(RETRY_MIN, times, RETRY_MAX);
         self.renewing = false;
         self.failure = Some(Failure { reason, times, retry_at: now + wait });
         self.current.is_some()

@@ -54,7 +54,7 @@ impl Task {
         let Some(own) = self.own.clone() else { return self.engage(&name, link) };
         let (of, for_task) = (entry.source.fingerprint, name);
         let (sightings, clock) = (entry.sightings.clone(), Arc::clone(&self.clock));
-        let turns = if delay.is_zero() { &self.looks } else { &self.probes[entry.place] };
+        let turns = if delay.is_zero() { &self.looks } else { &self.providers[entry.place].probes };
         let turns = turns.clone();
         entry.making = Some(self.work.spawn(async move {
             tokio::time::sleep(delay).await;

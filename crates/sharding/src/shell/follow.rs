@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
-use model::Clock;
+use model::{Clock, doubled};
 
 use crate::problem::{self, Operation};
 use crate::read::Unreadable;
@@ -132,7 +132,7 @@ struct Follow {
 impl Follow {
     /// The pause after one more failure.
     fn pause(&mut self, rng: &mut fastrand::Rng) -> Duration {
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(10)).min(MAX_PAUSE);
+        let pause = doubled(FIRST_PAUSE, self.failures, MAX_PAUSE);
         self.failures += 1;
         pause.mul_f64(0.5 + 0.5 * rng.f64())
     }
