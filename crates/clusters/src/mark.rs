@@ -39,9 +39,10 @@
 //! - Who is refused writes nothing.
 //! - The mark guards against mistakes in configurations. It is no fence: a fleet that was cut off from the
 //!   cluster for longer than [`STALE_AFTER`] notices its successor with its next look, not before. A copy of
-//!   home has its fleet's id, so the two take each other's mark for their own.
+//!   home has its fleet's id: it works beside the first for some two minutes, until it knows ([`copy`]).
 
 mod claim;
+mod copy;
 mod lease;
 
 use std::collections::BTreeMap;
@@ -50,11 +51,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::error::foreign;
-use model::{FleetId, Moment};
+use model::{FleetId, Living, Moment};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 pub use self::claim::Claim;
+use self::copy::Writers;
 pub(crate) use self::lease::{Looked, look};
 
 /// The namespace of the Lease, and its name.
@@ -88,6 +90,8 @@ pub struct Marker {
     pub by: String,
     /// What it does.
     pub claim: Claim,
+    /// Who else of the fleet lives.
+    pub living: watch::Receiver<Arc<Living>>,
 }
 
 /// Our fleet, as a look needs it.
@@ -99,6 +103,7 @@ pub(crate) struct Own {
     namespace: String,
     by: String,
     claim: Claim,
+    living: watch::Receiver<Arc<Living>>,
 }
 
 /// A mark as it is written.
@@ -116,9 +121,12 @@ struct Mark {
 /// The marks of a cluster: the text of each fleet's.
 type Marks = BTreeMap<String, String>;
 
-/// Since when each mark has been as it is, by the clock of who looks.
+/// Since when each mark has been as it is, by the clock of who looks, and who wrote ours.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sightings(BTreeMap<String, (u64, Moment)>);
+pub(crate) struct Sightings {
+    since: BTreeMap<String, (u64, Moment)>,
+    writers: Writers,
+}
 
 /// How our fleet stands in a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -173,13 +181,22 @@ impl Own {
         former.extend(before.map(|before| before.id.clone()));
         former.retain(|one| *one != id);
         former.drain(..former.len().saturating_sub(MAX_FORMER));
-        let Marker { installation, namespace, by, claim, .. } = marker.clone();
-        Some(Self { id, former, installation, namespace, by, claim })
+        let Marker { installation, namespace, by, claim, living, .. } = marker.clone();
+        Some(Self { id, former, installation, namespace, by, claim, living })
     }
 
     /// Whether it is not that of `before`.
     pub(crate) fn is_another(&self, before: &Self) -> bool {
         self.id != before.id
+    }
+
+    /// Its mark among those in a cluster, if it can be read.
+    fn mark(&self, marks: &Marks) -> Option<Mark> {
+        Mark::read(marks.get(self.id.as_str())?)
+    }
+
+    fn living(&self) -> Arc<Living> {
+        Arc::clone(&self.living.borrow())
     }
 
     /// Whether a mark is ours, by its fleet.
@@ -203,6 +220,20 @@ impl Own {
     fn meets(&self, mark: Option<&Mark>) -> Option<String> {
         let everything = Claim::everything();
         self.claim.meets(mark.map_or(&everything, |mark| &mark.controllers))
+    }
+
+    /// Why it is refused where a copy of this fleet works.
+    fn copied(&self, by: &str) -> Refusal {
+        let Self { id, installation, namespace, .. } = self;
+        let by = foreign(by);
+        let reason = format!(
+            "a copy of this fleet works there: {by:?} writes the mark of {id} (installation {installation:?}, \
+             namespace {namespace:?}) in Lease {NAMESPACE}/{NAME}, and is no living member of this fleet. Home was \
+             copied, or restored elsewhere while the first goes on; fix: stop one of the two, or remove the cluster \
+             from it; this one goes on {}s after the other has stopped",
+            STALE_AFTER.as_secs(),
+        );
+        Refusal { other: id.to_string(), reason: reason.into() }
     }
 
     /// Why it is refused.
@@ -242,8 +273,8 @@ impl Mark {
 
 impl Sightings {
     /// Takes in what a look saw.
-    fn observe(&mut self, marks: &Marks, now: Moment) {
-        let before = std::mem::take(&mut self.0);
+    fn observe(&mut self, own: &Own, marks: &Marks, now: Moment) {
+        let before = std::mem::take(&mut self.since);
         let since = |(fleet, text): (&String, &String)| {
             let mut hasher = DefaultHasher::new();
             text.hash(&mut hasher);
@@ -251,12 +282,17 @@ impl Sightings {
             let same = before.get(fleet).filter(|(before, _)| *before == hash);
             (fleet.clone(), (hash, same.map_or(now, |(_, since)| *since)))
         };
-        self.0 = marks.iter().map(since).collect();
+        self.since = marks.iter().map(since).collect();
+        let hash = |seen: &BTreeMap<_, (u64, Moment)>| seen.get(own.id.as_str()).map(|seen| seen.0);
+        let is_new = hash(&before).is_some_and(|before| Some(before) != hash(&self.since));
+        if let Some(mark) = own.mark(marks).filter(|_| is_new) {
+            self.writers.wrote(&mark.by, &own.living());
+        }
     }
 
     /// How long the mark of a fleet has been as it is.
     fn age(&self, fleet: &str, now: Moment) -> Duration {
-        self.0.get(fleet).map_or(Duration::ZERO, |(_, since)| now.since(*since))
+        self.since.get(fleet).map_or(Duration::ZERO, |(_, since)| now.since(*since))
     }
 }
 
@@ -303,13 +339,17 @@ fn decide(own: &Own, marks: &Marks, sightings: &Sightings, now: Moment) -> Decis
         }
         others += 1;
     }
-    let text = marks.get(own.id.as_str());
-    if text.is_none() && others >= MAX_OTHERS {
+    if !marks.contains_key(own.id.as_str()) && others >= MAX_OTHERS {
         return Decision::Full;
     }
-    let ours = text.and_then(|text| Mark::read(text));
+    let ours = own.mark(marks);
+    let age = sightings.age(own.id.as_str(), now);
+    if let Some(mark) = ours.as_ref().filter(|_| age < STALE_AFTER && sightings.writers.yields()) {
+        return Decision::Refused(own.copied(&mark.by));
+    }
     let covers = ours.as_ref().is_some_and(|mark| mark.controllers.covers(&own.claim));
-    let is_due = ours.is_none() || sightings.age(own.id.as_str(), now) >= RENEW_AFTER;
+    let renew_after = |mark: &Mark| sightings.writers.renew_after(&mark.by, &own.living());
+    let is_due = ours.as_ref().is_none_or(|mark| age >= renew_after(mark));
     if covers && !is_due && remove.is_empty() {
         return Decision::Stands;
     }

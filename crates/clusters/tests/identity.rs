@@ -183,6 +183,7 @@ async fn what_a_server_tells_is_known_before_it_is_engaged() {
         namespace: "home".to_owned(),
         by: "replica-0".to_owned(),
         claim: [("tdset".to_owned(), BTreeSet::new())].into_iter().collect(),
+        living: watch::channel(Arc::default()).1,
     };
     let clusters = spawn_with(&[&path], Some(marker), watch::channel(Arc::default()).1).await;
     let mut set = clusters.watch();

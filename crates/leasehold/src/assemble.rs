@@ -22,7 +22,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use model::{
     Clock, ClusterLabels, ClusterSet, ClusterState, ControllerName, DisputedNames, GroupName,
-    GroupScope, GroupTraits, single,
+    GroupScope, GroupTraits, Living, single,
 };
 use sdk::ControllerSpec;
 use sharding::Sharding;
@@ -79,10 +79,11 @@ pub(crate) async fn assemble(
     let labels = Arc::new(ClusterLabels::new(config.cluster_labels));
     // Sharding knows by the ShardMaps which cluster has a name.
     let disputed = watch::Sender::<Arc<DisputedNames>>::default();
+    let living = watch::Sender::<Arc<Living>>::default();
     let mut clusters = Registry::spawn(
         providers(config, &home),
         Probing::On,
-        marker(config, &specs, &home, stop).await,
+        marker(config, &specs, &home, living.subscribe(), stop).await,
         disputed.subscribe(),
         stop.clone(),
         (metrics, Arc::clone(&labels)),
@@ -105,7 +106,7 @@ pub(crate) async fn assemble(
         let _here = liveness.enter();
         let mut settings = sharding_config(config, traits, owner);
         settings.cluster_labels = Arc::clone(&labels);
-        settings.disputed = disputed;
+        (settings.disputed, settings.living) = (disputed, living);
         let workload = ProcessWorkload::new(meter.clone(), clusters.clone(), Arc::clone(&clock));
         let workload = Arc::new(workload);
         Sharding::spawn(home, settings, clusters.watch(), workload, Arc::clone(&clock), metrics)
@@ -301,6 +302,7 @@ async fn marker(
     config: &Config,
     specs: &[ControllerSpec],
     home: &Client,
+    living: watch::Receiver<Arc<Living>>,
     stop: &CancellationToken,
 ) -> Option<Marker> {
     let claim = claim(specs);
@@ -314,6 +316,7 @@ async fn marker(
         namespace,
         by: config.identity.clone(),
         claim,
+        living,
     })
 }
 

@@ -1,6 +1,6 @@
 //! A cluster as the manager sees it: engaged with a client, or down for a reason.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -28,6 +28,23 @@ pub struct Cluster {
 
 /// Names that stand for another cluster in a replica than in its fleet, each with the fleet's cluster of that name.
 pub type DisputedNames = BTreeMap<ClusterName, ClusterUid>;
+
+/// The identities of a fleet's processes that may live, as home shows it to one of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Living(Option<BTreeSet<String>>);
+
+impl Living {
+    /// These live. The default is that nobody knows.
+    pub fn these(identities: BTreeSet<String>) -> Self {
+        Self(Some(identities))
+    }
+
+    /// Whether a process of that identity may live, if that is known. Of long identities only the beginning may be
+    /// known.
+    pub fn includes(&self, identity: &str) -> Option<bool> {
+        Some(self.0.as_ref()?.iter().any(|living| identity.starts_with(living.as_str())))
+    }
+}
 
 /// Which cluster has a name, and who gave it that name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

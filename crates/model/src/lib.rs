@@ -38,7 +38,7 @@ pub mod wire;
 
 pub use budget::{Budget, Budgets};
 pub use clock::{Clock, ManualClock, Moment, Sleep};
-pub use cluster::{Cluster, ClusterSet, ClusterState, DisputedNames, Identity};
+pub use cluster::{Cluster, ClusterSet, ClusterState, DisputedNames, Identity, Living};
 pub use duration::{doubled, duration};
 pub use group::{GroupScope, GroupTraits};
 pub use key::ObjectKey;

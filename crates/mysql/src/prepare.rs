@@ -112,7 +112,8 @@ impl Preparing<'_> {
             self.child(service, past).await?;
         }
         self.child(objects::budget(cluster), past).await?;
-        let passwords = match past.passwords.take() {
+        // A read that fails leaves those that are known.
+        let passwords = match past.passwords.clone() {
             Some(known) if known.is_fresh(ctx.now()) => known,
             known => passwords(ctx, cluster, self.random, (past.root.as_ref(), known)).await?,
         };

@@ -15,6 +15,7 @@ use crate::accounts::Passwords;
 use crate::api::MySQLCluster;
 use crate::calls::Password;
 use crate::kept::Kept;
+use crate::step::RETRY;
 
 /// How long the server is not asked again for what it refused: an admission policy, a quota or a StorageClass
 /// may change without a word.
@@ -54,16 +55,23 @@ pub(crate) struct Refused {
     /// That of the object which asked for it.
     generation: Option<i64>,
     at: Timestamp,
+    /// How long it is believed.
+    lasts: Duration,
 }
 
 impl Refused {
     pub(crate) fn new(cluster: &MySQLCluster, invalid: Invalid, at: Timestamp) -> Self {
-        Self { invalid, generation: cluster.metadata.generation, at }
+        Self { invalid, generation: cluster.metadata.generation, at, lasts: ASK_AGAIN }
+    }
+
+    /// What failed without a refusal, as while an API server starts: it is believed for a moment.
+    pub(crate) fn failed(cluster: &MySQLCluster, invalid: Invalid, at: Timestamp) -> Self {
+        Self { lasts: RETRY, ..Self::new(cluster, invalid, at) }
     }
 
     /// Whether the server would say the same.
     fn holds(&self, cluster: &MySQLCluster, now: Timestamp) -> bool {
-        self.generation == cluster.metadata.generation && rest(self.at, ASK_AGAIN, now).is_some()
+        self.generation == cluster.metadata.generation && rest(self.at, self.lasts, now).is_some()
     }
 }
 

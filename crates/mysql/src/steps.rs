@@ -8,6 +8,7 @@ use kube::{Api, ResourceExt};
 use operands::children::{answer, is_current};
 use operands::spec::Invalid;
 use sdk::condition::rest;
+use sdk::refusal::refusal;
 use sdk::{Context, ReconcileError};
 use serde_json::json;
 
@@ -128,7 +129,9 @@ impl Taker<'_> {
                      choose it as before: {words}"
                 );
                 let invalid = Invalid { reason: "Rejected", message };
-                let refused = Refused::new(self.cluster, invalid, self.ctx.now());
+                let is_refused = refusal(&error).is_some();
+                let noted = if is_refused { Refused::new } else { Refused::failed };
+                let refused = noted(self.cluster, invalid, self.ctx.now());
                 past.unlabelled.insert(pod.uid().unwrap_or_default(), refused);
                 Ok(StepOutcome::Taken)
             }

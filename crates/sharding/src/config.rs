@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use model::{ClusterLabels, DisputedNames, GroupName, GroupTraits};
+use model::{ClusterLabels, DisputedNames, GroupName, GroupTraits, Living};
 use tokio::sync::watch;
 
 use crate::api::{DEFAULT_CAPACITY, MAX_GROUPS, MemberContainer};
@@ -44,6 +44,8 @@ pub struct Config {
     pub cluster_labels: Arc<ClusterLabels>,
     /// Gets the names of clusters that stand for others here than in the fleet.
     pub disputed: watch::Sender<Arc<DisputedNames>>,
+    /// Gets the members that may live.
+    pub living: watch::Sender<Arc<Living>>,
     /// Seeds the random suffixes of member ids and the jitter of retries.
     pub seed: u64,
 }
@@ -157,6 +159,7 @@ impl Config {
             container: None,
             cluster_labels: Arc::default(),
             disputed: watch::Sender::default(),
+            living: watch::Sender::default(),
             seed,
         }
     }

@@ -75,7 +75,8 @@ impl Sharding {
         config.validate().map_err(Error::Config)?;
         let labels = Arc::clone(&config.cluster_labels);
         let metrics = Metrics::register(registry, labels).map_err(Error::Metrics)?;
-        let (lease, seed, disputed) = (config.lease, config.seed, config.disputed.clone());
+        let (lease, seed) = (config.lease, config.seed);
+        let (disputed, living) = (config.disputed.clone(), config.living.clone());
         metrics.set_lease_duration(lease.duration);
         let writer = Writer {
             client: home,
@@ -107,6 +108,7 @@ impl Sharding {
             snapshot: snapshot_sender,
             departed: departed_sender,
             disputed,
+            living: (living, started),
             turned,
             rng: fastrand::Rng::with_seed(seed.wrapping_add(1)),
             problems: Arc::default(),

@@ -12,7 +12,7 @@ use clusters::{
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use model::{FleetId, ManualClock, ObjectKey};
+use model::{FleetId, Living, ManualClock, ObjectKey};
 use sdk::{Action, Context, ReconcileError, Reconciler};
 use tokio::sync::watch;
 
@@ -202,7 +202,8 @@ impl Member {
         let (sender, fleet) = watch::channel(Some(fleet.parse().unwrap()));
         let claim: Claim = [("copy".to_owned(), [].into())].into_iter().collect();
         let [installation, namespace, by] = ["i", "n", "b"].map(str::to_owned);
-        let marker = Some(Marker { fleet, installation, namespace, by, claim });
+        let living = watch::channel(Arc::new(Living::these([by.clone()].into()))).1;
+        let marker = Some(Marker { fleet, installation, namespace, by, claim, living });
         let (providers, disputed) = (vec![provider], watch::channel(Arc::default()).1);
         let of = (&metrics, Arc::default());
         let spawned = Registry::spawn(

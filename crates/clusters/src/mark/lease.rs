@@ -77,7 +77,7 @@ async fn attempts(
         let annotations = found.as_ref().and_then(|found| found.annotations.as_ref());
         let marks = marks(own, annotations.unwrap_or(&BTreeMap::new()));
         let now = clock.now();
-        sightings.observe(&marks, now);
+        sightings.observe(own, &marks, now);
         let change = match decide(own, &marks, sightings, now) {
             Decision::Stands => return Ok(Standing::Marked),
             Decision::Refused(refusal) => return Ok(Standing::Refused(refusal)),

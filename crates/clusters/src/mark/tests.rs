@@ -12,6 +12,12 @@ fn claim(text: &str) -> Claim {
     text.split_whitespace().map(one).collect()
 }
 
+/// What home shows of who lives.
+fn living(identities: &[&str]) -> watch::Receiver<Arc<Living>> {
+    let identities = identities.iter().map(ToString::to_string).collect();
+    watch::channel(Arc::new(Living::these(identities))).1
+}
+
 pub(super) fn own(id: &str, former: &[&str], claims: &str) -> Own {
     Own {
         id: id.parse().unwrap(),
@@ -20,6 +26,7 @@ pub(super) fn own(id: &str, former: &[&str], claims: &str) -> Own {
         namespace: "leasehold-system".to_owned(),
         by: format!("{id}-0"),
         claim: claim(claims),
+        living: living(&[&format!("{id}-0")]),
     }
 }
 
@@ -45,7 +52,7 @@ fn scene(text: &str) -> (Marks, Sightings, Moment) {
     rows.sort_by_key(|(.., age)| std::cmp::Reverse(*age));
     for (fleet, text, age) in rows {
         marks.insert(fleet, text);
-        sightings.observe(&marks, now - Duration::from_secs(age));
+        sightings.observe(&own("a", &[], ""), &marks, now - Duration::from_secs(age));
     }
     (marks, sightings, now)
 }
@@ -129,7 +136,8 @@ fn former_ids_are_bounded_and_the_newest_are_kept() {
     let (sender, fleet) = watch::channel(None);
     let text = String::new;
     let (installation, namespace, by, claim) = (text(), text(), text(), Claim::default());
-    let mut marker = Marker { fleet, installation, namespace, by, claim };
+    let living = living(&[]);
+    let mut marker = Marker { fleet, installation, namespace, by, claim, living };
     assert!(Own::of(&mut marker, None).is_none());
     let mut own = None;
     for number in 0..MAX_FORMER + 3 {
@@ -198,7 +206,7 @@ fn marks_are_bounded_in_number_and_in_bytes() {
         let marks = marks(&first, &annotations);
         assert_eq!(marks.len(), count.min(MAX_OTHERS) + usize::from(ours));
         let mut sightings = Sightings::default();
-        sightings.observe(&marks, Moment::default());
+        sightings.observe(&first, &marks, Moment::default());
         let scene = (marks, sightings, Moment::default());
         assert_eq!(decided(&first, &scene), expect, "{count}");
     }
@@ -231,7 +239,7 @@ proptest! {
         let own = Own { claim: mine.clone(), ..own("a", &[], "") };
         let marks: Marks = [("b".to_owned(), own.text(0, theirs.clone()))].into();
         let mut sightings = Sightings::default();
-        sightings.observe(&marks, Moment::default());
+        sightings.observe(&own, &marks, Moment::default());
         let now = Moment::default() + Duration::from_secs(age);
         let refused = matches!(decide(&own, &marks, &sightings, now), Decision::Refused(_));
         prop_assert_eq!(refused, mine.meets(&theirs).is_some());
@@ -260,6 +268,74 @@ fn no_number_of_marks_hides_one_that_meets_ours() {
     let (marks, now) = (marks(&ours, &annotations), Moment::default());
     assert_eq!(marks.len(), MAX_OTHERS);
     let mut sightings = Sightings::default();
-    sightings.observe(&marks, now);
+    sightings.observe(&ours, &marks, now);
     assert_eq!(decided(&ours, &(marks, sightings, now)), "refused by z: tdset");
+}
+
+/// Two fleets of one id, each with a home of its own, that look in turns at the marks of one cluster.
+#[test]
+fn of_a_fleet_and_a_copy_of_its_home_the_copy_yields() {
+    for (offset, replicas) in [(1, 1), (7, 1), (14, 3), (29, 2)] {
+        let member = |name: &str, all: &[&str]| Own {
+            by: name.to_owned(),
+            living: living(all),
+            ..own("a", &[], "tdset")
+        };
+        let firsts = ["m-1", "m-2", "m-3"].map(|name| member(name, &["m-1", "m-2", "m-3"]));
+        // The snapshot shows members that have no Lease any more.
+        let copy = member("n-1", &["n-1"]);
+        let mut looking: Vec<_> = firsts.iter().take(replicas).chain([&copy]).collect();
+        let mut seen = vec![Sightings::default(); looking.len()];
+        let (mut marks, mut refused_at) = (Marks::new(), None);
+        for second in 0..1_000 {
+            let now = Moment::from_origin(Duration::from_secs(second));
+            for (place, own) in looking.iter().enumerate() {
+                let is_copy = place == replicas;
+                let begins = if is_copy { 300 } else { 0 };
+                let phase = if is_copy { offset } else { 10 * place as u64 };
+                if second < begins || second % 30 != phase % 30 {
+                    continue;
+                }
+                seen[place].observe(own, &marks, now);
+                match decide(own, &marks, &seen[place], now) {
+                    Decision::Stands => {}
+                    Decision::Write(Change { put: (fleet, text), .. }) => {
+                        marks.insert(fleet, text);
+                    }
+                    Decision::Refused(refusal) => {
+                        assert!(is_copy, "{}", refusal.reason);
+                        assert!(
+                            refusal.reason.contains("a copy of this fleet"),
+                            "{}",
+                            refusal.reason
+                        );
+                        refused_at.get_or_insert(second);
+                    }
+                    Decision::Full => panic!("one mark"),
+                }
+            }
+        }
+        let refused_at = refused_at.expect("the copy yields");
+        assert!((300..=480).contains(&refused_at), "{offset}: {refused_at}");
+        // The first ends: the copy goes on.
+        looking.drain(..replicas);
+        let ended = Moment::from_origin(Duration::from_secs(1_000)) + STALE_AFTER;
+        let decision = decide(&copy, &marks, &seen[replicas], ended);
+        assert!(matches!(decision, Decision::Write(_)), "{decision:?}");
+    }
+}
+
+/// As after a restart of all, or while home shows nothing.
+#[test]
+fn who_knows_nothing_of_the_writer_renews_later_and_refuses_nothing() {
+    let (marks, sightings, now) = scene("a tdset 45");
+    let of = |living| Own { living, by: "m-9".to_owned(), ..own("a", &[], "tdset") };
+    let unknown = of(watch::channel(Arc::default()).1);
+    for (own, due) in [(of(living(&["m-9"])), 90), (unknown, 120), (of(living(&["a-0"])), 45)] {
+        for (age, stands) in [(due - 1, true), (due, false)] {
+            let now = now + Duration::from_secs(age) - Duration::from_secs(45);
+            let decision = decide(&own, &marks, &sightings, now);
+            assert_eq!(decision == Decision::Stands, stands, "{due} {age}: {decision:?}");
+        }
+    }
 }

@@ -185,11 +185,13 @@ where
                     found
                 }
                 Verdict::Issue(reason) => {
-                    tracing::info!(secret = name, %reason, "a certificate is issued");
                     let leaf = authority.issue(spec, self.now)?;
                     kept.due = kept.due.min(leaf.renewal());
                     match self.apply(name, json!(leaf.data())).await {
-                        Ok(secret) => Some(secret),
+                        Ok(secret) => {
+                            tracing::info!(secret = name, %reason, "a certificate was issued");
+                            Some(secret)
+                        }
                         Err(obstacle) if reason.is_spared(&obstacle, is_last) => {
                             kept.untaken.get_or_insert(unrenewed(name, obstacle)?);
                             found

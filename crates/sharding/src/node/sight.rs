@@ -13,10 +13,13 @@
 //! - If no heir takes office, the coordinator's Lease stays run out, and then everybody watches all Leases and
 //!   may stand for election.
 
-use model::Moment;
+use std::collections::BTreeSet;
+
+use model::{Living, Moment};
 
 use super::Node;
 use crate::lease::COORDINATOR;
+use crate::member::identity_of;
 use crate::world::LeasesSeen;
 
 /// How many members besides the coordinator watch all Leases. With up to this many and one, all do.
@@ -39,6 +42,18 @@ impl Node {
                 self.history.sees_coordinators_lease();
             }
         }
+    }
+
+    /// The processes that may live, as far as this member sees; nobody knows while it has no Lease.
+    pub(crate) fn living(&self, now: Moment) -> Living {
+        if !self.membership.is_valid(now) {
+            return Living::default();
+        }
+        let states = self.world.lease_states(self.config.lease, now);
+        let gone: BTreeSet<_> =
+            states.filter(|(_, state)| !state.is_alive()).map(|(member, _)| member).collect();
+        let members = self.world.members().keys().filter(|member| !gone.contains(member));
+        Living::these(members.map(|member| identity_of(member).to_owned()).collect())
     }
 
     fn needs_all_leases(&self, now: Moment) -> bool {

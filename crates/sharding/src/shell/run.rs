@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use model::{Clock, ClusterSet, DisputedNames, Epoch, Moment, OwnedShards, ShardId, Workload};
+use model::{
+    Clock, ClusterSet, DisputedNames, Epoch, Living, Moment, OwnedShards, ShardId, Workload,
+};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -32,6 +34,8 @@ const MESSAGES: usize = 1024;
 const BATCH: usize = 1024;
 /// How often the work done for each shard is measured.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(5);
+/// How often it says who lives.
+const SAY_LIVING: Duration = Duration::from_secs(5);
 /// How often it turns while it waits for the home cluster's definitions; later the node says when.
 const TURN_INTERVAL: Duration = Duration::from_secs(1);
 /// A plan about more clusters is made on another thread: the loop renews the Lease meanwhile.
@@ -102,6 +106,8 @@ pub(crate) struct Loop {
     pub(crate) snapshot: watch::Sender<Arc<Snapshot>>,
     pub(crate) departed: watch::Sender<Option<Departure>>,
     pub(crate) disputed: watch::Sender<Arc<DisputedNames>>,
+    /// And when it is said again.
+    pub(crate) living: (watch::Sender<Arc<Living>>, Moment),
     /// Notes each turn, for those who watch over the loop.
     pub(crate) turned: watch::Sender<Moment>,
     pub(crate) rng: fastrand::Rng,
@@ -399,6 +405,10 @@ impl Loop {
             known.clone_from(self.node.disputed());
             changed
         });
+        if now >= self.living.1 {
+            self.living.1 = now + SAY_LIVING;
+            self.living.0.send_replace(Arc::new(self.node.living(now)));
+        }
         self.owned.send_if_modified(|owned| {
             let changed = !Arc::ptr_eq(owned, &published.owned);
             *owned = published.owned;

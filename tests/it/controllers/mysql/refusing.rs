@@ -1,5 +1,6 @@
 //! What cannot be carried out is said in words, and ends when its cause does.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use demo::standin::mysql::MySql;
@@ -214,12 +215,36 @@ async fn a_label_that_the_server_does_not_take_stops_no_takeover() {
         says(&env, "db", "SpecValid", "Accepted").await;
         let cluster = settled(&env, "db").await;
         check(&servers, &cluster);
-        let pods: Api<Pod> = env.api(NAMESPACE);
-        let primaries = ListParams::default().labels("mysql.leasehold.dev/role=primary");
-        let labelled = pods.list(&primaries).await.unwrap().items;
-        assert_eq!(labelled.len(), 1);
-        assert_eq!(labelled[0].name_any(), primary(&cluster));
+        assert_eq!(labelled(&env).await, [primary(&cluster)]);
     }
+}
+
+/// As while an API server starts again: nothing is refused.
+#[tokio::test(start_paused = true)]
+async fn a_label_that_fails_once_is_set_a_moment_later() {
+    let (mut env, servers) = world().await;
+    env.run(controllers());
+    create(&env, "db", json!({"replicas": 3})).await;
+    settled(&env, "db").await;
+    let fails = AtomicBool::new(true);
+    env.set_faults(move |request| {
+        let is_label = request.verb == "patch" && request.resource == "pods";
+        match is_label && fails.swap(false, Ordering::SeqCst) {
+            true => Fault::Error(ApiError::new(Reason::InternalError, "request timed out")),
+            false => Fault::None,
+        }
+    });
+    taken_over(&env, &servers).await;
+    env.pass(Duration::from_secs(5)).await;
+    let cluster = clusters(&env).get("db").await.unwrap();
+    assert_eq!(labelled(&env).await, [primary(&cluster)]);
+}
+
+/// The Pods that Services take for the primary.
+async fn labelled(env: &TestEnv) -> Vec<String> {
+    let pods: Api<Pod> = env.api(NAMESPACE);
+    let primaries = ListParams::default().labels("mysql.leasehold.dev/role=primary");
+    pods.list(&primaries).await.unwrap().items.iter().map(ResourceExt::name_any).collect()
 }
 
 /// As `immutable: true`, or a policy by which only one tool writes Secrets.
