@@ -28,6 +28,9 @@ pub(crate) const ABANDON: &str = "leasehold.dev/abandon";
 /// How many of those that a queue waits for its message names.
 const MAX_NAMED: usize = 5;
 
+/// What the status says of a queue whose tag somebody took: it stays until a person decides.
+const UNOWNED: &str = "is not deleted";
+
 /// Deletes the queue and removes the finalizer, or records what that waits for.
 pub(super) async fn end(
     sessions: &Sessions,
@@ -159,7 +162,7 @@ async fn delete_with<'a>(
             Ok(Some(Event::warning(queue, "Orphaned", "Delete", note)))
         }
         (Ending::Unmanaged { owner }, _) => {
-            let message = format!("queue {name} is not deleted: {}; put it back", whose(owner));
+            let message = format!("queue {name} {UNOWNED}: {}; put it back", whose(owner));
             Err(Stop::blocked("NotOwned", message, Recheck::At(now + WAIT)))
         }
         (Ending::Settle { until }, _) => {
@@ -174,8 +177,15 @@ async fn delete_with<'a>(
 
 /// Whether the queue of an object goes with it before this one has to stay for it, as far as that is known.
 fn ends(referrer: &Queue, queue: &Queue) -> bool {
+    let status = referrer.status.as_ref();
+    let is_told = |words: &str| {
+        let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
+        conditions.any(|told| told.reason == BLOCKED && told.message.contains(words))
+    };
     let goes = match referrer.spec.deletion_policy {
-        DeletionPolicy::Delete | DeletionPolicy::DeleteIfEmpty => true,
+        DeletionPolicy::Delete => !is_told(UNOWNED),
+        // Until then it is received from, for days perhaps, and what fails goes here.
+        DeletionPolicy::DeleteIfEmpty => status.is_some_and(|status| status.empty_since.is_some()),
         // It may stay, if its tag was removed. But where it waits for this one, neither would ever go.
         DeletionPolicy::OrphanOnUnmanaged => sends_to(queue, referrer),
         DeletionPolicy::Retain => false,
@@ -183,7 +193,7 @@ fn ends(referrer: &Queue, queue: &Queue) -> bool {
     goes && referrer.metadata.deletion_timestamp.is_some()
         && left(referrer).is_none()
         && referrer.spec.management == Management::Manage
-        && referrer.status.as_ref().is_some_and(QueueStatus::is_ours)
+        && status.is_some_and(QueueStatus::is_ours)
 }
 
 /// Whether nobody's messages go to the queue any more when they fail. Queues that go with their objects do

@@ -17,7 +17,7 @@ use crate::credentials::{Credentials, CredentialsError};
 use crate::exit::{self, Archives, Exit, Form};
 use crate::ipv6::Ipv6;
 use crate::names;
-use crate::plan::{CHECK, OFF, Outcome};
+use crate::plan::{CHECK, OFF, Outcome, RECHECK};
 use crate::provider::{Host, State};
 use crate::reconcile::{Found, TunnelRun};
 
@@ -46,6 +46,8 @@ impl TunnelRun<'_> {
         self.apply_clients(&address, &host, &exit, form).await.map(Some)
     }
 
+    /// Applies the clients of a host: the first one last, so that one of the others that fails takes it away from no
+    /// other host. One of the others that the API server refuses is left out.
     async fn apply_clients(
         &mut self,
         address: &str,
@@ -54,26 +56,41 @@ impl TunnelRun<'_> {
         form: Form,
     ) -> Result<Clients, ReconcileError> {
         // A host that another is about to replace knows another number, and keeps those that are still wanted.
-        let clients = form.clients().min(exit.clients);
-        let mut applied = Vec::new();
-        for client in 0..clients {
+        let wanted = form.clients().min(exit.clients);
+        let (mut applied, mut refused) = ([const { None }; MAX_CLIENTS], None);
+        for client in (0..wanted).rev() {
             let config =
                 exit::client_config(&self.tunnel, address, &exit.credentials, form, client);
-            let secret = exit::client_secret(&self.tunnel, client, &config);
-            let stored = match self.secrets.clients[client].take() {
-                Some(found) if found.data == secret.data => found,
-                Some(found) => self.apply(Some(&found), secret).await?,
-                None => self.create_secret(secret).await?,
-            };
-            self.secrets.clients[client] = Some(stored);
-            // After the Secret: a new Pod must find its configuration.
-            let priority = self.defaults.priority();
-            let deployment = exit::client(&self.tunnel, (client, clients), &config, host, priority);
-            let found = self.deployment(client)?;
-            applied.push(self.apply(found.as_deref(), deployment).await?);
+            match self.apply_client((client, wanted), &config, host).await {
+                Ok(deployment) => applied[client] = Some(deployment),
+                Err(error) if client > 0 => refused = Some(Blocked::within(error)?.message),
+                Err(error) => return Err(error),
+            }
         }
-        self.rest_clients(clients).await?;
-        Ok(Clients::of(&applied))
+        // Not those that a host that comes may have already.
+        self.rest_clients(exit.clients).await?;
+        Ok(Clients { wanted, refused, ..Clients::of(applied.iter().map(Option::as_ref)) })
+    }
+
+    /// Applies one of so many clients of a host.
+    async fn apply_client(
+        &mut self,
+        (client, clients): (usize, usize),
+        config: &str,
+        host: &str,
+    ) -> Result<Deployment, ReconcileError> {
+        let secret = exit::client_secret(&self.tunnel, client, config);
+        let stored = match self.secrets.clients[client].take() {
+            Some(found) if found.data == secret.data => found,
+            Some(found) => self.apply(Some(&found), secret).await?,
+            None => self.create_secret(secret).await?,
+        };
+        self.secrets.clients[client] = Some(stored);
+        // After the Secret: a new Pod must find its configuration.
+        let priority = self.defaults.priority();
+        let deployment = exit::client(&self.tunnel, (client, clients), config, host, priority);
+        let found = self.deployment(client)?;
+        self.apply(found.as_deref(), deployment).await
     }
 
     /// The Deployment of a client, if there is one that is ours.
@@ -83,11 +100,14 @@ impl TunnelRun<'_> {
         Ok(found.filter(|found| controlled_by(&**found, &self.tunnel)))
     }
 
-    /// The clients as the cache shows them.
+    /// The clients as they were applied, or as the cache shows them.
     pub(super) fn clients(&self) -> Result<Clients, ReconcileError> {
+        if let Some(applied) = &self.clients {
+            return Ok(applied.clone());
+        }
         let found: Result<Vec<_>, _> =
             (0..MAX_CLIENTS).map(|client| self.deployment(client)).collect();
-        Ok(Clients::of(found?.iter().flatten().map(AsRef::as_ref)))
+        Ok(Clients::of(found?.iter().map(Option::as_deref)))
     }
 
     /// Ends the Pods of the clients from a number on, if there are any: another owner may get the host's address.
@@ -129,8 +149,8 @@ impl TunnelRun<'_> {
         found: Found,
     ) -> Result<Action, ReconcileError> {
         let known = self.status().host_ip.as_ref() == Some(&address);
-        let Found { exit, clients, .. } = found;
-        let clients = match clients.filter(|_| known) {
+        let exit = found.exit;
+        let clients = match self.clients.take().filter(|_| known) {
             Some(clients) => clients,
             None => {
                 let form = exit.form(host.exit.as_deref()).unwrap_or(Form::Tokens(exit.clients));
@@ -140,6 +160,7 @@ impl TunnelRun<'_> {
         let note = format!("host {} runs at {address}", host.id);
         let check = match host.state {
             State::Stopped => OFF,
+            _ if clients.refused.is_some() => spread(RECHECK, &self.tunnel),
             _ => spread(CHECK, &self.tunnel),
         };
         let ipv6 = self.defaults.ipv6().is_ok_and(|wants| wants).then(|| Ipv6::of(host.ipv6));

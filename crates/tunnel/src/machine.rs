@@ -63,7 +63,7 @@ impl TunnelRun<'_> {
             old.id
         );
         self.ctx.publish(Event::normal(&self.tunnel, "ExitChanged", "Replace", message)).await;
-        Ok(Action::RequeueAfter(POLL))
+        self.serve_on(None, Action::RequeueAfter(POLL)).await
     }
 
     async fn request(
@@ -100,7 +100,7 @@ impl TunnelRun<'_> {
             if let Some(Err(_)) = self.settings.probe.run(&address, &control).await {
                 return match is_late(&host, self.ctx.now()) {
                     true => self.give_up(provider, host).await,
-                    false => Ok(Action::RequeueAfter(POLL)),
+                    false => self.serve_on(None, Action::RequeueAfter(POLL)).await,
                 };
             }
         }
@@ -111,7 +111,9 @@ impl TunnelRun<'_> {
             }
             None => address,
         };
-        self.connect(host, at, address, Found { clients: None, ..found }).await
+        // Those of the present host.
+        self.clients = None;
+        self.connect(host, at, address, found).await
     }
 
     /// Removes a host that does not come to serve in the place of the present one, and tries none for a while.
@@ -123,14 +125,18 @@ impl TunnelRun<'_> {
         if !self.mark(&Mark::NotReplaced { refused: true }).await? {
             return Ok(Action::Done);
         }
+        // Of the clients it may have some that the present one does not know.
+        if let Some(known) = self.clients.as_ref().map(|clients| clients.wanted) {
+            self.rest_clients(known).await?;
+        }
         provider.delete(&host.id).await?;
         let message = format!(
             "host {} was to serve in the place of the present one and did not in time: it is removed, and another is \
              tried later; see its console at the provider",
             host.id
         );
-        self.ctx.publish(Event::warning(&self.tunnel, "NotReplaced", "Replace", message)).await;
-        Ok(Action::RequeueAfter(spread(RETRY, &self.tunnel)))
+        let later = Action::RequeueAfter(spread(RETRY, &self.tunnel));
+        self.blocked(Blocked { reason: "NotReplaced", message }, later).await
     }
 
     async fn not_created(
@@ -155,9 +161,9 @@ impl TunnelRun<'_> {
         };
         if self.status().host_id.is_some() {
             self.mark(&Mark::NotReplaced { refused: obstacle.is_some() }).await?;
-            let Some(Blocked { reason, message }) = obstacle else { return Err(error.into()) };
-            self.ctx.publish(Event::warning(&self.tunnel, reason, "CreateHost", message)).await;
-            return Ok(Action::RequeueAfter(spread(RETRY, &self.tunnel)));
+            let Some(blocked) = obstacle else { return Err(error.into()) };
+            let later = Action::RequeueAfter(spread(RETRY, &self.tunnel));
+            return self.blocked(blocked, later).await;
         }
         let told = obstacle.clone().map(|Blocked { reason, message }| (reason, message));
         self.record(&Outcome::NotCreated { obstacle: told }, None).await?;

@@ -250,12 +250,10 @@ pub(super) enum Outcome {
         /// A sentence.
         message: String,
     },
-    /// Likewise, and its host serves all the same.
-    Unmanaged {
-        /// One word.
-        reason: &'static str,
-        /// A sentence.
-        message: String,
+    /// Its host serves, of which nothing new is known.
+    Serving {
+        /// What only a person can fix, as one word and a sentence. Without one, the last condition about that stays.
+        obstacle: Option<(&'static str, String)>,
         /// The host's address.
         address: String,
         /// Why no connection comes through, if none does.
@@ -318,13 +316,19 @@ pub(super) fn status(
     clients: Option<Clients>,
     now: Timestamp,
 ) -> TunnelStatus {
-    let before = tunnel.status.clone().unwrap_or_default();
-    let mut status = TunnelStatus {
-        observed_generation: tunnel.metadata.generation,
-        ..record(before.clone(), outcome, now)
-    };
-    let findings = findings(tunnel, outcome, clients);
-    status.conditions = conditions(findings, &before.conditions, tunnel.metadata.generation, now);
+    let (before, generation) =
+        (tunnel.status.clone().unwrap_or_default(), tunnel.metadata.generation);
+    let mut status = record(before.clone(), outcome, now);
+    status.conditions =
+        conditions(findings(tunnel, outcome, clients), &before.conditions, generation, now);
+    match outcome {
+        // The spec may not have been acted on yet.
+        Outcome::Serving { obstacle: None, .. } => {
+            let known = before.conditions.into_iter();
+            status.conditions.extend(known.filter(|told| told.type_ == MANAGED));
+        }
+        _ => status.observed_generation = generation,
+    }
     if let Outcome::Active { .. } = outcome {
         status.client_deployment = Some(client(&tunnel.name_any(), 0));
     }
@@ -415,7 +419,7 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
     };
     match outcome {
         Outcome::Blocked { .. } if before.host_id.is_some() => before,
-        Outcome::Unmanaged { .. } => before,
+        Outcome::Serving { .. } => before,
         Outcome::Blocked { .. } => TunnelStatus { host_status: Some(HostStatus::Error), ..before },
         Outcome::Creating(placement) => TunnelStatus {
             host_status: Some(HostStatus::Provisioning),
@@ -453,17 +457,14 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
 }
 
 fn findings(tunnel: &Tunnel, outcome: &Outcome, clients: Option<Clients>) -> Vec<Finding> {
-    let serves = clients.is_some_and(Clients::serve);
+    let spec = &tunnel.spec;
+    let serves = clients.as_ref().is_some_and(|clients| clients.serve(spec));
     let mut findings = vec![finding(tunnel, outcome, serves)];
-    if let Outcome::Active { ipv6: Some(ipv6), .. } | Outcome::Unmanaged { ipv6: Some(ipv6), .. } =
-        outcome
-    {
-        findings.push(ipv6.finding(serves));
+    if let Outcome::Active { ipv6, .. } | Outcome::Serving { ipv6, .. } = outcome {
+        findings.extend(ipv6.as_ref().map(|ipv6| ipv6.finding(serves)));
+        findings.extend(clients.and_then(|clients| clients.finding(spec)));
     }
-    if let Outcome::Active { .. } | Outcome::Unmanaged { .. } = outcome {
-        findings.extend(clients.and_then(Clients::finding));
-    }
-    if let Outcome::Unmanaged { reason, message, .. } = outcome {
+    if let Outcome::Serving { obstacle: Some((reason, message)), .. } = outcome {
         let message = message.clone();
         findings.push(Finding { type_: MANAGED, holds: false, reason, message });
     }
@@ -502,7 +503,7 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, serves: bool) -> Finding {
             };
             ready(false, "Provisioning", message)
         }
-        Outcome::Active { address, closed, .. } | Outcome::Unmanaged { address, closed, .. } => {
+        Outcome::Active { address, closed, .. } | Outcome::Serving { address, closed, .. } => {
             match closed {
                 _ if !serves => ready(
                     false,

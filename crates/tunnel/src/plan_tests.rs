@@ -4,7 +4,14 @@ use super::*;
 use crate::api::TunnelSpec;
 
 /// The only client, whose Pod runs.
-const RUNS: Option<Clients> = Some(Clients { wanted: 1, available: 1, connected: None });
+const RUNS: Option<Clients> = Some(Clients {
+    wanted: 1,
+    available: 1,
+    first: true,
+    connected: None,
+    through: None,
+    refused: None,
+});
 
 fn now() -> Timestamp {
     "2026-11-22T12:00:00Z".parse().unwrap()
@@ -321,19 +328,29 @@ fn a_host_that_serves_is_as_it_was_while_nothing_can_be_done_about_it() {
         (Some("1.2.3.4:80: refused"), RUNS, "Ready False Unreachable"),
         (None, None, "Ready False ClientUnavailable"),
     ] {
-        let outcome = Outcome::Unmanaged {
-            reason: "TokenRefused",
-            message: "renew it".to_owned(),
+        let outcome = Outcome::Serving {
+            obstacle: Some(("TokenRefused", "renew it".to_owned())),
             address: "1.2.3.4".to_owned(),
             closed: closed.map(str::to_owned),
             ipv6: None,
         };
-        let mut told = status(&recorded, &outcome, clients, now());
+        let mut told = status(&recorded, &outcome, clients.clone(), now());
         let conditions = std::mem::take(&mut told.conditions);
         let said: Vec<_> =
             conditions.iter().map(|c| format!("{} {} {}", c.type_, c.status, c.reason)).collect();
         assert_eq!(said, [expect, "Managed False TokenRefused"]);
-        assert_eq!(Some(told), recorded.status);
+        assert_eq!(Some(&told), recorded.status.as_ref());
+        // What fails after that changes nothing of it, and acts on no other spec.
+        let mut edited = recorded.clone();
+        edited.metadata.generation = Some(2);
+        edited.status = Some(TunnelStatus { conditions: conditions.clone(), ..told });
+        let Outcome::Serving { address, closed, ipv6, .. } = outcome else { unreachable!() };
+        let outcome = Outcome::Serving { obstacle: None, address, closed, ipv6 };
+        let told = status(&edited, &outcome, clients, now());
+        assert_eq!(told.observed_generation, Some(1));
+        let still =
+            told.conditions.iter().map(|c| format!("{} {} {}", c.type_, c.status, c.reason));
+        assert_eq!(still.collect::<Vec<_>>(), said);
     }
 }
 
@@ -372,7 +389,7 @@ fn what_the_status_tells_of_ipv6() {
             ipv6,
         };
         let mut before = tunnel(recorded("7", 9));
-        let told = status(&before, &active, clients, now());
+        let told = status(&before, &active, clients.clone(), now());
         let said = told.conditions.iter().map(|c| format!("{} {} {}", c.type_, c.status, c.reason));
         assert_eq!(said.collect::<Vec<_>>(), expect);
         assert_eq!(told.host_ipv6.as_deref(), address);
@@ -385,7 +402,10 @@ fn what_the_status_tells_of_ipv6() {
 
 #[test]
 fn what_the_status_tells_of_several_clients() {
-    let clients = |available, connected| Some(Clients { wanted: 2, available, connected });
+    let clients = |available, connected| {
+        let first = available > 0;
+        Some(Clients { wanted: 2, available, first, connected, ..Clients::default() })
+    };
     for (clients, expect) in [
         (clients(2, Some(2)), "True Connected, True Complete 2 of 2 clients are connected"),
         (clients(2, Some(1)), "True Connected, False Incomplete 1 of 2 clients is connected"),
@@ -428,9 +448,8 @@ fn a_status_is_stable() {
             closed: None,
             ipv6: None,
         },
-        Outcome::Unmanaged {
-            reason: "TokenMissing",
-            message: "put it there".to_owned(),
+        Outcome::Serving {
+            obstacle: Some(("TokenMissing", "put it there".to_owned())),
             address: "1.2.3.4".to_owned(),
             closed: None,
             ipv6: None,

@@ -3,7 +3,7 @@
 //! rathole's host listens on a port once its client has authenticated, and its client closes what the Service
 //! refuses. So a connection that opens, and is then neither closed nor reset for [`PATIENCE`], has come through to
 //! a backend. It sends nothing: what a backend expects is not known. A host with several clients is asked how many are
-//! connected.
+//! connected, and gets as many connections at once: it leads each to another client, which may not reach the Service.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -68,6 +68,10 @@ pub(super) struct At {
     pub address: String,
     /// What is known of the host's IPv6 address.
     pub ipv6: Option<Ipv6>,
+    /// How many connections are tried at once: a host leads each to another of its clients.
+    pub tries: usize,
+    /// How many of these came through.
+    pub through: usize,
     /// How many of several clients are connected, if the host says so.
     pub clients: Option<usize>,
 }
@@ -78,9 +82,11 @@ impl At {
         self.ipv6.as_ref().and_then(Ipv6::address)
     }
 
-    /// Whether a try of the IPv6 address shows what was known of it, and as many clients are connected.
+    /// Whether as many connections come through, a try of the IPv6 address shows what was known of it, and as many
+    /// clients are connected.
     pub(super) fn is_still(
         &self,
+        through: usize,
         tried: Option<&Result<(), String>>,
         clients: Option<usize>,
     ) -> bool {
@@ -88,7 +94,7 @@ impl At {
             Some(Ipv6::At { closed, .. }) => Some(closed.is_none()),
             Some(Ipv6::None) | None => None,
         };
-        known == tried.map(Result::is_ok) && clients == self.clients
+        through == self.through && known == tried.map(Result::is_ok) && clients == self.clients
     }
 }
 
@@ -133,15 +139,17 @@ impl Probe {
         Some((self.connect)(to).await.map_err(|error| format!("{to}: {error}")))
     }
 
-    /// Tries the same port at a host's IPv6 address too, if it has one.
+    /// Tries as many connections as there are clients, and one by the IPv6 address, if there is one. Returns how many
+    /// come through, or why none does.
     pub(super) async fn both(
         &self,
-        address: &str,
-        ipv6: Option<&str>,
+        at: &At,
         ports: &[TunnelPort],
-    ) -> (Option<Result<(), String>>, Option<Result<(), String>>) {
-        let second = async { self.run(ipv6?, ports).await };
-        future::join(self.run(address, ports), second).await
+    ) -> (Option<Result<usize, String>>, Option<Result<(), String>>) {
+        let second = async { self.run(at.ipv6()?, ports).await };
+        let first = (0..at.tries.max(1)).map(|_| self.run(&at.address, ports));
+        let (first, second) = future::join(future::join_all(first), second).await;
+        (through(first), second)
     }
 }
 
@@ -155,6 +163,14 @@ impl fmt::Debug for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Probe").finish_non_exhaustive()
     }
+}
+
+/// How many of several tries came through, or why none did.
+fn through(tried: Vec<Option<Result<(), String>>>) -> Option<Result<usize, String>> {
+    let tried: Vec<_> = tried.into_iter().collect::<Option<_>>()?;
+    let count = tried.iter().filter(|tried| tried.is_ok()).count();
+    let why = tried.into_iter().find_map(Result::err);
+    Some(why.filter(|_| count == 0).map_or(Ok(count), Err))
 }
 
 async fn connect(address: SocketAddr) -> Result<(), String> {
@@ -290,15 +306,26 @@ mod tests {
     fn an_ipv6_address_is_looked_at_once_a_try_shows_something_else() {
         let ipv6 = |closed: Option<&str>| {
             let known = Ipv6::At { address: String::new(), closed: closed.map(str::to_owned) };
-            At { address: String::new(), ipv6: Some(known), clients: Some(2) }
+            let address = String::new();
+            At { address, ipv6: Some(known), tries: 2, through: 2, clients: Some(2) }
         };
         let (opens, fails) = (Ok(()), Err("refused".to_owned()));
-        let is_still = |at: At, tried: &Result<(), String>| at.is_still(Some(tried), Some(2));
+        let is_still = |at: At, tried: &Result<(), String>| at.is_still(2, Some(tried), Some(2));
         assert!(is_still(ipv6(None), &opens) && !is_still(ipv6(None), &fails));
         assert!(is_still(ipv6(Some("")), &fails) && !is_still(ipv6(Some("")), &opens));
-        assert!(At { ipv6: Some(Ipv6::None), ..ipv6(None) }.is_still(None, Some(2)));
-        // So it is once another number of clients is connected.
-        assert!(!ipv6(None).is_still(Some(&opens), Some(1)));
+        assert!(At { ipv6: Some(Ipv6::None), ..ipv6(None) }.is_still(2, None, Some(2)));
+        // So it is once another number of clients is connected, or of connections comes through.
+        assert!(!ipv6(None).is_still(2, Some(&opens), Some(1)));
+        assert!(!ipv6(None).is_still(1, Some(&opens), Some(2)));
+    }
+
+    #[test]
+    fn of_several_connections_one_is_enough() {
+        let (opens, fails) = (|| Some(Ok(())), || Some(Err("refused".to_owned())));
+        assert_eq!(through(vec![opens(), fails()]), Some(Ok(1)));
+        assert_eq!(through(vec![fails(), fails()]), Some(Err("refused".to_owned())));
+        assert_eq!(through(vec![opens()]), Some(Ok(1)));
+        assert_eq!(through(vec![None, None]), None);
     }
 
     #[test]
@@ -308,7 +335,7 @@ mod tests {
         let is_due = |tunnel, second| schedule.due(tunnel, at(second)).is_some();
         let found = |tunnel: &str, second, check| {
             let address = "203.0.113.7".to_owned();
-            let there = At { address, ipv6: None, clients: None };
+            let there = At { address, ipv6: None, tries: 1, through: 1, clients: None };
             schedule.found(tunnel, there, at(second), at(check));
         };
         assert!(!is_due("a", 0));

@@ -13,7 +13,7 @@ use kube::{Resource, ResourceExt};
 use sdk::ObjectKey;
 use sdk::{
     Action, Context, Controller, ControllerSpec, ExternalError, Lifecycle, ReconcileError,
-    Reconciler, Selector, controlled_by, spread,
+    Reconciler, RetryClass, Selector, UpstreamError, controlled_by, spread,
 };
 use serde_json::json;
 
@@ -80,8 +80,17 @@ impl Reconciler for TunnelReconciler {
         };
         let Self { settings, inventory, schedule, number } = self;
         let secrets = Secrets::default();
-        let mut run =
-            TunnelRun { ctx, settings, inventory, schedule, number, defaults, tunnel, secrets };
+        let mut run = TunnelRun {
+            ctx,
+            settings,
+            inventory,
+            schedule,
+            number,
+            defaults,
+            tunnel,
+            secrets,
+            clients: None,
+        };
         if ends { run.end().await } else { run.live().await }
     }
 }
@@ -96,12 +105,12 @@ impl TunnelReconciler {
         // The address of the last look, not what the status says: others may write that.
         let at = self.schedule.due(&uid, ctx.now()).filter(|_| as_told)?;
         let ports = open_ports(&tunnel.spec);
-        let (tried, ipv6) = self.settings.probe.both(&at.address, at.ipv6(), &ports).await;
+        let (tried, ipv6) = self.settings.probe.both(&at, &ports).await;
         let clients = match at.clients {
             Some(_) => self.settings.probe.connected(&at.address).await,
             None => None,
         };
-        if tried?.is_ok() && at.is_still(ipv6.as_ref(), clients) {
+        if at.is_still(tried?.unwrap_or_default(), ipv6.as_ref(), clients) {
             self.schedule.passed(&uid, ctx.now());
             return Some(Action::RequeueAfter(EVERY));
         }
@@ -121,6 +130,8 @@ pub(super) struct TunnelRun<'a> {
     pub(super) defaults: Defaults,
     pub(super) tunnel: Tunnel,
     pub(super) secrets: Secrets,
+    /// The clients of the present host, once they are up to date.
+    pub(super) clients: Option<Clients>,
 }
 
 /// The Tunnel's Secrets, and the one with its provider's token, as far as they are read and exist.
@@ -147,8 +158,6 @@ type Seen = (Vec<Host>, Vec<Address>);
 pub(super) struct Found {
     /// What a host is told.
     pub exit: Exit,
-    /// The clients, if they are up to date.
-    pub clients: Option<Clients>,
     /// The address that outlives hosts, if the Tunnel has one.
     pub address: Option<Address>,
 }
@@ -266,15 +275,29 @@ impl TunnelRun<'_> {
     }
 
     /// Brings a Tunnel that is not being deleted a step on. What its provider or the API server refuses for good is
-    /// told, and what serves is tried on.
+    /// told, and what serves is tried on, also while something fails.
     async fn live(&mut self) -> Result<Action, ReconcileError> {
-        match self.step().await {
-            Err(error) => {
-                let blocked = Blocked::within(error)?;
-                let recheck = self.recheck();
-                self.blocked(blocked, recheck).await
+        let error = match self.step().await {
+            Err(error) => error,
+            done => return done,
+        };
+        let recheck = self.recheck();
+        let error = match Blocked::within(error) {
+            Ok(blocked) => return self.blocked(blocked, recheck).await,
+            Err(error) => error,
+        };
+        // What may not be used any more is not published again.
+        let stays = self.unpermitted().is_none() && error.class() == RetryClass::Transient;
+        if !stays || self.serving().is_none() {
+            return Err(error);
+        }
+        match (self.serve_on(None, recheck).await?, UpstreamError::among(&error)) {
+            // It is no failure that the turn comes later.
+            (Action::RequeueAfter(next), Some(held)) => {
+                Ok(Action::RequeueAfter(next.min(held.again_in())))
             }
-            done => done,
+            (Action::RequeueAfter(next), None) => Err(error.retry_after(next)),
+            (Action::Done, _) => Err(error),
         }
     }
 
@@ -312,13 +335,13 @@ impl TunnelRun<'_> {
             return Ok(Action::RequeueAfter(POLL));
         }
         // The clients are updated even if the provider does not answer.
-        let clients = match self.connected(archives.clone()).await.map_err(Blocked::within) {
-            Ok(clients) => clients,
+        match self.connected(archives.clone()).await.map_err(Blocked::within) {
+            Ok(clients) => self.clients = clients,
             Err(Ok(blocked)) => return Err(blocked.into()),
             // The API server is in trouble, or an admission webhook: the host is looked at all the same. Before it is
             // connected, its clients are applied again.
-            Err(Err(_)) => None,
-        };
+            Err(Err(_)) => {}
+        }
         let provider = self.provider(&at).await?;
         // Before the provider is asked: hundreds that wait for a place would use up what it answers in an hour.
         if self.status().held().is_none() {
@@ -331,7 +354,7 @@ impl TunnelRun<'_> {
         self.hold().await?;
         self.remember(&account).await?;
         let exit = self.exit(archives).await?;
-        let found = Found { exit, clients, address: None };
+        let found = Found { exit, address: None };
         // An address moves only within its account and region.
         let stays = at.is(&Placement { size: at.size.clone(), ..wanted.clone() });
         let addressed = Some(&wanted).filter(|_| stable && stays);
@@ -388,6 +411,10 @@ impl TunnelRun<'_> {
             Step::Connect { host, .. }
                 if is_recorded(host) && !elsewhere(host) && host.state == State::Running =>
             {
+                Some((step, found))
+            }
+            // Its provider made no other: until it is asked again, it need not be asked for this one.
+            Step::Await(_) if status.retry_at.is_some() && hosts.iter().any(is_recorded) => {
                 Some((step, found))
             }
             _ => None,
@@ -457,7 +484,7 @@ impl TunnelRun<'_> {
                 let later = Action::RequeueAfter(spread(CHECK, &self.tunnel));
                 self.blocked(full.into(), later).await
             }
-            Step::Await(wait) => Ok(Action::RequeueAfter(wait)),
+            Step::Await(wait) => self.serve_on(None, Action::RequeueAfter(wait)).await,
             Step::Follow(host) => {
                 self.record(&Outcome::Provisioning { host, at: wanted }, None).await?;
                 Ok(Action::RequeueAfter(POLL))

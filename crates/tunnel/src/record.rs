@@ -33,32 +33,43 @@ impl TunnelRun<'_> {
         blocked: Blocked,
         then: Action,
     ) -> Result<Action, ReconcileError> {
-        let Some(address) = self.serving() else {
+        if self.serving().is_none() {
             self.tell(blocked).await?;
             return Ok(then);
-        };
-        let Blocked { reason, message } = blocked;
-        let clients = self.clients()?;
-        let check = match then {
-            Action::RequeueAfter(wait) => wait,
-            Action::Done => spread(CHECK, &self.tunnel),
-        };
+        }
+        let Blocked { reason, message } = blocked.clone();
         let is_new = !self.is_told(reason);
-        let (at, note) = (address.clone(), message.clone());
-        let ipv6 = self.status().host_ipv6.filter(|_| self.defaults.ipv6() != Ok(false));
-        let ipv6 = ipv6.map(|address| Ipv6::of(address.parse().ok()));
-        let unmanaged =
-            |closed, ipv6| Outcome::Unmanaged { reason, message, address: at, closed, ipv6 };
-        let then = self.served(address, ipv6, clients, check, unmanaged).await?;
+        let then = self.serve_on(Some(blocked), then).await?;
         if is_new {
-            self.ctx.publish(Event::warning(&self.tunnel, reason, "Provision", note)).await;
+            self.ctx.publish(Event::warning(&self.tunnel, reason, "Provision", message)).await;
         }
         Ok(then)
     }
 
+    /// Tries a host that serves, of which nothing new is known: because of an obstacle, or while another comes, or
+    /// something fails. Returns the earlier of what follows and the next try.
+    pub(super) async fn serve_on(
+        &mut self,
+        obstacle: Option<Blocked>,
+        then: Action,
+    ) -> Result<Action, ReconcileError> {
+        let Some(address) = self.serving() else { return Ok(then) };
+        let clients = self.clients()?;
+        let usual = spread(CHECK, &self.tunnel);
+        let check = match then {
+            Action::RequeueAfter(wait) => wait.min(usual),
+            Action::Done => usual,
+        };
+        let ipv6 = self.status().host_ipv6.filter(|_| self.defaults.ipv6() != Ok(false));
+        let ipv6 = ipv6.map(|address| Ipv6::of(address.parse().ok()));
+        let (at, obstacle) = (address.clone(), obstacle.map(|found| (found.reason, found.message)));
+        let serving = |closed, ipv6| Outcome::Serving { obstacle, address: at, closed, ipv6 };
+        self.served(address, ipv6, clients, check, serving).await
+    }
+
     /// The address at which a host serves, as far as the status says. Others may write that, so no address of a local
     /// network is tried.
-    fn serving(&self) -> Option<String> {
+    pub(super) fn serving(&self) -> Option<String> {
         let status = self.status();
         let serves = status.host_status == Some(HostStatus::Active)
             && !open_ports(&self.tunnel.spec).is_empty();
@@ -75,19 +86,21 @@ impl TunnelRun<'_> {
         check: Duration,
         outcome: impl FnOnce(Option<String>, Option<Ipv6>) -> Outcome,
     ) -> Result<Action, ReconcileError> {
-        let mut at = At { address, ipv6, clients: None };
-        let probes = self.defaults.probes() && clients.serve();
+        let mut at = At { address, ipv6, tries: clients.wanted, through: 0, clients: None };
+        let probes = self.defaults.probes() && clients.serve(&self.tunnel.spec);
         let (tried, second) = match probes {
             true => {
                 let ports = open_ports(&self.tunnel.spec);
-                self.settings.probe.both(&at.address, at.ipv6(), &ports).await
+                self.settings.probe.both(&at, &ports).await
             }
             false => (None, None),
         };
         if probes && clients.wanted > 1 {
             at.clients = self.settings.probe.connected(&at.address).await;
         }
-        let clients = Clients { connected: at.clients, ..clients };
+        let through = tried.clone().and_then(Result::ok);
+        at.through = through.unwrap_or_default();
+        let clients = Clients { connected: at.clients, through, ..clients };
         at.ipv6 = at.ipv6.map(|ipv6| ipv6.tried(second.and_then(Result::err)));
         let closed = tried.clone().and_then(Result::err);
         let is_new = closed.is_some() && !self.is_told("Unreachable");
@@ -99,13 +112,13 @@ impl TunnelRun<'_> {
         let (uid, now) = (self.uid(), self.ctx.now());
         Ok(Action::RequeueAfter(match tried {
             None => check,
-            Some(Ok(())) => {
+            Some(Ok(_)) => {
                 self.schedule.found(&uid, at, now, now + check);
-                EVERY
+                EVERY.min(check)
             }
             Some(Err(_)) => {
                 self.schedule.forget(&uid);
-                AGAIN
+                AGAIN.min(check)
             }
         }))
     }

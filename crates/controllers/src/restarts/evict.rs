@@ -46,7 +46,7 @@ fn left<'a>(pending: &'a Pending, pods: &'a [Pod]) -> Vec<(&'a PodRef, &'a Pod)>
     pending.pods.iter().filter_map(found).collect()
 }
 
-/// What to do about a restart of which `pods` are those that the selector matches now.
+/// What to do about a restart of which `pods` are those that its selector matches now.
 pub(super) fn next(pending: &Pending, pods: &[Pod], now: Timestamp) -> Eviction {
     let left = left(pending, pods);
     let mut ending = left.iter().filter(|(_, pod)| pod.metadata.deletion_timestamp.is_some());

@@ -42,6 +42,9 @@ pub struct Pending {
     /// Pods to evict because nothing rolls them out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodRef>,
+    /// The selector by which these were found, and those in their place are: it may be changed meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
     /// How many of them are not gone yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<i32>,

@@ -133,13 +133,15 @@ impl Restarts<'_> {
 
     /// The restart of the Pods that are selected now, and of the workloads that are found now.
     async fn pending(&self, hash: String) -> Result<Pending, ReconcileError> {
-        let mut pods = self.pods().await?;
+        let mut pods = self.pods(self.selector.as_deref()).await?;
         pods.retain(restartable);
         let sets: Vec<_> = replica_sets(&pods).into_iter().map(|name| self.owner(name)).collect();
         let rolled_out: Vec<_> = stream::iter(sets).buffered(AT_ONCE).try_collect().await?;
         let rolled_out: BTreeMap<_, _> = rolled_out.into_iter().flatten().collect();
         let decided_at = Some(next_second(self.ctx.now()));
-        let selected = Pending { decided_at, ..pending(hash, &pods, &rolled_out, self.bare) };
+        let selected = pending(hash, &pods, &rolled_out, self.bare);
+        let selector = self.selector.clone().filter(|_| !selected.pods.is_empty());
+        let selected = Pending { decided_at, selector, ..selected };
         Ok(selected.with(self.discovered().await?))
     }
 
@@ -179,10 +181,10 @@ impl Restarts<'_> {
         Ok(found)
     }
 
-    /// The Pods that are selected now, whatever their state. Read from the server, because what is decided
+    /// The Pods that a selector selects now, whatever their state. Read from the server, because what is decided
     /// about them cannot be undone.
-    async fn pods(&self) -> Result<Vec<Pod>, kube::Error> {
-        let Some(selector) = &self.selector else { return Ok(Vec::new()) };
+    async fn pods(&self, selector: Option<&str>) -> Result<Vec<Pod>, kube::Error> {
+        let Some(selector) = selector else { return Ok(Vec::new()) };
         Ok(self.api::<Pod>().list(&ListParams::default().labels(selector)).await?.items)
     }
 
@@ -311,7 +313,8 @@ impl Restarts<'_> {
         if pending.pods.is_empty() {
             return Ok((pending, Evicted::All));
         }
-        let (pods, now) = (self.pods().await?, self.ctx.now());
+        let selector = pending.selector.as_deref().or(self.selector.as_deref());
+        let (pods, now) = (self.pods(selector).await?, self.ctx.now());
         let pending = evict::counted(pending, &pods, now);
         let evicted = match evict::next(&pending, &pods, now) {
             Eviction::Done => Evicted::All,

@@ -12,10 +12,10 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Resource;
-use sdk::condition::{Finding, conditions, whole_seconds};
+use sdk::condition::{Finding, conditions, rest, whole_seconds};
 
 use super::api::{BackupPhase, BackupStatus, DeletionPolicy};
 use super::jobs;
@@ -23,10 +23,10 @@ use super::kind::Archived;
 use super::seen::{JobSeen, Outcome, PodsSeen};
 
 /// How long a backup waits for what it needs, and for its Job to be taken by the server.
-const START_WITHIN: SignedDuration = SignedDuration::from_hours(1);
+const START_WITHIN: Duration = Duration::from_secs(3_600);
 /// How long the deletion of what is stored is tried, from the first look at it: until then nobody may have been
 /// there to try.
-const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
+const GIVE_UP: Duration = Duration::from_secs(600);
 /// The pause between looks; changes of Jobs end it earlier.
 const POLL: Duration = Duration::from_secs(30);
 /// The pause between looks during a deletion.
@@ -105,11 +105,16 @@ pub(super) fn end<K: Archived>(observed: &Observed<'_, K>) -> Step {
         return Step::Finish { name: job.name.clone(), uid: job.uid.clone() };
     }
     let place = status.location.clone().unwrap_or_else(|| key.clone());
-    let Some(told) = status.conditions.iter().find(|found| found.type_ == "Deleted") else {
+    // One that is still to come was written by a clock that was ahead: the tries are counted from now.
+    let latest = observed.now + GIVE_UP;
+    let mut known = status.conditions.iter().filter(|found| found.type_ == "Deleted");
+    let Some(told) = known.find(|found| found.last_transition_time.0 <= latest) else {
+        let mut anew = observed.status();
+        anew.conditions.retain(|found| found.type_ != "Deleted");
         let message = format!("what is stored at {place} is deleted");
-        return Step::Record(Box::new(observed.ending(observed.status(), "Deleting", message)));
+        return Step::Record(Box::new(observed.ending(anew, "Deleting", message)));
     };
-    if observed.now.duration_since(told.last_transition_time.0) >= GIVE_UP {
+    if rest(told.last_transition_time.0, GIVE_UP, observed.now).is_none() {
         let why = &told.message;
         return Step::Release(Some(format!(
             "given up after 10 minutes, delete {place} yourself: {why}"
@@ -149,7 +154,7 @@ pub(super) fn refused<K: Archived>(observed: &Observed<'_, K>, job: &str, words:
     }
     let status = observed.status();
     let since = status.started.as_ref().map_or(observed.now, |at| at.0);
-    if observed.now.duration_since(since) >= START_WITHIN {
+    if rest(since, START_WITHIN, observed.now).is_none() {
         return observed.failed("Rejected", message);
     }
     let told = observed.told(status, BackupPhase::Running, "Rejected", message);
@@ -300,7 +305,8 @@ impl<K: Archived> Observed<'_, K> {
     fn blocked(&self, obstacle: Obstacle) -> Step {
         let Obstacle { reason, message, passes } = obstacle;
         let since = self.backup.meta().creation_timestamp.as_ref().map_or(self.now, |at| at.0);
-        if !passes || self.now.duration_since(since) >= START_WITHIN {
+        let passed = Duration::try_from(self.now.duration_since(since)).unwrap_or_default();
+        if !passes || passed >= START_WITHIN {
             return self.failed(reason, message);
         }
         let status = self.told(self.status(), BackupPhase::Pending, reason, message);

@@ -10,8 +10,8 @@ fn now() -> Timestamp {
     "2026-03-01T12:00:00Z".parse().unwrap()
 }
 
-fn minutes(count: i64) -> SignedDuration {
-    SignedDuration::from_mins(count)
+fn minutes(count: i64) -> jiff::SignedDuration {
+    jiff::SignedDuration::from_mins(count)
 }
 
 fn running() -> ConfigMap {
@@ -174,6 +174,22 @@ fn what_is_stored_is_given_up_only_after_tries() {
     assert_eq!(status.phase, BackupPhase::Deleting);
     let seen = Dump { status: Some(*status), ..stored };
     assert!(matches!(end(&observed(&seen, None)), Step::Create(_)));
+}
+
+/// A look by a clock that was two days ahead: a later one neither waits for as long nor gives up at once.
+#[test]
+fn tries_that_began_in_the_future_are_counted_from_now() {
+    let ahead = dump(ending(-2 * 24 * 60));
+    let Step::Record(status) = end(&observed(&ahead, None)) else { panic!() };
+    let seen = Dump { status: Some(*status), ..ahead };
+    assert!(matches!(end(&observed(&seen, None)), Step::Create(_)));
+    let late = Observed { now: now() + minutes(10), ..observed(&seen, None) };
+    assert!(matches!(end(&late), Step::Release(Some(_))));
+    let mut begun = started();
+    merge(&mut begun, json!({"status": {"started": "2026-03-03T12:00:00Z"}}));
+    let (begun, cluster) = (dump(begun), running());
+    let step = refused(&observed(&begun, Some(&cluster)), "job", "exceeded quota");
+    assert_eq!(told(&step), (BackupPhase::Failed, "Rejected".to_owned()));
 }
 
 #[test]

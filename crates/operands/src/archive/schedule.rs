@@ -35,6 +35,8 @@ const REFUSED: Duration = Duration::from_secs(300);
 const MAX_NAME: usize = 253;
 /// The most backups that one look deletes.
 const MAX_DELETES: usize = 10;
+/// The most that it tries to delete: a policy may keep some of them.
+const MAX_TRIES: usize = 100;
 
 /// A kind whose objects have a schedule of backups.
 pub trait Scheduled: Object + Resource<Scope = NamespaceResourceScope> {
@@ -159,7 +161,7 @@ fn expired<K: Archived>(
     let backups: Vec<_> = made.iter().copied().filter(is_over).map(backup).collect();
     let last = usize::try_from(wanted.keep).unwrap_or(1);
     let retention = Retention { last: Some(last), within: None };
-    let names = retention.expired(&backups, now).into_iter().take(MAX_DELETES);
+    let names = retention.expired(&backups, now).into_iter().take(MAX_TRIES);
     let uid = |name: &str| {
         let found = made.iter().find(|found| found.name_any() == name)?;
         Some((name.to_owned(), found.uid()?))
@@ -274,7 +276,7 @@ async fn take<S: Scheduled>(
 ) -> Result<Action, ReconcileError> {
     let namespace = owner.namespace().unwrap_or_default();
     let backups = Api::<S::Backup>::namespaced(ctx.client(), &namespace);
-    let cleared = clear(&backups, decision.delete).await;
+    let Cleared { kept, failed } = clear(&backups, decision.delete).await;
     let refused = match &decision.create {
         Some(backup) => create(&backups, backup).await?,
         None => None,
@@ -287,6 +289,9 @@ async fn take<S: Scheduled>(
         decision.status =
             decision.status.map(|status| ScheduleStatus { last_run, obstacle, ..status });
     }
+    if let Some(status) = &mut decision.status {
+        status.obstacle = status.obstacle.take().or_else(|| kept.clone());
+    }
     if let Some(status) = decision.status.filter(|status| known.as_ref() != Some(status)) {
         let obstacle = status.obstacle.clone();
         let is_new = obstacle != known.and_then(|known| known.obstacle);
@@ -298,31 +303,55 @@ async fn take<S: Scheduled>(
         });
         ctx.patch_status(owner, S::recording(status)).await?;
         if let Some(obstacle) = obstacle.filter(|_| is_new) {
-            ctx.publish(Event::warning(owner, "BackupSkipped", "Schedule", obstacle)).await;
+            let reason =
+                if kept.as_ref() == Some(&obstacle) { "BackupNotDeleted" } else { "BackupSkipped" };
+            ctx.publish(Event::warning(owner, reason, "Schedule", obstacle)).await;
         }
     }
-    cleared?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
     if refused.is_some() {
         return Ok(Action::RequeueAfter(spread(REFUSED, owner)));
     }
     let Some(next) = decision.next else { return Ok(Action::Done) };
+    let longest = if kept.is_some() { spread(REFUSED, owner) } else { LONGEST };
     let pause = Duration::try_from(next.duration_since(now)).unwrap_or_default();
-    Ok(Action::RequeueAfter(pause.clamp(Duration::from_secs(1), LONGEST)))
+    Ok(Action::RequeueAfter(pause.clamp(Duration::from_secs(1), longest)))
 }
 
-/// Deletes what is not kept.
-async fn clear<K: Archived>(
-    backups: &Api<K>,
-    expired: Vec<(String, String)>,
-) -> Result<(), ReconcileError> {
+/// What became of what is not kept.
+#[derive(Default)]
+struct Cleared {
+    /// Why the server refuses to delete the first that it refuses to.
+    kept: Option<String>,
+    /// The first failure that is no refusal.
+    failed: Option<kube::Error>,
+}
+
+/// Deletes what is not kept, also beside some that the server refuses to delete.
+async fn clear<K: Archived>(backups: &Api<K>, expired: Vec<(String, String)>) -> Cleared {
+    let (mut cleared, mut calls) = (Cleared::default(), 0);
     for (name, uid) in expired {
         let pinned = Preconditions { uid: Some(uid), resource_version: None };
-        match backups.delete(&name, &DeleteParams::background().preconditions(pinned)).await {
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            other => drop(other?),
+        let deleted =
+            backups.delete(&name, &DeleteParams::background().preconditions(pinned)).await;
+        if let Some(words) = deleted.as_ref().err().and_then(refusal) {
+            let kind = K::kind(&());
+            let words = || format!("the server refuses to delete {kind} {name}: {words}");
+            cleared.kept.get_or_insert_with(words);
+            continue;
+        }
+        let is_over = |error: &kube::Error| matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409));
+        if let Some(error) = deleted.err().filter(|error| !is_over(error)) {
+            cleared.failed.get_or_insert(error);
+        }
+        calls += 1;
+        if calls == MAX_DELETES {
+            break;
         }
     }
-    Ok(())
+    cleared
 }
 
 /// Creates a backup. Returns why the server refuses it, if it does.

@@ -27,6 +27,7 @@ const STORIES: &[(&str, Story)] = &[
     ("nothing creates a Pod again", || Box::pin(bare())),
     ("a ReplicaSet rolls nothing out", || Box::pin(one_after_another())),
     ("a budget allows no eviction", || Box::pin(budget())),
+    ("the selector is edited while Pods are to go", || Box::pin(reselected())),
     ("Argo Rollouts roll out", || Box::pin(rollout())),
     ("a selector is too wide", || Box::pin(too_many())),
     ("many workloads are in a distant cluster", || Box::pin(distant())),
@@ -269,6 +270,29 @@ async fn budget() {
     allow(2).await;
     restarts_of(&env, 1).await;
     assert!(uids(&env).await.is_disjoint(&before));
+}
+
+/// Those that were to be restarted when the content changed are, whatever would be chosen now.
+async fn reselected() {
+    for selector in [json!({"app": "other"}), json!(null)] {
+        let env = bare_world(json!({})).await;
+        workload::<ReplicaSet>(&env, json!({})).await;
+        let before = uids(&env).await;
+        env.set_faults(|request| match &*request.subresource {
+            "eviction" => Fault::Error(ApiError::new(Reason::TooManyRequests, "the budget")),
+            _ => Fault::None,
+        });
+        edit(&env, "b").await;
+        told(&env, "DisruptionBudget").await;
+        merge(&monitors(&env), MONITOR, json!({"spec": {"podSelector": selector}})).await;
+        env.pass(Duration::from_secs(600)).await;
+        assert_eq!(told(&env, "DisruptionBudget").await.0, "False");
+        assert_eq!(uids(&env).await, before);
+        env.end_faults();
+        restarts_of(&env, 1).await;
+        assert!(uids(&env).await.is_disjoint(&before));
+        assert_eq!(told(&env, "RolledOut").await.1, "restarted 2 Pods");
+    }
 }
 
 pub(in super::super) fn rollouts() -> CustomResourceDefinition {

@@ -181,6 +181,46 @@ async fn a_backup_that_is_refused_is_said_and_what_is_not_kept_goes_all_the_same
     .await;
 }
 
+/// As one that is held for a court.
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_may_not_be_deleted_is_said_and_keeps_no_other() {
+    let (env, _servers, _destination) = world().await;
+    let schedules = schedule(&env, 4).await;
+    let before = env
+        .until("four backups", async || {
+            let (complete, _) = backups(&env).await;
+            (complete.len() == 4).then_some(complete)
+        })
+        .await;
+    let held = before[0].name_any();
+    let name = held.clone();
+    env.set_faults(move |request| match request.verb {
+        "delete" if request.resource == "mysqlbackups" && request.name == name => {
+            Fault::Error(ApiError::new(Reason::Forbidden, "a legal hold"))
+        }
+        _ => Fault::None,
+    });
+    let fewer = Patch::Merge(json!({"spec": {"keep": 1}}));
+    schedules.patch("db", &PatchParams::default(), &fewer).await.unwrap();
+    let two = async || {
+        let (complete, _) = backups(&env).await;
+        (complete.len() == 2 && complete[0].name_any() == held).then_some(())
+    };
+    env.until("the others to go", two).await;
+    let obstacle = |schedule: &MySQLBackupSchedule| {
+        schedule.status.as_ref().and_then(|status| status.obstacle.clone())
+    };
+    let says = format!("the server refuses to delete MySQLBackup {held}: a legal hold");
+    env.until_object(&schedules, "db", |one| obstacle(one).as_ref() == Some(&says)).await;
+    let told = crate::controllers::reasons(&env, NAMESPACE).await;
+    assert!(told.contains(&"BackupNotDeleted".to_owned()), "{told:?}");
+    // The next runs come when they are due.
+    env.pass(Duration::from_secs(300)).await;
+    env.until("the others to go", two).await;
+    env.end_faults();
+    env.until_object(&schedules, "db", |one| obstacle(one).is_none()).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_restore_that_is_refused_is_said() {
     for (resource, object) in [

@@ -119,7 +119,7 @@ async fn a_dead_letter_queue_stays_while_a_queue_that_is_kept_names_it() {
 /// As when their namespace is deleted.
 #[tokio::test(start_paused = true)]
 async fn two_queues_that_name_each_other_go_together() {
-    for policy in ["Delete", "OrphanOnUnmanaged"] {
+    for policy in ["Delete", "OrphanOnUnmanaged", "DeleteIfEmpty"] {
         let (env, aws) = settled(json!({"deletionPolicy": policy})).await;
         let to = |name: &str| json!({"queueRef": {"name": name}, "maxReceiveCount": 3});
         make(&env, "uses", json!({"deletionPolicy": policy, "redrivePolicy": to("orders")})).await;
@@ -131,6 +131,41 @@ async fn two_queues_that_name_each_other_go_together() {
         env.pass(Duration::from_secs(120)).await;
         env.until_gone(&queues(&env), "orders").await;
         env.until_gone(&queues(&env), "uses").await;
+        assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0], "{policy}");
+    }
+}
+
+/// Its consumers still receive from it, and what fails needs a place.
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_queue_stays_while_a_queue_waits_for_its_end() {
+    for policy in ["DeleteIfEmpty", "Delete"] {
+        let (env, aws) = settled(json!({})).await;
+        let to = json!({"queueRef": {"name": "orders"}, "maxReceiveCount": 3});
+        make(&env, "uses", json!({"deletionPolicy": policy, "redrivePolicy": to})).await;
+        ready(&env, "uses").await;
+        env.pass(Duration::from_secs(90)).await;
+        let owner = aws.sqs(|sqs| sqs.tag_of("default-uses", "leasehold.dev/owner"));
+        let owner = json!({"Tags": {"leasehold.dev/owner": owner}});
+        match policy {
+            "Delete" => {
+                let tag = json!({"TagKeys": ["leasehold.dev/owner"]});
+                aws.outside("UntagQueue", about("default-uses", tag));
+            }
+            _ => assert_eq!(aws.sqs(|sqs| sqs.messages.insert("default-uses".to_owned(), 1)), None),
+        }
+        queues(&env).delete("uses", &DeleteParams::default()).await.unwrap();
+        says(&env, "uses", "Ready", "False", "DeletionBlocked").await;
+        delete(&env).await;
+        env.pass(Duration::from_secs(300)).await;
+        let queue = says(&env, "orders", "Ready", "False", "DeletionBlocked").await;
+        let message = &queue.status.unwrap().conditions[0].message;
+        assert!(message.contains("is the dead-letter queue of Queue default/uses"), "{message}");
+        assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME, "default-uses"]);
+        aws.sqs(|sqs| sqs.messages.clear());
+        aws.outside("TagQueue", about("default-uses", owner));
+        env.pass(Duration::from_secs(600)).await;
+        env.until_gone(&queues(&env), "uses").await;
+        env.until_gone(&queues(&env), "orders").await;
         assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0], "{policy}");
     }
 }

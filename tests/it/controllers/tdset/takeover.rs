@@ -11,6 +11,7 @@ use kube::{Resource, ResourceExt};
 use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
 
+use super::super::crash::at_every_write;
 use super::super::{quiet, reasons};
 use super::trouble::{MORNING, has, stateful_set, to};
 use super::{
@@ -126,4 +127,37 @@ pub(super) async fn released() {
     env.pass(Duration::from_secs(60)).await;
     let found = replicas(&env, 5).await.spec.template.spec.unwrap().containers;
     assert_eq!(found.len(), 1, "it stays as it is");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_a_deployment_is_let_go_ends_alike() {
+    let writes = at_every_write(async |crash| {
+        let mut env = with_service().await;
+        env.stop().await;
+        let made = replicas(&env, 5).await.uid();
+        names(&env, "Deployment", NAME).await;
+        crash.watch(&env);
+        let free = |found: &Deployment| found.owner_references().is_empty();
+        crash
+            .survived(
+                &mut env,
+                || controllers::build("tdset", 2),
+                async |env| {
+                    env.until_object(&deployments(env), NAME, free).await;
+                    env.until_gone(&env.api::<Service>(NAMESPACE), NAME).await;
+                    let told = |set: &TDSet| {
+                        let seen =
+                            set.status.as_ref().and_then(|status| status.observed_generation);
+                        seen == set.metadata.generation
+                    };
+                    env.until_object(&sets(env), NAME, told).await;
+                },
+            )
+            .await;
+        condition(&env, "True", "ReplicasAvailable").await;
+        assert_eq!(replicas(&env, 5).await.uid(), made);
+        quiet(&env, Duration::from_secs(600)).await;
+    })
+    .await;
+    assert!(writes >= 3, "the owner, the Service, the status: {writes}");
 }

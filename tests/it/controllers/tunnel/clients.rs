@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kube::api::PostParams;
+use leasehold::testing::{ApiError, Fault, Reason};
 
 use super::*;
 
@@ -193,4 +194,122 @@ async fn a_deployment_of_others_is_no_client() {
     assert_eq!(found.spec.template.spec.unwrap().containers[0].image.as_deref(), Some("x"));
     // The first client serves on.
     assert_eq!(world.served().await.status.unwrap().host_ip, first.host_ip);
+}
+
+/// The host counts it as connected, for its own question comes through it.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_reach_the_service_is_told_and_takes_no_address_away() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    several(&world, json!("2")).await;
+    let count = Arc::new(AtomicUsize::new(0));
+    let probe = Probe::through(move |_| {
+        // Each connection is led to the other client.
+        let passes = count.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
+        async move { if passes { Ok(()) } else { Err("closed".to_owned()) } }.boxed()
+    });
+    let probe = probe.asking(|_| async { Some(2) }.boxed());
+    world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
+    let first = world.example().await.status.unwrap();
+    let message = "2 of 2 clients are connected; 1 of 2 connections comes through: a client does not reach the \
+                   Service";
+    let told = counted(&world, message).await.status.unwrap();
+    assert!(told.conditions.iter().any(|one| one.type_ == "Clients" && one.status == "False"));
+    for _ in 0..60 {
+        world.env.pass(Duration::from_secs(10)).await;
+        assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
+    }
+    world.rests().await;
+}
+
+/// As by a quota of Deployments, or a policy.
+fn refuse(env: &TestEnv) {
+    env.set_faults(|request: &apiserver::faults::Request| {
+        let ours = request.user_agent.starts_with("leasehold/") && request.verb == "patch";
+        let second = request.resource == "deployments" && request.name == format!("{CLIENT}-1");
+        match ours && second {
+            true => Fault::Error(ApiError::new(Reason::Forbidden, "exceeded quota")),
+            false => Fault::None,
+        }
+    });
+}
+
+const REFUSED: &str = "1 of 2 clients is running; the API server refuses Deployment nginx-1-tunnel-client-1: exceeded \
+     quota; change the policy, quota or right that refuses it; it is tried again every minute";
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_the_api_server_refuses_leaves_the_others_as_they_are() {
+    let world = World::running().await;
+    let deployments: Api<Deployment> = world.env.api(NAMESPACE);
+    let first = world.example().await.status.unwrap();
+    refuse(&world.env);
+    several(&world, json!("2")).await;
+    let (mut templates, mut known) = (0, None);
+    for _ in 0..60 {
+        world.env.pass(Duration::from_secs(5)).await;
+        let template = Some(deployments.get(CLIENT).await.unwrap().spec.template);
+        templates += usize::from(template != known);
+        known = template;
+    }
+    assert!(templates <= 2, "its Pod was replaced {} times", templates - 1);
+    let second = counted(&world, REFUSED).await.status.unwrap();
+    assert_ne!(second.host_id, first.host_id);
+    assert_eq!(world.hosts().len(), 1);
+    world.served().await;
+    world.rests().await;
+    world.env.end_faults();
+    world.env.pass(Duration::from_secs(90)).await;
+    counted(&world, "2 of 2 clients are running").await;
+
+    // From the beginning.
+    let mut fresh = super::world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    several(&fresh, json!("2")).await;
+    refuse(&fresh.env);
+    fresh.run();
+    fresh.example().await;
+    counted(&fresh, REFUSED).await;
+    fresh.rests().await;
+}
+
+/// One more client and one less: another host each time, and whatever is interrupted goes on.
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_the_number_of_clients_changes_leaves_one_host_with_its_clients() {
+    let writes = at_every_write(async |crash| {
+        let mut world = world("digitalocean", DIGITALOCEAN, lagging(Duration::from_secs(20))).await;
+        world.run();
+        world.example().await;
+        world.env.stop().await;
+        crash.watch(&world.env);
+        watched(&world.cloud, &crash);
+        let (settings, cloud) = (settings(&world.cloud), world.cloud.clone());
+        let scenario = async |env: &TestEnv| {
+            let defaults: Api<ConfigMap> = env.api("leasehold-system");
+            let other = format!("{CLIENT}-1");
+            for (clients, conditions) in [(json!("2"), 2), (json!(null), 1)] {
+                let data = json!({"data": {"clients": clients}});
+                merge(&defaults, "leasehold-tunnel", data).await;
+                let is_so = |tunnel: &Tunnel| {
+                    let status = tunnel.status.clone().unwrap_or_default();
+                    status.conditions.len() == conditions
+                        && status.conditions.iter().all(|one| one.status == "True")
+                };
+                env.until_object(&env.api::<Tunnel>(NAMESPACE), NAME, is_so).await;
+                // One that lists did not show yet when the number changed again goes with the next look.
+                for _ in 0..10 {
+                    if cloud.machines(|machines| machines.alive().count()) == 1 {
+                        break;
+                    }
+                    env.pass(Duration::from_secs(100)).await;
+                }
+            }
+            let rests = |found: &Deployment| found.spec.replicas == Some(0);
+            env.until_object(&env.api::<Deployment>(NAMESPACE), &other, rests).await;
+        };
+        crash.survived(&mut world.env, || parts(2, &settings), scenario).await;
+        world.served().await;
+        let [_] = world.hosts()[..] else { panic!("one host") };
+        let most = world.cloud.machines(|machines| machines.most_at_once(TUNNEL_TAG));
+        assert!(most <= 2, "{most}");
+    })
+    .await;
+    assert!(writes >= 16, "{writes}");
 }

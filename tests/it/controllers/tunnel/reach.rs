@@ -6,6 +6,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
+/// Runs the controller, with connections that come through while the switch is on.
+fn switched(world: &mut World) -> Arc<AtomicBool> {
+    let passes = Arc::new(AtomicBool::new(true));
+    let shown = Arc::clone(&passes);
+    let probe = Probe::through(move |_| {
+        let passes = shown.load(Ordering::SeqCst);
+        async move { if passes { Ok(()) } else { Err("refused".to_owned()) } }.boxed()
+    });
+    world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
+    passes
+}
+
+/// Checks that an address that stops to work goes within a minute.
+async fn dies(world: &World, passes: &AtomicBool) {
+    passes.store(false, Ordering::SeqCst);
+    world.env.pass(Duration::from_secs(60)).await;
+    let told = world.tunnels().get(NAME).await.unwrap();
+    assert!(tells("Unreachable", "refused")(&told), "{:?}", told.status);
+    addressless(world).await;
+}
+
 async fn addressless(world: &World) {
     world.env.until_object(&world.services(), SERVICE, |service| ingress(service).is_none()).await;
 }
@@ -73,6 +94,77 @@ async fn a_host_that_does_not_come_to_serve_is_given_up_and_tried_later() {
     let second = world.served().await.status.unwrap();
     assert_ne!(second.host_id, first.host_id);
     assert_eq!(world.hosts().len(), 1);
+}
+
+/// Its account is full, and then it dies.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_waits_for_another_is_tried_all_the_while() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let passes = switched(&mut world);
+    let first = world.example().await.status.unwrap();
+    world.cloud.machines(|machines| machines.quota = 1);
+    let secrets: Api<Secret> = world.env.api(NAMESPACE);
+    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+    for _ in 0..15 {
+        world.env.pass(Duration::from_secs(100)).await;
+    }
+    let told = reason(&world.env, "QuotaExceeded").await.status.unwrap();
+    let said: Vec<_> = told.conditions.iter().map(|one| (&*one.type_, &*one.status)).collect();
+    assert_eq!(said, [("Ready", "True"), ("Managed", "False")]);
+    assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
+    for _ in 0..2 {
+        dies(&world, &passes).await;
+        passes.store(true, Ordering::SeqCst);
+        world.served().await;
+        // Of which the provider is asked no more often than of any other.
+        world.env.pass(Duration::from_secs(600)).await;
+        assert!(tells("QuotaExceeded", "")(&world.tunnels().get(NAME).await.unwrap()));
+    }
+    let told = reasons(&world.env, NAMESPACE).await;
+    assert_eq!(told.iter().filter(|reason| *reason == "QuotaExceeded").count(), 1, "{told:?}");
+}
+
+/// An outage of a region takes the API and the hosts there.
+#[tokio::test(start_paused = true)]
+async fn a_host_of_a_provider_that_does_not_answer_is_tried_all_the_while() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let passes = switched(&mut world);
+    let first = world.example().await.status.unwrap();
+    world.cloud.set_trouble(|_| Trouble::Refuse(503));
+    for _ in 0..2 {
+        for _ in 0..15 {
+            world.env.pass(Duration::from_secs(60)).await;
+        }
+        assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
+        dies(&world, &passes).await;
+        passes.store(true, Ordering::SeqCst);
+        world.served().await;
+    }
+    world.cloud.end_trouble();
+    world.env.pass(Duration::from_secs(120)).await;
+    let last = world.served().await.status.unwrap();
+    assert_eq!((last.host_id, last.host_ip), (first.host_id, first.host_ip));
+}
+
+/// The admission webhook was where the client was, and so was the replica that looked after it.
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_client_cannot_be_applied_is_tried_all_the_while() {
+    use leasehold::testing::{ApiError, Fault, Reason};
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    switched(&mut world);
+    world.example().await;
+    world.env.stop().await;
+    world.env.set_faults(|request: &apiserver::faults::Request| {
+        let ours = request.user_agent.starts_with("leasehold/") && request.verb == "patch";
+        match ours && request.resource == "deployments" {
+            true => Fault::Error(ApiError::new(Reason::InternalError, "the webhook is down")),
+            false => Fault::None,
+        }
+    });
+    let passes = switched(&mut world);
+    dies(&world, &passes).await;
+    passes.store(true, Ordering::SeqCst);
+    world.served().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,13 +240,7 @@ async fn a_service_without_a_class_is_left_to_others_unless_the_administrator_sa
 #[tokio::test(start_paused = true)]
 async fn a_service_without_a_class_outlasts_a_while_without_its_backend() {
     let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
-    let passes = Arc::new(AtomicBool::new(true));
-    let shown = Arc::clone(&passes);
-    let probe = Probe::through(move |_| {
-        let passes = shown.load(Ordering::SeqCst);
-        async move { if passes { Ok(()) } else { Err("refused".to_owned()) } }.boxed()
-    });
-    world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
+    let passes = switched(&mut world);
     let first = world.example().await.status.unwrap();
     let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
     let unsaid = json!({"data": {"claimServicesWithoutClass": null}});
