@@ -6,9 +6,9 @@
 # Makes CLUSTERS clusters (default 2) and one for home, builds the image with deploy/Dockerfile, installs the
 # chart with three replicas into home, adds the clusters with `leasehold clusters add`, which gives the replicas
 # the chart's own rights there, and runs `loadtest attach` with loadtest/scenarios/kind.toml: OBJECTS TDSets
-# (default 3000), changes, and a replica killed in the middle. The report goes to target/loadtest/kind, and the
-# exit code is 1 if a limit of the scenario is exceeded. In the end it deletes the clusters that it made, and no
-# other; the image stays.
+# (default 3000, more than 40 for each cluster), changes, and a replica killed in the middle. The report goes to
+# target/loadtest/kind, and the exit code is 1 if a limit of the scenario is exceeded. In the end it deletes the
+# clusters that it made, and no other; the image stays.
 # Needs docker, kind, kubectl and helm, and cargo unless LOADTEST names a built `loadtest`.
 # `cargo xtask real --only kind` runs it in short.
 set -euo pipefail

@@ -43,6 +43,9 @@ pub struct Args {
     /// The labels of the replicas' Pods.
     #[arg(long, default_value = "app.kubernetes.io/name=leasehold")]
     selector: String,
+    /// The replicas' container in these Pods.
+    #[arg(long, value_name = "NAME", default_value = "leasehold")]
+    container: String,
     /// The port of the admin server in the replicas' Pods.
     #[arg(long, value_name = "PORT", default_value_t = 8443)]
     admin_port: u16,
@@ -137,13 +140,15 @@ async fn client(context: Option<&str>) -> anyhow::Result<Client> {
 }
 
 async fn target(args: &Args) -> anyhow::Result<Target> {
-    let Args { home_context, namespace, selector, admin_port, token_file, kill, .. } = args;
+    let Args { home_context, namespace, selector, container, .. } = args;
+    let Args { admin_port, token_file, kill, .. } = args;
     let token = std::fs::read_to_string(token_file)
         .with_context(|| format!("read the token in {}", token_file.display()))?;
     Ok(Target {
         home: client(home_context.as_deref()).await?,
         namespace: namespace.clone(),
         selector: selector.clone(),
+        container: container.clone(),
         admin_port: *admin_port,
         token: Arc::from(token.trim()),
         kill: kill.clone(),
@@ -247,8 +252,11 @@ mod tests {
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
             Scenario::load(&PathBuf::from(format!("{folder}/{name}.toml"))).unwrap()
         };
-        let fits = load("kind").attached(2, Some(60)).unwrap();
-        assert_eq!((fits.fleet.clusters, fits.objects.count), (2, 60));
+        let fits = load("kind").attached(2, Some(81)).unwrap();
+        assert_eq!((fits.fleet.clusters, fits.objects.count), (2, 81));
+        let problems = load("kind").attached(2, Some(80)).unwrap_err();
+        let [few] = &problems[..] else { panic!("{problems:?}") };
+        assert!(few.starts_with("objects.count: found 80, and from 81 on "), "{few}");
         let problems = load("faults").attached(5, None).unwrap_err();
         assert_eq!(problems.len(), 4, "{problems:?}");
         assert!(problems[0].starts_with("faults[0]: only `kill`"), "{problems:?}");

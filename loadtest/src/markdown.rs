@@ -8,8 +8,8 @@ use crate::report::{Calm, Replica, Report, Start};
 use crate::sampler::Scraped;
 use crate::scenario::{Scenario, Troubles};
 
-/// The share of a flood that is enough of it.
-const LEAST_FLOOD: f64 = 0.9;
+/// The share of a load or of a flood that is enough of it.
+const LEAST_MADE: f64 = 0.9;
 /// What is said of a manager that did not end on SIGTERM, in time and with exit code 0.
 pub const UNCLEAN_STOP: &str = "a manager did not stop cleanly on SIGTERM; see the logs";
 
@@ -31,16 +31,26 @@ impl Report {
         let unclean = self.unclean_stop.then(|| UNCLEAN_STOP.to_owned());
         exceeded
             .chain(unclean)
+            .chain(self.weak_load())
             .chain(self.weak_flood())
             .map(|why| format!("scenario {name}: {why}"))
             .collect()
+    }
+
+    /// What to say if too many changes were due when there was no object to change.
+    fn weak_load(&self) -> Option<String> {
+        let (made, impossible) = (self.changes.made(), self.changes.impossible);
+        let due = made + impossible;
+        ((made as f64) < LEAST_MADE * due as f64).then(|| {
+            format!("{impossible} of {due} changes were due when there was no object to change: give more objects")
+        })
     }
 
     /// What to say if flooded clusters had less to do than the scenario says: the machine could not make more.
     fn weak_flood(&self) -> Option<String> {
         let Troubles { flooded, flood_per_second, .. } = self.scenario.troubles.as_ref()?;
         let (made, asked) = (self.flood_per_second, f64::from(*flooded) * flood_per_second);
-        (made < LEAST_FLOOD * asked).then(|| {
+        (made < LEAST_MADE * asked).then(|| {
             format!("the flood made {made:.0} changes a second, and troubles says {asked:.0}: the machine is too small")
         })
     }

@@ -30,6 +30,8 @@ pub struct Target {
     pub namespace: String,
     /// The labels that they have and nothing else.
     pub selector: String,
+    /// The container of the replica, beside which there may be others.
+    pub container: String,
     /// The port of their admin server, which speaks TLS.
     pub admin_port: u16,
     /// A token whose user may read `/metrics`.
@@ -81,14 +83,15 @@ impl Pods {
         let params = ListParams::default().labels(&target.selector);
         let first = api.list(&params).await;
         let first = first.with_context(|| format!("list the Pods in {}", target.namespace))?;
-        let (out, seen) = watch::channel(running(first.items));
+        let container = target.container.clone();
+        let (out, seen) = watch::channel(running(first.items, &container));
         let mut listing = JoinSet::new();
         listing.spawn(async move {
             let mut tick = tokio::time::interval(EVERY);
             while !out.is_closed() {
                 tick.tick().await;
                 match api.list(&params).await {
-                    Ok(pods) => drop(out.send_replace(running(pods.items))),
+                    Ok(pods) => drop(out.send_replace(running(pods.items, &container))),
                     Err(error) => tracing::debug!(%error, "cannot list the replicas' Pods"),
                 }
             }
@@ -105,9 +108,11 @@ impl Pods {
         let names: Vec<&str> = seen.iter().map(|pod| pod.name.as_str()).collect();
         ensure!(
             seen.len() == replicas as usize,
-            "the scenario has {replicas} replicas, and {} Pods with {} run in {}: {}",
+            "the scenario has {replicas} replicas, and {} Pods with {} run a container {} in {}: {}; fix: name \
+             them with --namespace, --selector and --container",
             seen.len(),
             self.target.selector,
+            self.target.container,
             self.target.namespace,
             names.join(", ")
         );
@@ -171,16 +176,17 @@ impl Pods {
     }
 }
 
-/// Those whose container runs and that are not being deleted; oldest first.
-fn running(pods: Vec<Object>) -> Vec<Seen> {
+/// Those whose container of this name runs and that are not being deleted; oldest first.
+fn running(pods: Vec<Object>, container: &str) -> Vec<Seen> {
     let mut pods: Vec<Object> =
         pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
     pods.sort_by_cached_key(|pod| (pod.creation_timestamp().map(|time| time.0), pod.name_any()));
     let seen = pods.into_iter().filter_map(|pod| {
         let name = pod.name_any();
-        let [container, ..] = &pod.status?.container_statuses?[..] else { return None };
-        container.state.as_ref()?.running.as_ref()?;
-        Some(Seen { name, restarts: container.restart_count })
+        let mut statuses = pod.status?.container_statuses?.into_iter();
+        let replica = statuses.find(|status| status.name == container)?;
+        replica.state?.running?;
+        Some(Seen { name, restarts: replica.restart_count })
     });
     seen.collect()
 }
@@ -192,12 +198,16 @@ mod tests {
 
     fn pod(name: &str, created: &str, state: &str, restarts: i32) -> Object {
         let metadata = json!({ "name": name, "creationTimestamp": created });
-        let container = json!({
-            "name": "leasehold", "image": "", "imageID": "", "ready": true, "restartCount": restarts,
-            "state": { state: {} },
-        });
+        let container = |name: &str, state: &str, restarts: i32| {
+            json!({
+                "name": name, "image": "", "imageID": "", "ready": true, "restartCount": restarts,
+                "state": { state: {} },
+            })
+        };
+        // The kubelet sorts them by name.
+        let all = [container("agent", "running", 0), container("leasehold", state, restarts)];
         serde_json::from_value(
-            json!({ "metadata": metadata, "status": { "containerStatuses": [container] } }),
+            json!({ "metadata": metadata, "status": { "containerStatuses": all } }),
         )
         .unwrap()
     }
@@ -209,6 +219,7 @@ mod tests {
             home: Client::try_from(home).unwrap(),
             namespace: "leasehold-system".to_owned(),
             selector: "app=leasehold".to_owned(),
+            container: "leasehold".to_owned(),
             admin_port: 8443,
             token: Arc::from("token"),
             kill: Some("/bin/true".into()),
@@ -219,21 +230,24 @@ mod tests {
     }
 
     #[test]
-    fn those_run_whose_container_does() {
+    fn those_run_whose_container_does_whatever_runs_beside_it() {
         let listed = vec![
             pod("young", "2026-01-02T00:00:00Z", "running", 0),
             pod("waits", "2026-01-01T00:00:00Z", "waiting", 2),
             pod("old", "2026-01-01T00:00:00Z", "running", 3),
         ];
         let names: Vec<_> =
-            running(listed).into_iter().map(|pod| (pod.name, pod.restarts)).collect();
+            running(listed, "leasehold").into_iter().map(|pod| (pod.name, pod.restarts)).collect();
         assert_eq!(names, [("old".to_owned(), 3), ("young".to_owned(), 0)]);
     }
 
     #[tokio::test]
     async fn one_that_was_killed_is_another_when_it_is_back() {
         let (mut pods, out) = pods();
-        assert!(pods.all(2).is_err_and(|error| error.to_string().contains("run in")));
+        assert!(
+            pods.all(2)
+                .is_err_and(|error| error.to_string().contains("run a container leasehold in"))
+        );
         let [first] = &pods.all(1).unwrap()[..] else { panic!() };
         assert_eq!(first.probe.name, "a");
         pods.kill(first).await.unwrap();

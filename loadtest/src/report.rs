@@ -495,6 +495,17 @@ pub mod tests {
     }
 
     #[test]
+    fn a_load_of_which_little_was_made_fails_the_run() {
+        let mut report = example(&[]);
+        for (impossible, succeeds) in [(3, true), (4, false)] {
+            report.changes.impossible = impossible;
+            assert_eq!(report.succeeded(), succeeds, "{impossible}");
+        }
+        let said = "scenario basic: 4 of 34 changes were due when there was no object to change";
+        assert!(report.verdict()[0].starts_with(said), "{:?}", report.verdict());
+    }
+
+    #[test]
     fn a_report_succeeds_only_within_its_limits() {
         assert!(example(&[(Measure::CalmP99Ms, 20.0)]).succeeded());
         let report = example(&[(Measure::CalmP99Ms, 19.0), (Measure::QueueP99Ms, 5.0)]);

@@ -341,6 +341,18 @@ impl Scenario {
             within("vary.share", share.unwrap_or(1.0), 0.05, 1.0);
         }
         problems.extend(self.goal_problems());
+        // Those that run a Pod stay as they are.
+        let unchanged =
+            u64::from(self.objects.pods.unwrap_or_default()) * u64::from(self.fleet.clusters);
+        let changes = updates_per_second + deletes_per_second;
+        if changes > 0.0 && u64::from(self.objects.count) <= unchanged {
+            problems.push(format!(
+                "objects.count: found {}, and from {} on there are objects to change: objects.pods of each cluster run \
+                 a Pod and stay as they are",
+                self.objects.count,
+                unchanged + 1
+            ));
+        }
         if !is_label(&self.name) {
             problems.push(format!(
                 "name: found {:?}, allowed: 1 to {MAX_NAME} of a-z, 0-9 and -, no - at an end",

@@ -113,3 +113,41 @@ fn the_changelog_sends_nobody_to_rbac_for_the_rights_of_a_controller() {
         );
     }
 }
+
+/// The chart's ClusterRole for those who look into replicas gives what `leasehold doctor` and `support-bundle` ask for.
+#[test]
+fn whoever_may_look_into_replicas_may_read_all_that_commands_ask_for() {
+    let read = |path: &str| fs::read_to_string(xtask::root().join(path)).unwrap();
+    let template = read("deploy/charts/leasehold/templates/admin-rbac.yaml");
+    let role = template.split("%s-debug-reader").nth(1).unwrap();
+    let rule = role.lines().find_map(|line| line.strip_prefix("- nonResourceURLs: ")).unwrap();
+    let urls: Vec<String> = serde_saphyr::from_str(rule).unwrap();
+    let may_read = |path: &str| {
+        urls.iter().any(|url| match url.strip_suffix('*') {
+            Some(begin) => path.starts_with(begin),
+            None => path == url,
+        })
+    };
+    for file in ["crates/leasehold/src/cli/doctor.rs", "crates/ops/src/bundle.rs"] {
+        let text = read(file);
+        let words = text
+            .split('"')
+            .filter(|word| word.starts_with('/') && !word.contains(' ') && word.len() > 1);
+        // Every user may read whether a replica is ready.
+        let paths: Vec<_> = words.filter(|path| !path.starts_with("/readyz")).collect();
+        assert!(paths.contains(&"/metrics") && paths.len() >= 4, "{file}: {paths:?}");
+        for path in paths {
+            assert!(may_read(path), "{file} asks for {path}, and the role has {urls:?}");
+        }
+    }
+}
+
+/// Whoever reads a page that has commands of the program learns how to get it.
+#[test]
+fn pages_with_commands_of_the_program_say_how_it_is_built() {
+    for path in ["README.md", "deploy/charts/leasehold/README.md"] {
+        let page = fs::read_to_string(xtask::root().join(path)).unwrap();
+        let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("cargo install --locked --path crates/leasehold"), "{path}");
+    }
+}

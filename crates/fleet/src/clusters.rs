@@ -8,9 +8,16 @@ use sharding::world::World;
 
 use crate::{Fleet, FleetShard};
 
-/// How a cluster stands that was added, and that no replica knows.
+/// How a cluster stands that was added, and that no replica knows, although replicas are there that work in clusters.
 pub const NOT_TAKEN_UP: &str = "not in use: no replica has taken it up; fix: replicas need clusters.secrets with the \
                                 selector leasehold.dev/cluster in their configuration (the chart's value of the same name)";
+
+/// The same, while nobody is there who could know it.
+const NO_REPLICA: &str =
+    "not in use: no replica lives; fix: see why none runs, in its Pod and its log";
+/// The same, while nobody has anything to do there.
+const NO_CONTROLLER: &str = "not in use: no replica runs a controller that works in clusters; fix: enable one in \
+                             their configuration (the chart's controllers.NAME.enabled)";
 
 /// What is left in home of a cluster that was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +60,15 @@ impl Fleet {
         }
     }
 
+    /// How a cluster stands that no replica knows, and what to do.
+    pub fn not_taken_up(&self) -> &'static str {
+        match self.alive().map(|member| member.works_in_clusters).max() {
+            None => NO_REPLICA,
+            Some(false) => NO_CONTROLLER,
+            Some(true) => NOT_TAKEN_UP,
+        }
+    }
+
     /// Whether a cluster is served, and if not, why. It is down only if nobody serves any of it.
     pub fn state_of(&self, cluster: &ClusterName) -> String {
         let shards = self.shards_of(cluster);
@@ -69,7 +85,7 @@ impl Fleet {
             return format!("not known: {problem}");
         }
         match reasons.first() {
-            None if shards.is_empty() => NOT_TAKEN_UP.to_owned(),
+            None if shards.is_empty() => self.not_taken_up().to_owned(),
             None => served(&shards).to_owned(),
             Some(reason) if !shards.iter().any(is_served) => format!("down: {reason}"),
             Some(reason) => format!("{}; down for {}: {reason}", served(&shards), who.join(", ")),
@@ -169,6 +185,25 @@ mod tests {
             assert_eq!(fleet.state_of(&east()), expect);
             fleet.members[0].lease = LeaseStanding::Taken;
             assert!(!fleet.state_of(&east()).contains("down"), "the dead say nothing any more");
+        }
+    }
+
+    #[test]
+    fn why_nobody_knows_a_cluster_is_told() {
+        let member = |works_in_clusters, lease| FleetMember {
+            works_in_clusters,
+            lease,
+            ..FleetMember::example("m-1")
+        };
+        let (alive, dead) = (LeaseStanding::Held, LeaseStanding::Taken);
+        for (members, expect) in [
+            (vec![], NO_REPLICA),
+            (vec![member(true, dead)], NO_REPLICA),
+            (vec![member(false, alive), member(true, dead)], NO_CONTROLLER),
+            (vec![member(false, alive), member(true, alive)], NOT_TAKEN_UP),
+        ] {
+            let fleet = Fleet { members, ..Fleet::default() };
+            assert_eq!(fleet.state_of(&east()), expect);
         }
     }
 

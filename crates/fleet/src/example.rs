@@ -28,6 +28,7 @@ impl FleetMember {
             oldest_protocol_version: 1,
             shards: 0,
             busy: 0,
+            works_in_clusters: true,
             clusters: None,
             down_clusters: Vec::new(),
             failing: None,

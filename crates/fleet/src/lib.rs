@@ -148,6 +148,9 @@ pub struct FleetMember {
     pub shards: u32,
     /// Milliseconds of work in each second, by its own word.
     pub busy: u32,
+    /// Whether it has controllers that work in clusters.
+    #[serde(skip)]
+    pub works_in_clusters: bool,
     /// How many clusters it has configured; absent if it does not say, or has no controllers that work in
     /// clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -285,6 +288,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
             oldest_protocol_version: member.spec.versions().oldest,
             shards: owned.get(&id).copied().unwrap_or(0),
             busy: member.spec.busy,
+            works_in_clusters: works_in_clusters(&member.spec),
             clusters: configured(&member.spec),
             down_clusters: down_clusters(&member.spec),
             failing: member.spec.clusters.as_ref().and_then(ConfiguredClusters::unnamed),
@@ -340,9 +344,12 @@ fn groups(
 
 /// How many clusters a member has configured for its controllers, if it has some.
 fn configured(member: &MemberSpec) -> Option<u32> {
-    let works_in_clusters = member.groups.iter().any(|group| !single::is_single(group));
-    let said = member.clusters.as_ref().filter(|_| works_in_clusters);
+    let said = member.clusters.as_ref().filter(|_| works_in_clusters(member));
     said.map(|said| said.count)
+}
+
+fn works_in_clusters(member: &MemberSpec) -> bool {
+    member.groups.iter().any(|group| !single::is_single(group))
 }
 
 /// The same objects as a member sees them; when that is, does not matter here.

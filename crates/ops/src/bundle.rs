@@ -165,11 +165,13 @@ async fn of_the_chart(
     args: &BundleArgs,
     bundle: &mut Bundle,
 ) -> anyhow::Result<()> {
-    let listed = labelled::<Deployment>(at).await;
-    bundle.read("chart/deployments.json", listed.map(|list| json!(list)))?;
-    let listed = labelled::<ConfigMap>(at).await;
+    let deployments = labelled::<Deployment>(at, &[]).await;
+    // By what they select, Pods are found that have not the labels of this release.
+    let selected: Vec<String> = deployments.iter().flatten().filter_map(selector).collect();
+    bundle.read("chart/deployments.json", deployments.map(|list| json!(list)))?;
+    let listed = labelled::<ConfigMap>(at, &[]).await;
     bundle.read("chart/configmaps.json", listed.map(|list| json!(list)))?;
-    let pods = labelled::<Pod>(at).await;
+    let pods = labelled::<Pod>(at, &selected).await;
     let named: Vec<(String, Vec<String>)> = pods.iter().flatten().map(containers).collect();
     bundle.read("chart/pods.json", pods.map(|list| json!(list)))?;
     if args.no_logs {
@@ -207,18 +209,28 @@ fn containers(pod: &Pod) -> (String, Vec<String>) {
     (pod.name_any(), names.collect())
 }
 
-async fn labelled<K>(at: &HomeCluster) -> anyhow::Result<Vec<K>>
+/// The labels that a Deployment's Pods have and nothing else.
+fn selector(deployment: &Deployment) -> Option<String> {
+    let labels = deployment.spec.selector.match_labels.as_ref()?;
+    let pairs: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    (!pairs.is_empty()).then(|| pairs.join(","))
+}
+
+/// Those with labels of the chart, or with these: while a release takes the place of another, objects of both are there.
+async fn labelled<K>(at: &HomeCluster, or: &[String]) -> anyhow::Result<Vec<K>>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let api: Api<K> = Api::namespaced(at.client.clone(), &at.namespace);
-    for label in OF_THE_CHART {
-        let params = ListParams::default().labels(label).limit(PAGE);
-        let found = read(api.list(&params)).await?.items;
-        if !found.is_empty() {
-            return Ok(found);
-        }
+    let mut found = BTreeMap::new();
+    for labels in OF_THE_CHART.into_iter().chain(or.iter().map(String::as_str)) {
+        let params = ListParams::default().labels(labels).limit(PAGE);
+        let listed = read(api.list(&params)).await?.items;
+        found.extend(listed.into_iter().map(|object| (object.name_any(), object)));
+    }
+    if !found.is_empty() {
+        return Ok(found.into_values().collect());
     }
     let (HomeCluster { namespace, shown, .. }, plural) = (at, K::plural(&()));
     anyhow::bail!(
@@ -354,9 +366,39 @@ mod tests {
         });
         let client = kube::Client::new(none, "default");
         let at = HomeCluster { client, namespace: "lh".into(), shown: "https://home".into() };
-        let text = labelled::<Pod>(&at).await.unwrap_err().to_string();
+        let text = labelled::<Pod>(&at, &[]).await.unwrap_err().to_string();
         let begin = "no pods with the label app.kubernetes.io/part-of=leasehold in namespace lh of https://home; fix: ";
         assert!(text.starts_with(begin), "{text}");
+    }
+
+    #[tokio::test]
+    async fn replicas_of_two_releases_are_found() {
+        type Answer = Result<http::Response<kube::client::Body>, http::Error>;
+        let upgrade = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+            let query = request.uri().query().unwrap_or_default().replace("%2F", "/");
+            let has = |label: &str| query.contains(&label.replace('=', "%3D"));
+            let names = [
+                (OF_THE_CHART[0], &["new"][..]),
+                (OF_THE_CHART[1], &["new", "old"][..]),
+                ("app.kubernetes.io/name=fleet", &["renamed"][..]),
+            ];
+            let names = names.iter().find(|(label, _)| has(label)).map_or(&[][..], |(_, of)| *of);
+            let pod = |name: &&str| json!({"metadata": {"name": name}});
+            let pods: Vec<_> = names.iter().map(pod).collect();
+            let list =
+                json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": pods});
+            let answer: Answer =
+                http::Response::builder().body(list.to_string().into_bytes().into());
+            answer
+        });
+        let client = kube::Client::new(upgrade, "default");
+        let at = HomeCluster { client, namespace: "lh".into(), shown: "https://home".into() };
+        let deployment = json!({"metadata": {}, "spec": {"template": {},
+            "selector": {"matchLabels": {"app.kubernetes.io/name": "fleet"}}}});
+        let selected = selector(&serde_json::from_value(deployment).unwrap()).unwrap();
+        let pods = labelled::<Pod>(&at, &[selected]).await.unwrap();
+        let names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
+        assert_eq!(names, ["new", "old", "renamed"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! and from where it is: run it in a replica's Pod. Without, it looks at the fleet through its home cluster, and asks
 //! the replicas what they see.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,9 +19,10 @@ use anyhow::Context as _;
 use clusters::State;
 use fleet::{Fleet, Problem};
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use kube::Client;
 use model::{Clock, Cluster, ClusterName, Kind};
-use ops::{AskArgs, HomeArgs, HomeCluster, Output, Replicas, in_time, quoted, within};
+use ops::{AskArgs, HomeArgs, HomeCluster, Output, Replica, Replicas, in_time, quoted, within};
 use sdk::ControllerSpec;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -43,6 +44,13 @@ const ENGAGED_WITHIN: Duration = Duration::from_secs(30);
 const HOME_WITHIN: Duration = Duration::from_secs(60);
 /// How it is run in a replica's Pod, after the Pod's name.
 const INSIDE: &str = "-- /leasehold doctor --config /etc/leasehold/config/config.yaml";
+
+/// What a replica is asked for, and what of it is read as what.
+const CLUSTERS: &str = "/debug/clusters";
+const SHARDS: &str = "/debug/shards";
+const READY: &str = "/readyz?verbose";
+const QUEUES: &str = "/debug/queues";
+const SEEN: [&str; 5] = [CLUSTERS, SHARDS, READY, QUEUES, "/metrics"];
 
 /// Arguments of `leasehold doctor`.
 #[derive(Debug, clap::Args)]
@@ -207,38 +215,54 @@ async fn of_replicas(
 ) -> anyhow::Result<()> {
     let replicas = Replicas::of(pods, &args.ask)?;
     let now = SystemClock.wall();
-    for (member, answer) in replicas.get_all(fleet.alive(), "/debug/clusters").await {
-        found.extend(match answer {
-            Ok(answer) => of_view(&member.identity, &answer, now),
-            Err(why) => {
-                let fix = "see its Pod and its log; who may ask it: `leasehold rbac`";
-                let what = format!("does not say how it is: {why:#}");
-                vec![Finding::warning(format!("member {}", member.identity), what, fix)]
+    // What hinders one view hinders the others mostly.
+    let mut unseen: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
+    for path in SEEN {
+        for (Replica { identity, .. }, answer) in replicas.get_all(fleet.alive(), path).await {
+            match of_answer(path, &identity, answer, now) {
+                Ok(told) => {
+                    // What home shows by itself is known.
+                    let is_known = |new: &Finding| {
+                        found.iter().any(|f| (&f.about, &f.what) == (&new.about, &new.what))
+                    };
+                    let told: Vec<_> = told.into_iter().filter(|new| !is_known(new)).collect();
+                    found.extend(told);
+                }
+                Err(why) => unseen.entry((identity, why)).or_default().push(path),
             }
-        });
+        }
     }
-    for (member, answer) in replicas.get_all(fleet.alive(), "/debug/shards").await {
-        let told = answer.iter().flat_map(|answer| of_shards(&member.identity, answer));
-        // What home shows by itself is known.
-        let told: Vec<_> = told
-            .filter(|new| !found.iter().any(|f| (&f.about, &f.what) == (&new.about, &new.what)))
-            .collect();
-        found.extend(told);
-    }
-    for (member, answer) in replicas.get_all(fleet.alive(), "/readyz?verbose").await {
-        let refusal = answer.err().map(|why| why.to_string());
-        found.extend(refusal.and_then(|refusal| of_readiness(&member.identity, &refusal)));
-    }
-    for (member, answer) in replicas.get_all(fleet.alive(), "/debug/queues").await {
-        found.extend(answer.iter().flat_map(|answer| of_queues(&member.identity, answer)));
-    }
-    for (member, answer) in replicas.get_all(fleet.alive(), "/metrics").await {
-        let text = answer.unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        found.extend(of_memory(&member.identity, &text));
-        found.extend(of_home_credential(&text, now));
-    }
+    found.extend(unseen.into_iter().map(|((identity, why), paths)| {
+        let fix = "see its Pod and its log; who may ask it: `leasehold rbac`";
+        let what = format!("does not show {}: {why}", paths.join(", "));
+        Finding::warning(format!("member {identity}"), what, fix)
+    }));
     Ok(())
+}
+
+/// What a member answers at a path, or why nobody knows.
+fn of_answer(
+    path: &str,
+    member: &str,
+    answer: anyhow::Result<Vec<u8>>,
+    now: Timestamp,
+) -> Result<Vec<Finding>, String> {
+    let answer = answer.map_err(|why| format!("{why:#}"));
+    Ok(match path {
+        // Whoever is not ready says so by a refusal.
+        READY => match answer {
+            Ok(_) => Vec::new(),
+            Err(refusal) => vec![of_readiness(member, &refusal).ok_or(refusal)?],
+        },
+        CLUSTERS => of_view(member, &answer?, now),
+        SHARDS => of_shards(member, &answer?),
+        QUEUES => of_queues(member, &answer?),
+        _ => {
+            let answer = answer?;
+            let text = String::from_utf8_lossy(&answer);
+            of_memory(member, &text).into_iter().chain(of_home_credential(&text, now)).collect()
+        }
+    })
 }
 
 /// What a controller needs in each cluster.

@@ -3,9 +3,9 @@
 use std::process::Output;
 
 use apiserver::Server;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::{Fleet, NAMESPACE, stdout};
@@ -45,6 +45,23 @@ impl<'a> Target<'a> {
     /// The arguments of `add` for a token that ends, beside more.
     fn add<'b>(&'b self, more: &[&'b str]) -> Vec<&'b str> {
         [&["add"], &self.at()[..], &["--expires", "1h", "--server", &self.url], more].concat()
+    }
+
+    fn users(&self) -> Api<ServiceAccount> {
+        Api::namespaced(self.server.client(), NAMESPACE)
+    }
+
+    /// The name under which the cluster was added, as the fleet's user there says.
+    async fn says(&self) -> Option<String> {
+        let user = self.users().get("leasehold-fleet").await.expect("a user");
+        user.metadata.annotations?.remove("leasehold.dev/cluster")
+    }
+
+    /// Takes the name away, as if an earlier release had made the user.
+    async fn forget(&self) {
+        let patch = json!({"metadata": {"annotations": {"leasehold.dev/cluster": null}}});
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.users().patch("leasehold-fleet", &params, &patch).await.expect("patched");
     }
 
     /// How many objects were written there.
@@ -111,6 +128,10 @@ async fn a_cluster_is_added_rotated_listed_and_removed() {
 
     let unknown = refused(&fleet, &["remove", "west"]).await;
     assert!(unknown.contains("no cluster west was added; there are: east"), "{unknown}");
+    // It may be a cluster of another source.
+    let prefixed = refused(&fleet, &["remove", "prod.east"]).await;
+    assert!(prefixed.contains("no cluster prod.east was added; there are: east"), "{prefixed}");
+    assert!(secret(&fleet, "east").await.is_some());
     let other = Fleet::start(1, 0).await;
     let foreign = refused(&other, &rights).await;
     assert!(foreign.contains("leasehold-system/leasehold-fleet there is of another fleet"));
@@ -131,27 +152,45 @@ async fn a_cluster_and_its_name_belong_together() {
     let [east, west] = [("east", &east), ("west", &west)].map(|(n, s)| Target::of(&fleet, n, s));
     let rights = ["--controllers", "tdset", "--namespaces", "shop"];
     for target in [&east, &west] {
-        stdout(&clusters(&fleet, &target.add(&rights)).await);
+        let added = stdout(&clusters(&fleet, &target.add(&rights)).await);
+        assert!(added.contains("not in use: no replica lives"), "{added}");
     }
-    let before = (east.writes(), west.writes());
-    // A colleague's kubeconfig may call the cluster otherwise, and a word may be wrong.
-    let other = refused(&fleet, &east.add(&["--name", "other"])).await;
-    assert!(
-        other.contains("the cluster of context east is east in this fleet; fix: give that name"),
-        "{other}"
-    );
-    for line in [
-        [&["remove", "east"], &west.at()[..]].concat(),
-        [&["rotate", "--name", "east"], &west.at()[..]].concat(),
-    ] {
-        let wrong = refused(&fleet, &line).await;
-        assert!(wrong.contains("the cluster of context west is west in this fleet"), "{wrong}");
+    // A user that an earlier release made does not say the name: then its tokens do.
+    for is_said in [true, false] {
+        if !is_said {
+            east.forget().await;
+            west.forget().await;
+        }
+        let before = (east.writes(), west.writes());
+        // A colleague's kubeconfig may call the cluster otherwise, and a word may be wrong.
+        let other = refused(&fleet, &east.add(&["--name", "other"])).await;
+        assert!(
+            other
+                .contains("the cluster of context east is east in this fleet; fix: give that name"),
+            "{other}"
+        );
+        for line in [
+            [&["remove", "east"], &west.at()[..]].concat(),
+            [&["rotate", "--name", "east"], &west.at()[..]].concat(),
+            west.add(&["--name", "east"]),
+        ] {
+            let wrong = refused(&fleet, &line).await;
+            assert!(wrong.contains("the cluster of context west is west in this fleet"), "{wrong}");
+        }
+        assert_eq!((east.writes(), west.writes()), before);
+        for (target, name) in [(&east, "east"), (&west, "west")] {
+            let kubeconfig = secret(&fleet, name).await.expect("a Secret");
+            assert!(may_list_tdsets(target.server, &kubeconfig, Some("shop")).await, "{name}");
+        }
     }
-    assert_eq!((east.writes(), west.writes()), before);
-    for (target, name) in [(&east, "east"), (&west, "west")] {
-        let kubeconfig = secret(&fleet, name).await.expect("a Secret");
-        assert!(may_list_tdsets(target.server, &kubeconfig, Some("shop")).await, "{name}");
-    }
+    // From now on it says the name.
+    stdout(&clusters(&fleet, &[&["rotate"], &east.at()[..], &["--expires", "1h"]].concat()).await);
+    assert_eq!(east.says().await.as_deref(), Some("east"));
+
+    let secrets = Api::<Secret>::namespaced(fleet.server.client(), NAMESPACE);
+    secrets.delete("cluster-west", &DeleteParams::default()).await.expect("deleted");
+    let unknown = refused(&fleet, &[&["rotate", "--name", "east"], &west.at()[..]].concat()).await;
+    assert!(unknown.contains("so nothing shows that this is east; fix: "), "{unknown}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

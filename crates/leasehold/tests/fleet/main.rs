@@ -290,7 +290,7 @@ async fn a_wrong_name_is_refused_with_those_that_there_are() {
     timeout(PATIENCE, told).await.expect("in time");
 }
 
-/// Answers as the admin server of a member does, without queues.
+/// Answers as the admin server of a member does, without queues, to somebody who may not read metrics.
 async fn stand_in(member: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -300,7 +300,9 @@ async fn stand_in(member: String) -> String {
             let length = stream.read(&mut request).await.unwrap_or_default();
             let is_who = request[..length].starts_with(b"GET /debug/shards ");
             let body = if is_who { json!({"member": member}) } else { json!([]) }.to_string();
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            let is_metrics = request[..length].starts_with(b"GET /metrics ");
+            let status = if is_metrics { "403 Forbidden" } else { "200 OK" };
+            let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
             let _ = stream.write_all((head + &body).as_bytes()).await;
         }
     });
@@ -329,6 +331,16 @@ async fn replicas_that_are_no_pods_are_asked_at_their_addresses() {
     assert!(one.contains("queues of replica-1 only, and 2 members live"), "{one}");
     let both = ["top", "-o", "json", "--address", &at[0], "--address", &at[1], "--kubeconfig"];
     assert_eq!(fleet.json(&both).await["queuesOf"], json!(["replica-1", "replica-0"]));
+    // Memory and the credential of home are in what it does not show.
+    let doctor = ["doctor", "-o", "json", "--address", &at[0], "--kubeconfig"];
+    let report = fleet.json(&doctor).await;
+    let unseen = "does not show /metrics: it answers 403 Forbidden";
+    let findings = report["findings"].as_array().expect("findings");
+    let is = |finding: &&Value| {
+        finding["about"] == "member replica-1"
+            && finding["what"].as_str().is_some_and(|what| what.starts_with(unseen))
+    };
+    assert_eq!(findings.iter().filter(is).count(), 1, "{report:#}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

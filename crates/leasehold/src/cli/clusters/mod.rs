@@ -20,13 +20,14 @@ use std::time::Duration;
 use ::clusters::may_be_called;
 use anyhow::{Context as _, bail, ensure};
 use clap::Subcommand;
-use fleet::{Fleet, LeftOver, NOT_TAKEN_UP};
+use fleet::{Fleet, LeftOver, NOT_TAKEN_UP, ReadError};
 use model::{ClusterName, MemberId};
 use ops::{HomeArgs, HomeCluster, Output, Pace, columns};
 use serde::Serialize;
 
-use self::entry::Entries;
-use self::target::Target;
+use self::entry::{AddedCluster, Entries};
+use self::rights::{CLUSTER, NAMESPACE, USER};
+use self::target::{FleetUser, Target};
 pub(super) use self::target::{builtin, more_rules};
 use super::say::say;
 
@@ -133,7 +134,7 @@ pub(super) struct ListArgs {
 /// Arguments of `leasehold clusters remove`.
 #[derive(Debug, clap::Args)]
 pub(super) struct RemoveArgs {
-    /// The cluster's name in the fleet.
+    /// The name under which the cluster was added.
     #[arg(value_name = "NAME")]
     name: ClusterName,
     /// The cluster's context, to remove the fleet's user there too.
@@ -179,9 +180,10 @@ async fn add(args: &AddArgs) -> anyhow::Result<()> {
     let target = args.target.connect(args.server.as_deref()).await?;
     let home = args.fleet.connect().await?;
     let entries = Entries::of(&home);
-    entries.free(&name).await?;
+    let is_new = entries.is_free(&name).await?;
     let id = home.id().await?;
-    target.has_user(&id, |known| *known == name).await?;
+    user_of((&target, &id), &entries, &name).await?;
+    let before = if is_new { known_before(&home, &name).await } else { BTreeSet::new() };
     target.authorize((&id, &name), &args.controllers, &args.namespaces).await?;
     let token = target.token(args.token.expires).await?;
     entries.put(&name, &target.kubeconfig(&name, &token.text)).await?;
@@ -194,35 +196,101 @@ async fn add(args: &AddArgs) -> anyhow::Result<()> {
         ));
     }
     // What cannot be read is for other commands to tell.
-    if let Ok(false) = is_taken_up(&home, &name).await {
-        say(&format!("{name}: {NOT_TAKEN_UP}"));
+    if let Ok(Some(why)) = not_taken_up(&home, &name, &before).await {
+        say(&format!("{name}: {why}"));
     }
     Ok(())
 }
 
-/// Whether replicas know of a cluster, or come to know of it in a while. Without replicas, nobody waits.
-async fn is_taken_up(home: &HomeCluster, cluster: &ClusterName) -> anyhow::Result<bool> {
+/// What replicas know before a cluster is added, and so is another, whatever it is called. The name itself may be left
+/// of a time before.
+async fn known_before(home: &HomeCluster, cluster: &ClusterName) -> BTreeSet<ClusterName> {
+    let mut names = home.fleet().await.map(|fleet| known(&fleet)).unwrap_or_default();
+    names.remove(cluster);
+    names
+}
+
+/// Why replicas know nothing of a cluster, unless they do, or come to know of it in a while.
+async fn not_taken_up(
+    home: &HomeCluster,
+    cluster: &ClusterName,
+    before: &BTreeSet<ClusterName>,
+) -> anyhow::Result<Option<&'static str>> {
     let mut pace = Pace::default();
-    let knows = |fleet: &Fleet| known(fleet).iter().any(|name| may_be_called(cluster, name));
-    let taken_up = async {
+    let looked = async {
         loop {
             let fleet = pace.look(home.fleet()).await?;
-            if knows(&fleet) || fleet.alive().next().is_none() {
-                return anyhow::Ok(knows(&fleet));
+            if !called(cluster, &(&known(&fleet) - before)).is_empty() {
+                return anyhow::Ok(None);
+            }
+            let why = fleet.not_taken_up();
+            if why != NOT_TAKEN_UP {
+                return Ok(Some(why));
             }
             tokio::time::sleep(pace.rest(POLL)).await;
         }
     };
-    tokio::time::timeout(TAKEN_UP_WITHIN, taken_up).await.unwrap_or(Ok(false))
+    tokio::time::timeout(TAKEN_UP_WITHIN, looked).await.unwrap_or(Ok(Some(NOT_TAKEN_UP)))
+}
+
+/// The fleet's user in a cluster, if it has one there, and the cluster is the one that was added under this name.
+///
+/// # Errors
+/// If it is another, or nothing shows which one it is: the tokens and rights of that would go.
+async fn user_of(
+    (target, fleet): (&Target, &str),
+    entries: &Entries,
+    name: &ClusterName,
+) -> anyhow::Result<Option<FleetUser>> {
+    let Some(user) = target.user(fleet).await? else { return Ok(None) };
+    let context = target.context();
+    let own = match &user.cluster {
+        Some(own) => Some(own.clone()),
+        None => {
+            let all = entries.all().await?;
+            let own = name_of(&user.uid, name, &all);
+            ensure!(
+                own.is_some() || !all.contains_key(name),
+                "the token of {name} in home is for another user than that in the cluster of context {context}, so nothing \
+                 shows that this is {name}; fix: give the context of {name}; if this is it, say so: kubectl --context \
+                 {context} --namespace {NAMESPACE} annotate serviceaccount {USER} {CLUSTER}={name}"
+            );
+            own
+        }
+    };
+    if let Some(own) = own.filter(|own| own != name) {
+        bail!(
+            "the cluster of context {context} is {own} in this fleet; fix: give that name, or the context of the cluster \
+             that you mean; to give it another name, first `leasehold clusters remove {own} --context {context}`"
+        );
+    }
+    Ok(Some(user))
+}
+
+/// The name under which the cluster of this user was added, by the token of it: `name`, if that is one of several.
+fn name_of(
+    user: &str,
+    name: &ClusterName,
+    all: &BTreeMap<ClusterName, AddedCluster>,
+) -> Option<ClusterName> {
+    let is_its = |added: &AddedCluster| added.user.as_deref() == Some(user);
+    if all.get(name).is_some_and(is_its) {
+        return Some(name.clone());
+    }
+    all.iter().find(|(_, added)| is_its(added)).map(|(own, _)| own.clone())
 }
 
 async fn rotate(args: &RotateArgs) -> anyhow::Result<()> {
     let home = args.fleet.connect().await?;
     let entries = Entries::of(&home);
-    let (name, server) = entries.get(&args.target.name()).await?;
+    let name = args.target.name();
+    let AddedCluster { server, .. } = entries.get(&name).await?;
     let target = args.target.connect(Some(&server)).await?;
-    let has_user = target.has_user(&home.id().await?, |known| *known == name).await?;
-    ensure!(has_user, no_user(&args.target.context, &name));
+    let user = user_of((&target, &home.id().await?), &entries, &name).await?;
+    let user = user.with_context(|| no_user(&args.target.context, &name))?;
+    if user.cluster.is_none() {
+        target.name_it(&name).await?;
+    }
     let token = target.token(args.token.expires).await?;
     entries.put(&name, &target.kubeconfig(&name, &token.text)).await?;
     let ended = target.end_others(Some(&token), args.token.grace).await?;
@@ -251,23 +319,32 @@ async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let target = match context {
         Some(context) => {
             let target = Target::connect(kubeconfig.as_deref(), context, None).await?;
-            let is = |known: &ClusterName| may_be_called(known, name);
-            let has_user = target.has_user(&home.id().await?, is).await?;
-            ensure!(has_user || added.is_none(), no_user(context, name));
+            let user = user_of((&target, &home.id().await?), &entries, name).await?;
+            ensure!(user.is_some() || added.is_none(), no_user(context, name));
             Some(target)
         }
         None => None,
     };
-    // As replicas call it, while they do.
-    let name = &known_as(name, &known(&home.fleet().await?))?;
-    if let Some((own, _)) = added {
-        entries.delete(&own).await?;
+    let mut names = Vec::new();
+    if added.is_some() {
+        // As replicas call it, while they do.
+        names = called(name, &known(&home.fleet().await?));
+        entries.delete(name).await?;
         say(&format!("{name}: removed from the fleet"));
     }
-    let left = let_go(&home, name).await?;
+    if names.is_empty() {
+        names.push(name.clone());
+    }
+    let (held, left) = let_go(&home, names).await?;
     if let LeftOver::Owned(by) = &left {
+        let again = match target {
+            Some(_) if held != *name => {
+                format!("; if that is a cluster of another source than {name}, run this again")
+            }
+            _ => String::new(),
+        };
         bail!(
-            "replicas still hold shards of {name} after {}s: {}; see `leasehold status{}`",
+            "replicas still hold shards of {held} after {}s: {}; see `leasehold status{}`{again}",
             LET_GO.as_secs(),
             by.join(", "),
             fleet.home().flags()
@@ -277,34 +354,43 @@ async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
         target.clear().await?;
         say(&format!("{name}: the fleet's user there is gone"));
     }
-    if let Some(stays) = left.says(name, &fleet.home().flags()) {
+    if let Some(stays) = left.says(&held, &fleet.home().flags()) {
         say(&stays);
     }
     Ok(())
 }
 
-/// Waits until the replicas have let go of a cluster, for a while. What people have paused stays in home.
-async fn let_go(home: &HomeCluster, cluster: &ClusterName) -> anyhow::Result<LeftOver> {
-    let (mut pace, mut last) = (Pace::default(), None);
+/// Waits until the replicas have let go of a cluster, for a while: of one of these names, if they may call it by several.
+/// What is left of that. What people have paused stays in home.
+async fn let_go(
+    home: &HomeCluster,
+    names: Vec<ClusterName>,
+) -> anyhow::Result<(ClusterName, LeftOver)> {
+    let (mut pace, mut last) = (Pace::default(), Vec::new());
     let gone = async {
         loop {
-            let left = pace.look(home.fleet()).await?.remains_of(cluster);
+            let fleet = pace.look(home.fleet()).await?;
+            let left: Vec<_> = names.iter().map(|name| fleet.remains_of(name)).collect();
             // A shard that is paused meanwhile loses its owner first, and one that moves has none for a moment.
-            let stays = matches!(left, LeftOver::Idle(_, Some(_))) && last.as_ref() == Some(&left);
-            let is_over = stays || left == LeftOver::Nothing;
-            last = Some(left);
-            if is_over {
-                return anyhow::Ok(());
+            let is_over = |(n, left): (usize, &LeftOver)| {
+                let stays = matches!(left, LeftOver::Idle(_, Some(_))) && last.get(n) == Some(left);
+                stays || *left == LeftOver::Nothing
+            };
+            let over = left.iter().enumerate().position(is_over);
+            last = left;
+            if let Some(over) = over {
+                return anyhow::Ok(over);
             }
             tokio::time::sleep(pace.rest(POLL)).await;
         }
     };
-    if let Ok(looked) = tokio::time::timeout(LET_GO, gone).await {
-        looked?;
-    }
-    last.with_context(|| {
-        format!("home has not said within {}s who has {cluster}", LET_GO.as_secs())
-    })
+    let over = tokio::time::timeout(LET_GO, gone).await.unwrap_or(Ok(0))?;
+    let shown = names.iter().map(ClusterName::as_str).collect::<Vec<_>>().join(", ");
+    names
+        .into_iter()
+        .zip(last)
+        .nth(over)
+        .with_context(|| format!("home has not said within {}s who has {shown}", LET_GO.as_secs()))
 }
 
 async fn list(args: &ListArgs) -> anyhow::Result<()> {
@@ -345,8 +431,8 @@ struct Listed {
 }
 
 fn is_forbidden(error: &anyhow::Error) -> bool {
-    let asked = error.downcast_ref::<kube::Error>();
-    matches!(asked, Some(kube::Error::Api(status)) if status.code == 403)
+    let Some(ReadError::List { source, .. }) = error.downcast_ref() else { return false };
+    matches!(&**source, kube::Error::Api(status) if status.code == 403)
 }
 
 /// The clusters of which replicas know, by the names that they give them.
@@ -358,31 +444,24 @@ fn known(fleet: &Fleet) -> BTreeSet<ClusterName> {
     names
 }
 
-/// How replicas call a cluster that was added as `own`: `clusters.secrets` of their configuration may have a prefix.
-fn known_as(own: &ClusterName, known: &BTreeSet<ClusterName>) -> anyhow::Result<ClusterName> {
+/// Which of these names replicas may give a cluster that was added as `own`: `clusters.secrets` of their configuration
+/// may have a prefix. Another source may have a cluster that is called so.
+fn called(own: &ClusterName, known: &BTreeSet<ClusterName>) -> Vec<ClusterName> {
     if known.contains(own) {
-        return Ok(own.clone());
+        return vec![own.clone()];
     }
-    let found: Vec<_> = known.iter().filter(|name| may_be_called(own, name)).collect();
-    match found[..] {
-        [] => Ok(own.clone()),
-        [name] => Ok(name.clone()),
-        _ => {
-            let found: Vec<&str> = found.into_iter().map(ClusterName::as_str).collect();
-            let found = found.join(", ");
-            bail!(
-                "{own} may be each of {found}, by the prefixes of clusters.secrets; fix: give that name"
-            )
-        }
-    }
+    known.iter().filter(|name| may_be_called(own, name)).cloned().collect()
 }
 
 /// The clusters that were added, and those that the fleet knows otherwise.
-fn listed(servers: &BTreeMap<ClusterName, String>, fleet: &Fleet) -> Vec<Listed> {
+fn listed(added: &BTreeMap<ClusterName, AddedCluster>, fleet: &Fleet) -> Vec<Listed> {
     let mut names = known(fleet);
-    let called = |own: &ClusterName| known_as(own, &names).unwrap_or_else(|_| own.clone());
+    let shown = |own: &ClusterName| match &called(own, &names)[..] {
+        [one] => one.clone(),
+        _ => own.clone(),
+    };
     let servers: BTreeMap<ClusterName, &String> =
-        servers.iter().map(|(own, server)| (called(own), server)).collect();
+        added.iter().map(|(own, added)| (shown(own), &added.server)).collect();
     names.extend(servers.keys().cloned());
     let of = |name: ClusterName| {
         let shards = fleet.shards_of(&name);
@@ -445,25 +524,46 @@ mod tests {
 
     #[test]
     fn a_cluster_is_found_behind_the_prefix_that_replicas_put_before_it() {
-        let of = |all: &[&str]| known_as(&"east".parse().unwrap(), &names(all));
-        assert_eq!(of(&["onboarded.east", "far-east", "west"]).unwrap().as_str(), "onboarded.east");
-        assert_eq!(of(&["onboarded.east", "east"]).unwrap().as_str(), "east");
-        assert_eq!(of(&["west"]).unwrap().as_str(), "east");
-        let several = of(&["a.east", "b.east"]).unwrap_err().to_string();
-        assert!(several.starts_with("east may be each of a.east, b.east"), "{several}");
+        let of = |all: &[&str]| {
+            let found = called(&"east".parse().unwrap(), &names(all));
+            found.iter().map(ClusterName::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&["onboarded.east", "far-east", "west"]), ["onboarded.east"]);
+        assert_eq!(of(&["onboarded.east", "east"]), ["east"]);
+        assert_eq!(of(&["west"]), [""; 0]);
+        assert_eq!(of(&["a.east", "b.east"]), ["a.east", "b.east"]);
+    }
+
+    #[test]
+    fn a_user_that_does_not_say_its_cluster_is_known_by_its_tokens() {
+        let added = |(name, user): (&str, &str)| {
+            let added = AddedCluster { user: Some(user.to_owned()), ..AddedCluster::default() };
+            (name.parse().unwrap(), added)
+        };
+        let all = [("east", "1"), ("twin", "1"), ("west", "2")].map(added).into();
+        let name_of = |user: &str, name: &str| {
+            name_of(user, &name.parse().unwrap(), &all).map(|own| own.to_string())
+        };
+        assert_eq!(name_of("1", "twin").as_deref(), Some("twin"));
+        assert_eq!(name_of("1", "west").as_deref(), Some("east"));
+        assert_eq!(name_of("3", "west"), None);
     }
 
     #[test]
     fn a_cluster_is_listed_once_with_its_server_whatever_replicas_call_it() {
         let shard = FleetShard::example("onboarded.east/tdset/0/1", Some("m-0"), Phase::Owned);
         let fleet = Fleet { shards: vec![shard], ..Fleet::default() };
-        let server = |name: &str| (name.parse().unwrap(), format!("https://{name}"));
-        let rows = listed(&[server("east"), server("west")].into(), &fleet);
+        let added = |name: &str| {
+            let added = AddedCluster { server: format!("https://{name}"), user: None };
+            (name.parse().unwrap(), added)
+        };
+        let rows = listed(&[added("east"), added("west")].into(), &fleet);
         let rows: Vec<_> =
             rows.iter().map(|row| (&*row.cluster, &*row.server, &*row.state)).collect();
+        let west = fleet.not_taken_up();
         assert_eq!(
             rows,
-            [("onboarded.east", "https://east", "served"), ("west", "https://west", NOT_TAKEN_UP),]
+            [("onboarded.east", "https://east", "served"), ("west", "https://west", west)]
         );
     }
 }

@@ -9,7 +9,7 @@ use clusters::{Unusable, install};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::Cluster;
 use kube::core::{ApiResource, Resource};
 use kube::{Client, ResourceExt};
@@ -39,6 +39,13 @@ pub(super) struct Target {
     cluster: Cluster,
     /// As messages name it.
     context: String,
+}
+
+/// The fleet's user in a cluster.
+pub(super) struct FleetUser {
+    pub(super) uid: String,
+    /// Under which name the cluster was added. A user that an earlier release made does not say it.
+    pub(super) cluster: Option<ClusterName>,
 }
 
 /// A token of the fleet's user.
@@ -85,6 +92,11 @@ impl Target {
         in_time(&what, request).await?.context(what)
     }
 
+    /// Its context, as whoever runs the command calls it.
+    pub(super) fn context(&self) -> &str {
+        &self.context
+    }
+
     /// The server, as the replicas reach it.
     pub(super) fn server(&self) -> &str {
         self.cluster.server.as_deref().unwrap_or_default()
@@ -98,19 +110,15 @@ impl Target {
         host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 
-    /// Whether this fleet has a user there. `is` says whether the cluster's name in the fleet is the one that was
-    /// meant.
+    /// The user of this fleet there, if it has one.
     ///
     /// # Errors
-    /// If the user is another fleet's, or the cluster has another name: its tokens would end and its rights would go.
-    pub(super) async fn has_user(
-        &self,
-        fleet: &str,
-        is: impl Fn(&ClusterName) -> bool,
-    ) -> anyhow::Result<bool> {
+    /// If the user is another fleet's: its tokens would end and its rights would go.
+    pub(super) async fn user(&self, fleet: &str) -> anyhow::Result<Option<FleetUser>> {
         let users: Api<ServiceAccount> = Api::namespaced(self.client.clone(), NAMESPACE);
         let found = self.answer("read the fleet's user", users.get_opt(USER)).await?;
-        let said = |annotation| found.as_ref().and_then(|user| user.annotations().get(annotation));
+        let Some(found) = found else { return Ok(None) };
+        let said = |annotation| found.annotations().get(annotation);
         ensure!(
             said(FLEET).is_none_or(|owner| owner == fleet),
             "ServiceAccount {NAMESPACE}/{USER} there is of another fleet, and a cluster has one: remove the \
@@ -118,16 +126,17 @@ impl Target {
              from a backup, remove the mark: kubectl --namespace {NAMESPACE} annotate serviceaccount {USER} \
              {FLEET}-"
         );
-        if let Some(name) = said(CLUSTER).and_then(|name| name.parse().ok()) {
-            let context = &self.context;
-            ensure!(
-                is(&name),
-                "the cluster of context {context} is {name} in this fleet; fix: give that name, or the context of the \
-                 cluster that you mean; to give it another name, first `leasehold clusters remove {name} --context \
-                 {context}`"
-            );
-        }
-        Ok(found.is_some())
+        let cluster = said(CLUSTER).and_then(|name| name.parse().ok());
+        Ok(Some(FleetUser { uid: found.uid().unwrap_or_default(), cluster }))
+    }
+
+    /// Writes into the user under which name the cluster was added.
+    pub(super) async fn name_it(&self, cluster: &ClusterName) -> anyhow::Result<()> {
+        let users: Api<ServiceAccount> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {CLUSTER: cluster}}}));
+        let params = PatchParams::default();
+        let patched = users.patch(USER, &params, &patch);
+        self.answer("write the cluster's name", patched).await.map(drop)
     }
 
     /// Makes the user, and gives it the rights of these controllers in these namespaces.
