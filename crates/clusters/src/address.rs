@@ -5,10 +5,10 @@
 //! kubeconfig writes out.
 //!
 //! A lookup takes a thread until the system gives it up, which may be a minute after nobody waits for it any
-//! more, and the runtime has 512 threads for lookups and files. So a server has one lookup at a time, all servers
-//! together have [`MAX_LOOKUPS`], and those whose last lookup found nothing have places apart, each provider's its own:
-//! names that hang delay no server that is found, and no new one of another provider. A lookup goes on when its caller gives up, in its place among those that wait, and the
-//! next caller gets what it finds.
+//! more, and the runtime has 512 threads for lookups and files. So a server has one lookup at a time, and the servers of
+//! a provider have [`MAX_LOOKUPS`] together, by what is known of them: names that hang delay no server that is found, no
+//! new one that comes after them, and nothing of another provider. A lookup goes on when its caller gives up, in its place
+//! among those that wait, and the next caller gets what it finds.
 
 use std::fmt;
 use std::future::Future;
@@ -28,7 +28,7 @@ use tower::{BoxError, Service, ServiceExt};
 
 use crate::risk::Risk;
 use crate::role::Role;
-use crate::turns::Turns;
+use crate::turns::{Lane, Turns};
 
 /// Addresses at which clouds serve the credentials of their machines, or worse, beside those that are
 /// link-local: Azure's wire server, Alibaba's, Oracle's and AWS's metadata services.
@@ -39,11 +39,11 @@ const METADATA: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// The most names that are looked up at once, of servers whose last lookup succeeded, and of the others of each
-/// provider: with three providers, half of the threads that files need too.
-const MAX_LOOKUPS: usize = 64;
+/// The most names of a provider that are looked up at once, of servers whose last lookup succeeded, of new ones, and of
+/// the others: with four providers, half of the threads that files need too.
+const MAX_LOOKUPS: [usize; 3] = [32, 16, 16];
 /// The most names of home that are looked up at once: it waits for no cluster.
-const MAX_HOME_LOOKUPS: usize = 8;
+const MAX_HOME_LOOKUPS: [usize; 3] = [8, 4, 4];
 /// What a lookup has found, if nobody waited for it, counts for so long.
 const FOUND_FOR: Duration = Duration::from_secs(60);
 
@@ -205,18 +205,23 @@ where
         let Server { is_proven, begun, pending } = &mut *server;
         let begin = || {
             *begun += 1;
-            self.begin(name, *begun, *is_proven)
+            let lane = match *begun {
+                _ if *is_proven => Lane::Proven,
+                1 => Lane::First,
+                _ => Lane::Late,
+            };
+            self.begin(name, *begun, lane)
         };
         pending.get_or_insert_with(begin).clone()
     }
 
     /// Begins a lookup in a task of its own: its thread is free when it ends, and not when its caller gives up.
-    fn begin(&self, name: Name, number: u64, is_proven: bool) -> Pending {
+    fn begin(&self, name: Name, number: u64, lane: Lane) -> Pending {
         let (inner, turns, sought) = (self.inner.clone(), self.turns.clone(), name.clone());
         let server = Arc::downgrade(&self.server);
         let (tell, told) = oneshot::channel();
         tokio::spawn(async move {
-            let place = turns.turn(is_proven).await;
+            let place = turns.turn(lane).await;
             let found = inner.oneshot(sought).await.map_err(Into::into);
             drop(place);
             let found = found.map(Iterator::collect);
@@ -367,7 +372,7 @@ mod tests {
                 Ok::<_, BoxError>([SocketAddr::from(([10, 0, 0, 1], 1))].into_iter())
             }
         });
-        let turns = Turns::new(1);
+        let turns = Turns::new([1; 3]);
         let resolver = Resolver { inner, reach: Reach::default(), turns, server: Arc::default() };
         let lookup = || resolver.clone().oneshot("host.test".parse().unwrap());
         for _ in 0..20 {
@@ -392,7 +397,7 @@ mod tests {
             }
             Ok([SocketAddr::from(([10, 0, 0, 1], 1))].into_iter())
         });
-        let turns = Turns::new(4);
+        let turns = Turns::new([4; 3]);
         let resolver = || Resolver {
             inner,
             reach: Reach::default(),

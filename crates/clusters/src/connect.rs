@@ -34,9 +34,9 @@ use crate::turns::Turns;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a server may stop reading a request.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The most credentials that are renewed at once, over all clusters, and of each provider as many that are obtained for
-/// the first time or after a failure.
-const MAX_RENEWALS: usize = 32;
+/// The most credentials of a provider that are obtained at once: those that are renewed, those that are obtained for the
+/// first time, and those after a failure, or which take long.
+const MAX_RENEWALS: [usize; 3] = [32, 16, 16];
 
 /// Two ways to send requests to a cluster.
 #[derive(Clone)]
@@ -71,8 +71,7 @@ impl Connector {
         Self { renewals, lookups: lookups(role), role, clock }
     }
 
-    /// The same for the clusters of another provider: credentials and names that hang in one delay no new cluster of
-    /// another.
+    /// The same for the clusters of another provider: credentials and names that hang in one delay none of another.
     pub(crate) fn apart(&self) -> Self {
         let mut apart = self.clone();
         apart.renewals.turns = self.renewals.turns.apart();
@@ -90,10 +89,11 @@ impl Connector {
     /// # Errors
     /// [`Unusable`] when a certificate, key or credential is wrong.
     pub fn client<'a>(&'a self, origin: &'a str, access: &'a Access) -> Connecting<'a> {
-        async move { Ok(self.link(origin, access).await?.0.client) }.boxed()
+        async move { Ok(self.link(origin, access, true).await?.0.client) }.boxed()
     }
 
-    /// A client and the wire below it, and the life of its credential.
+    /// A client and the wire below it, and the life of its credential. Whoever has tried before gives way to those that
+    /// come for the first time.
     ///
     /// # Errors
     /// As [`Self::client`].
@@ -101,6 +101,7 @@ impl Connector {
         &self,
         origin: &str,
         access: &Access,
+        is_first: bool,
     ) -> Result<(Link, Life), Arc<Unusable>> {
         let (mut config, granted) = match access {
             Access::InCluster => {
@@ -120,9 +121,12 @@ impl Connector {
         config.read_timeout = None;
         config.write_timeout = Some(WRITE_TIMEOUT);
         config.default_retry = false;
-        let dialer = Dialer::new(granted.reach, self.lookups.clone());
-        let source = CredentialSource::of(origin, &mut config.auth_info, &granted, &self.lookups)?;
-        let (renewals, clock) = (self.renewals.clone(), Arc::clone(&self.clock));
+        let of = |turns: &Turns| if is_first { turns.clone() } else { turns.again() };
+        let lookups = of(&self.lookups);
+        let source = CredentialSource::of(origin, &mut config.auth_info, &granted, &lookups)?;
+        let dialer = Dialer::new(granted.reach, lookups);
+        let renewals = Renewals { turns: of(&self.renewals.turns), ..self.renewals.clone() };
+        let clock = Arc::clone(&self.clock);
         let keeper = Keeper::start(origin, source, renewals, clock).await?;
         let protocol = match self.role {
             Role::Home => Protocol::Http1,

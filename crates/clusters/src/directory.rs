@@ -6,22 +6,25 @@
 //! It works for a mounted Secret as well as for people: it follows symlinks (Kubernetes swaps a Secret by
 //! repointing `..data`) and ignores names that begin with a dot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use model::ClusterName;
+
 use crate::file::WatchedFile;
 use crate::kubeconfig::{Contexts, Origin};
 use crate::polled::{Look, Polled};
-use crate::provider::{ClusterProvider, Snapshot};
+use crate::provider::{ClusterProvider, Snapshot, Source};
 use crate::terms::Terms;
 
-/// The bytes that the clusters of one file may take, each on the average.
-const KEPT_BYTES_EACH: usize = 128 << 10;
-/// And a file with one: some have a bundle of certificates in it.
+/// The bytes that the clusters of a file may take, each on the average, whatever other files take. Where those take less,
+/// it may be twice as much: all clusters of a folder have so many more together as its quota stands for.
+const KEPT_BYTES_EACH: usize = 64 << 10;
+/// And a file with one so many: some have a bundle of certificates in it.
 const KEPT_BYTES_FILE: usize = 256 << 10;
 /// The most files of one folder.
 const MAX_FILES: usize = 16_384;
@@ -42,7 +45,8 @@ impl Directory {
         Self { path: path.into(), terms: Terms::default() }
     }
 
-    /// The same folder on these terms. Of its clusters, those of its first files count.
+    /// The same folder on these terms. Of its clusters, those that came first count, and of those that came at once, one
+    /// of each file in turn.
     #[must_use]
     pub fn terms(mut self, terms: Terms) -> Self {
         self.terms = terms;
@@ -60,13 +64,22 @@ impl Directory {
 struct Folder {
     of: Directory,
     files: BTreeMap<OsString, Entry>,
-    /// Whether the folder was read before: files in its first read are accepted at once.
-    looked: bool,
+    /// The clusters that count, by their file.
+    counted: BTreeMap<OsString, BTreeSet<ClusterName>>,
+    /// How often the folder was read: files in its first read are accepted at once.
+    looks: u64,
 }
+
+/// Of each file, the places of its clusters that count.
+type Chosen = BTreeMap<OsString, BTreeSet<usize>>;
 
 #[derive(Debug)]
 struct Entry {
     file: WatchedFile,
+    /// How long it was in the last read, in bytes.
+    len: u64,
+    /// Since which look clusters of it count, if any do.
+    counts_since: Option<u64>,
     /// It was missing in the last read. If it is missing again, it is forgotten.
     missing: bool,
 }
@@ -78,78 +91,139 @@ impl Look for Folder {
 
     fn look(&mut self) -> Snapshot {
         let mut problems: Vec<Arc<str>> = Vec::new();
-        let (path, quota) = (self.of.path.clone(), self.of.terms.quota);
+        let path = self.of.path.clone();
         match names(&path) {
             Ok(mut names) => {
                 if names.len() > MAX_FILES {
                     problems.push(too_many(&path, names.len()));
+                    names.sort_by_key(|(name, _)| !self.counted.contains_key(name));
                     names.truncate(MAX_FILES);
+                    names.sort();
                 }
                 self.update(&names);
             }
             // The known clusters stay: a folder that cannot be listed says nothing about them.
             Err(error) => problems.push(unlisted(&path, &error)),
         }
-        let mut sources = Vec::new();
-        for entry in self.files.values_mut() {
-            sources.extend(entry.file.sources(room));
-            if sources.len() > quota {
-                break;
-            }
+        let read = self.read();
+        let (chosen, are_all) = self.choose(&read);
+        if !are_all || read.len() < self.files.len() {
+            problems.push(beyond_quota(&path, self.of.terms.quota));
         }
-        if sources.len() > quota {
-            sources.truncate(quota);
-            problems.push(beyond_quota(&path, quota));
-        }
-        let is_partial = !self.looked || self.files.values().any(|entry| entry.file.is_open());
+        let sources = self.sources(&chosen);
+        let is_partial = self.looks == 0 || self.files.values().any(|entry| entry.file.is_open());
         Snapshot { sources, problems, is_partial }
     }
 }
 
 impl Folder {
     fn new(of: Directory) -> Self {
-        Self { of, files: BTreeMap::new(), looked: false }
+        Self { of, files: BTreeMap::new(), counted: BTreeMap::new(), looks: 0 }
     }
 
-    fn update(&mut self, names: &[OsString]) {
+    /// Reads files, as many as may count: those of clusters that count already, and the small ones, before others.
+    fn read(&mut self) -> BTreeSet<OsString> {
+        let quota = self.of.terms.quota;
+        let (mut read, mut bytes) = (BTreeSet::new(), 0);
+        let mut files: Vec<_> = self.files.iter_mut().collect();
+        files.sort_by_key(|(name, entry)| (!self.counted.contains_key(*name), entry.len));
+        for (name, Entry { file, .. }) in files {
+            if read.len() > quota || bytes > quota.saturating_mul(2 * KEPT_BYTES_EACH) {
+                break;
+            }
+            file.read();
+            bytes += file.bytes();
+            read.insert(name.clone());
+        }
+        read
+    }
+
+    /// Decides which clusters of these files count: their places in the files. Whoever adds a file or a context takes
+    /// nothing from those that count already, and the others come in turn, one of each file. Says too whether all count.
+    fn choose(&mut self, read: &BTreeSet<OsString>) -> (Chosen, bool) {
+        let mut before = std::mem::take(&mut self.counted);
+        let mut found = Vec::new();
+        for name in read {
+            let (mut counted, mut turn) = (before.remove(name).unwrap_or_default(), 0);
+            for (place, cluster) in self.files[name].file.names().enumerate() {
+                let is_new = !counted.remove(cluster);
+                turn += usize::from(is_new);
+                found.push((if is_new { turn } else { 0 }, name, place, cluster));
+            }
+        }
+        found.sort();
+        let (all, mut chosen) = (found.len(), Chosen::new());
+        found.truncate(self.of.terms.quota);
+        for (_, name, place, cluster) in &found {
+            chosen.entry(OsString::clone(name)).or_default().insert(*place);
+            let counted = self.counted.entry(OsString::clone(name)).or_default();
+            counted.insert(ClusterName::clone(cluster));
+        }
+        let are_all = found.len() == all;
+        for (name, entry) in &mut self.files {
+            let since = entry.counts_since.unwrap_or(self.looks);
+            entry.counts_since = chosen.contains_key(name).then_some(since);
+        }
+        (chosen, are_all)
+    }
+
+    /// The clusters at these places. What they take beyond the bytes of each, newcomers take last.
+    fn sources(&self, chosen: &Chosen) -> Vec<Source> {
+        let mut spare = self.of.terms.quota.saturating_mul(KEPT_BYTES_EACH);
+        let mut in_turn: Vec<_> = chosen.iter().collect();
+        in_turn.sort_by_key(|(name, _)| self.files[*name].counts_since);
+        let mut sources = BTreeMap::new();
+        for (name, places) in in_turn {
+            let own = places.len() * KEPT_BYTES_EACH;
+            let most = (own + spare).min((2 * own).max(KEPT_BYTES_FILE));
+            let mut left = most;
+            let wanted = |place| places.contains(&place);
+            sources.insert(name, self.files[name].file.sources(wanted, &mut left));
+            spare -= (most - left).saturating_sub(own);
+        }
+        sources.into_values().flatten().collect()
+    }
+
+    fn update(&mut self, names: &[(OsString, u64)]) {
+        let len = |name: &OsString| {
+            let at = names.binary_search_by(|(known, _)| known.cmp(name)).ok()?;
+            Some(names[at].1)
+        };
         self.files.retain(|name, entry| {
-            let there = names.binary_search(name).is_ok();
-            let keep = there || !entry.missing;
-            entry.missing = !there;
+            let keep = len(name).is_some() || !entry.missing;
+            (entry.missing, entry.len) = (len(name).is_none(), len(name).unwrap_or(entry.len));
             keep
         });
-        for name in names {
+        for (name, len) in names {
             if !self.files.contains_key(name) {
                 let Directory { path, terms } = &self.of;
                 let (prefix, trust) = (terms.prefix.clone(), terms.trust());
                 let origin = Origin { path: path.join(name), prefix, trust };
-                let file = if self.looked {
+                let file = if self.looks > 0 {
                     WatchedFile::cautious(origin, Contexts::All)
                 } else {
                     WatchedFile::new(origin, Contexts::All)
                 };
-                self.files.insert(name.clone(), Entry { file, missing: false });
+                self.files.insert(
+                    name.clone(),
+                    Entry { file, len: *len, counts_since: None, missing: false },
+                );
             }
         }
-        self.looked = true;
+        self.looks += 1;
     }
 }
 
-/// The bytes that so many clusters of one file may take, whatever those of others do.
-fn room(clusters: usize) -> usize {
-    clusters.saturating_mul(KEPT_BYTES_EACH).max(KEPT_BYTES_FILE)
-}
-
-/// The names of the folder's files, sorted.
-fn names(path: &Path) -> io::Result<Vec<OsString>> {
+/// The names of the folder's files, sorted, and their sizes.
+fn names(path: &Path) -> io::Result<Vec<(OsString, u64)>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path)?.take(MAX_ENTRIES) {
         let name = entry?.file_name();
         let hidden = name.as_encoded_bytes().first() == Some(&b'.');
         // Follows symlinks: the file at their end counts. A dangling one is kept and reported.
-        let folder = fs::metadata(path.join(&name)).is_ok_and(|meta| meta.is_dir());
-        if !hidden && !folder {
-            names.push(name);
+        let meta = fs::metadata(path.join(&name)).ok();
+        if !hidden && !meta.as_ref().is_some_and(fs::Metadata::is_dir) {
+            names.push((name, meta.map_or(0, |meta| meta.len())));
         }
     }
     names.sort();
@@ -158,7 +232,7 @@ fn names(path: &Path) -> io::Result<Vec<OsString>> {
 
 fn too_many(path: &Path, found: usize) -> Arc<str> {
     format!(
-        "directory {} has {found} files, the first {MAX_FILES} count; fix: keep only kubeconfigs in it",
+        "directory {} has {found} files, {MAX_FILES} of them count; fix: keep only kubeconfigs in it",
         path.display()
     )
     .into()
@@ -166,8 +240,8 @@ fn too_many(path: &Path, found: usize) -> Arc<str> {
 
 fn beyond_quota(path: &Path, quota: usize) -> Arc<str> {
     format!(
-        "directory {} has more than {quota} clusters, those of its first files count; fix: remove \
-         contexts, or raise maxClusters of that directory in the configuration",
+        "directory {} has more clusters, or larger ones, than its quota of {quota} has room for, those that came \
+         first count; fix: remove contexts, or raise maxClusters of that directory in the configuration",
         path.display()
     )
     .into()
@@ -186,7 +260,6 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::provider::Source;
 
     fn config(context: &str, server: &str) -> String {
         format!(
@@ -279,21 +352,73 @@ mod tests {
         assert_eq!(look(0), (String::new(), 1));
     }
 
+    /// Contexts of these names, which share what one cluster entry says.
+    fn contexts(names: impl Iterator<Item = String>, cluster: &str) -> String {
+        let contexts: Vec<_> =
+            names.map(|name| format!("{{name: {name}, context: {{cluster: c}}}}")).collect();
+        format!(
+            "clusters: [{{name: c, cluster: {{server: 'https://h:1'{cluster}}}}}]\n\
+             contexts: [{}]\n",
+            contexts.join(", ")
+        )
+    }
+
+    fn with_quota(path: &Path, quota: usize) -> Folder {
+        Folder::new(Directory::new(path).terms(Terms { quota, ..Terms::default() }))
+    }
+
+    #[test]
+    fn who_adds_a_file_with_many_contexts_takes_nothing_from_a_cluster_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut folder = with_quota(dir.path(), 3);
+        fs::write(dir.path().join("z.yaml"), config("plain", "z")).unwrap();
+        assert_eq!(settle(&mut folder), "plain");
+        let many = contexts((0..5).map(|n| format!("c{n}")), "");
+        fs::write(dir.path().join("a.yaml"), many).unwrap();
+        assert_eq!(settle(&mut folder), "c0 c1 plain");
+        // A context of the same name is another cluster's.
+        fs::write(dir.path().join("b.yaml"), config("plain", "b")).unwrap();
+        assert_eq!(settle(&mut folder), "c0 c1 plain");
+        fs::remove_file(dir.path().join("a.yaml")).unwrap();
+        assert_eq!(settle(&mut folder), "plain plain");
+        // Who starts knows no use, and gives each file its turn.
+        fs::write(dir.path().join("c.yaml"), contexts((0..2000).map(|n| format!("c{n}")), ""))
+            .unwrap();
+        let many = contexts((0..5).map(|n| format!("c{n}")), "");
+        fs::write(dir.path().join("a.yaml"), many).unwrap();
+        fs::remove_file(dir.path().join("b.yaml")).unwrap();
+        assert_eq!(settle(&mut with_quota(dir.path(), 3)), "c0 c(down) plain");
+    }
+
+    #[test]
+    fn what_the_files_of_a_folder_take_together_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| {
+            let own = contexts([name.to_owned()].into_iter(), ", certificate-authority: ca.crt");
+            fs::write(dir.path().join(format!("{name}.yaml")), own).unwrap();
+        };
+        fs::write(dir.path().join("ca.crt"), vec![b'x'; 190_000]).unwrap();
+        let mut folder = with_quota(dir.path(), 6);
+        file("m");
+        assert_eq!(settle(&mut folder), "ca(down) m");
+        ["a", "b", "c"].iter().for_each(|name| file(name));
+        assert_eq!(
+            settle(&mut folder),
+            "a b(down) c(down) ca(down) m",
+            "two have room for that much"
+        );
+        fs::write(dir.path().join("ca.crt"), vec![b'x'; 40_000]).unwrap();
+        assert_eq!(settle(&mut folder), "a b c ca(down) m");
+    }
+
     #[test]
     fn what_one_file_takes_is_no_trouble_for_the_clusters_of_another() {
         let dir = tempfile::tempdir().unwrap();
-        let contexts: Vec<_> =
-            (0..40).map(|n| format!("{{name: c{n}, context: {{cluster: c}}}}")).collect();
-        let greedy = format!(
-            "clusters: [{{name: c, cluster: {{server: 'https://h:1', certificate-authority: ca.crt}}}}]\n\
-             contexts: [{}]\n",
-            contexts.join(", ")
-        );
+        let greedy = contexts((0..40).map(|n| format!("c{n}")), ", certificate-authority: ca.crt");
         fs::write(dir.path().join("a.yaml"), greedy).unwrap();
         fs::write(dir.path().join("z.yaml"), config("plain", "z")).unwrap();
         fs::write(dir.path().join("ca.crt"), vec![b'x'; 200_000]).unwrap();
-        let mut folder =
-            Folder::new(Directory::new(dir.path()).terms(Terms { quota: 100, ..Terms::default() }));
+        let mut folder = with_quota(dir.path(), 100);
         let settled = settle(&mut folder);
         assert!(settled.contains("(down)"), "it has its own bound: {settled}");
         assert!(settled.ends_with("plain"), "{settled}");

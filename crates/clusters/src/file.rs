@@ -73,8 +73,8 @@ impl WatchedFile {
         !self.is_known && !self.drafts.is_empty()
     }
 
-    /// Its present clusters. Of those that together take more bytes than `room` for their number, the last are down.
-    pub(crate) fn sources(&mut self, room: impl FnOnce(usize) -> usize) -> Vec<Source> {
+    /// Reads it.
+    pub(crate) fn read(&mut self) {
         let read = read_bounded(&self.origin.path);
         let seen = match &read {
             Ok(bytes) => Fingerprint::of([b"content".as_slice(), bytes]),
@@ -83,8 +83,27 @@ impl WatchedFile {
         if self.content.observe(seen) {
             self.drafts = self.interpret(read);
         }
-        let (mut files, mut room) = (Files::default(), room(self.drafts.len()).min(MAX_KEPT_BYTES));
-        self.drafts.iter().map(|draft| limited(draft, &mut files, &mut room)).collect()
+    }
+
+    /// The names of its present clusters.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &ClusterName> {
+        self.drafts.iter().map(|draft| &draft.name)
+    }
+
+    /// The bytes that these take, without the files that they refer to.
+    pub(crate) fn bytes(&self) -> usize {
+        self.drafts.iter().map(|draft| draft.bytes).sum()
+    }
+
+    /// Those of its present clusters whose places are wanted. Of those that together take more bytes than there is room
+    /// for, the last are down; the others take them away from `room`.
+    pub(crate) fn sources(&self, wanted: impl Fn(usize) -> bool, room: &mut usize) -> Vec<Source> {
+        let (before, mut left) = (*room, MAX_KEPT_BYTES.min(*room));
+        let (most, mut files) = (left, Files::default());
+        let wanted = self.drafts.iter().enumerate().filter(|(place, _)| wanted(*place));
+        let sources = wanted.map(|(_, draft)| limited(draft, &mut files, &mut left)).collect();
+        *room = before - (most - left);
+        sources
     }
 
     fn interpret(&mut self, read: io::Result<Vec<u8>>) -> Vec<Draft> {
@@ -121,7 +140,8 @@ impl Look for WatchedFile {
     }
 
     fn look(&mut self) -> Snapshot {
-        let sources = self.sources(|_| MAX_KEPT_BYTES);
+        self.read();
+        let sources = self.sources(|_| true, &mut MAX_KEPT_BYTES.clone());
         Snapshot { sources, is_partial: self.is_open(), ..Snapshot::default() }
     }
 }

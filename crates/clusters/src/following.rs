@@ -86,7 +86,7 @@ pub(crate) async fn client(
     let connector = Connector::new(Role::Home, clock);
     let Source { origin, access, .. } = only(&mut *provider).await;
     let access = access?;
-    let (link, life) = connector.link(&origin, &access).await?;
+    let (link, life) = connector.link(&origin, &access, true).await?;
     let namespace = link.client.default_namespace().to_owned();
     let current = Arc::new(Mutex::new((link.wire, life)));
     let used = Arc::clone(&current);
@@ -170,7 +170,7 @@ async fn switch(
             return Switch::Done;
         }
     };
-    match connector.link(origin, access).await {
+    match connector.link(origin, access, true).await {
         Ok((link, life)) => {
             *current.lock().unwrap_or_else(PoisonError::into_inner) = (link.wire, life);
             tracing::info!("{origin} has changed: further requests use what it says now");

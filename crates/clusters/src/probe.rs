@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::identity::{Told, ask};
 use crate::mark::{Looked, Own, Sightings, look};
-use crate::turns::Turns;
+use crate::turns::{Lane, Turns};
 use model::{Clock, Cluster};
 
 /// How often each cluster is probed.
@@ -16,8 +16,8 @@ pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Who answers within this time has a place among those that do: a thousand that take longer delay none of them.
 const PROMPT: Duration = Duration::from_secs(1);
-/// The most clusters probed at once that answered soon the last time, and of each provider as many others.
-pub(crate) const MAX_PROBES: usize = 32;
+/// The most clusters of a provider probed at once: those that answered soon the last time, and the others.
+pub(crate) const MAX_PROBES: [usize; 3] = [32, 0, 32];
 
 /// Whether a server answered.
 pub(crate) type Finding = Result<(), Arc<str>>;
@@ -50,21 +50,8 @@ pub(crate) async fn probe(
     wanted: Wanted,
 ) -> Probed {
     tokio::time::sleep(delay).await;
-    in_turn(&turns, wanted.is_prompt, ask_all(&cluster, &*clock, wanted)).await
-}
-
-/// Does what a probe does when it is its turn. A place among those that answer is kept for [`PROMPT`], however soon
-/// the answer came the last time; whoever takes longer goes on in another.
-async fn in_turn<T>(turns: &Turns, is_prompt: bool, work: impl Future<Output = T>) -> T {
-    let mut work = std::pin::pin!(work);
-    if is_prompt {
-        let _turn = turns.turn(true).await;
-        if let Ok(done) = tokio::time::timeout(PROMPT, &mut work).await {
-            return done;
-        }
-    }
-    let _turn = turns.turn(false).await;
-    work.await
+    let lane = if wanted.is_prompt { Lane::Proven } else { Lane::Late };
+    turns.run(lane, PROMPT, ask_all(&cluster, &*clock, wanted)).await
 }
 
 async fn ask_all(cluster: &Cluster, clock: &dyn Clock, wanted: Wanted) -> Probed {
@@ -106,20 +93,5 @@ async fn version(cluster: &Cluster) -> Finding {
             PROBE_TIMEOUT.as_secs()
         )
         .into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_answers_late_for_once_keeps_no_prompt_place() {
-        let turns = Turns::new(1);
-        let hangs = in_turn(&turns, true, tokio::time::sleep(PROBE_TIMEOUT * 3));
-        let other = tokio::time::timeout(PROMPT * 2, in_turn(&turns, true, async {}));
-        let another_late = in_turn(&turns, true, tokio::time::sleep(PROBE_TIMEOUT));
-        let ((), other, ()) = futures::join!(hangs, other, another_late);
-        assert!(other.is_ok(), "the prompt one is asked meanwhile");
     }
 }

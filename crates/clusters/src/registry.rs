@@ -14,6 +14,7 @@
 mod disputes;
 mod identify;
 mod marks;
+mod publication;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,13 +26,13 @@ use model::{
     Budget, Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, ClusterState, DisputedNames,
     TaskEnd, VitalTask, doubled,
 };
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::connect::{Connector, Life, Link};
-use crate::entry::{CONNECTING, Entry, Serving, same};
+use crate::entry::{CONNECTING, Entry, Serving};
 use crate::error::Unusable;
 use crate::identity::Told;
 use crate::mark::{Looked, Marker, Own};
@@ -42,10 +43,8 @@ use crate::role::Role;
 use crate::status::Status;
 use crate::turns::Turns;
 use crate::up::ClustersUp;
+use publication::Publication;
 
-/// How long the first publication waits for slow clients after all providers have answered. Clusters
-/// whose client is not ready by then are published as down.
-const FIRST_WAIT: Duration = Duration::from_secs(2);
 /// How long the first publication waits for providers that do not answer. Those that it leaves out it says to be open,
 /// so that nobody takes their clusters for removed.
 const FIRST_ANSWERS: Duration = Duration::from_secs(60);
@@ -53,7 +52,7 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(60);
 pub const RETRY_MIN: Duration = Duration::from_secs(5);
 /// The longest wait before making a client again.
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// The most clusters at whose marks it looks at once before they are engaged.
+/// The most clusters of a provider at whose marks it looks at once before they are engaged.
 const MAX_LOOKS: usize = 256;
 /// The reason of a cluster for which no client can be made because of a defect.
 const PANICKED: &str = "making its client panicked, a defect of the manager: see the log";
@@ -101,11 +100,11 @@ impl Registry {
         metrics.register(Box::new(ClustersUp::new(status.clone(), labels)?))?;
         let connector = Connector::new(Role::Workload, Arc::clone(&clock));
         connector.register(metrics)?;
-        let probes = Turns::new(MAX_PROBES);
         let provided = providers.iter().map(|provider| Provided {
             label: provider.label(),
             budget: provider.budget(),
-            probes: probes.apart(),
+            probes: Turns::new(MAX_PROBES),
+            looks: Arc::new(Semaphore::new(MAX_LOOKS)),
             connector: connector.apart(),
             latest: None,
         });
@@ -122,7 +121,6 @@ impl Registry {
             publication: Publication::Incomplete,
             sent: false,
             probing,
-            looks: Turns::new(MAX_LOOKS),
             work: JoinSet::new(),
             set: set_sender,
             status: status_sender,
@@ -225,17 +223,6 @@ enum Report {
     AnswersOverdue,
 }
 
-/// The progress of the first publication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Publication {
-    /// Some provider has not answered.
-    Incomplete,
-    /// All have answered, but some clients are not ready.
-    Waiting,
-    /// It is due, whether or not all clients are ready.
-    Due,
-}
-
 /// What the registry keeps for each provider. One that is slow takes no turn and no client of another's clusters.
 struct Provided {
     /// What it reads, for people.
@@ -243,6 +230,8 @@ struct Provided {
     /// The budget of each of its clusters, if it has one of its own.
     budget: Option<Budget>,
     probes: Turns,
+    /// For looks at marks before a cluster is engaged: probes of silent clusters do not delay them.
+    looks: Arc<Semaphore>,
     connector: Connector,
     /// `None` until it has answered.
     latest: Option<Snapshot>,
@@ -267,8 +256,6 @@ struct Task {
     /// Which fleet this is; `None` until home says so, and where nothing is marked.
     own: Option<Arc<Own>>,
     clock: Arc<dyn Clock>,
-    /// For looks at marks before a cluster is engaged: probes of silent clusters do not delay them.
-    looks: Turns,
     work: JoinSet<Report>,
     set: watch::Sender<Arc<ClusterSet>>,
     status: watch::Sender<Arc<Status>>,
@@ -286,7 +273,7 @@ impl Task {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 Some((place, snapshot)) = snapshots.next() => self.take(place, snapshot),
-                Some(done) = self.work.join_next() => self.done(done),
+                Some(done) = self.work.join_next() => self.done_all(done),
                 () = marks::renamed(&mut self.marker) => self.take_fleet(),
                 () = disputes::changed(&mut self.disputed) => self.heed_disputes(),
             }
@@ -368,24 +355,33 @@ impl Task {
                 tokio::time::sleep(doubled(RETRY_MIN, attempt - 1, RETRY_MAX)).await;
             }
             let made = match &source.access {
-                Ok(access) => connector.link(&source.origin, access).await,
+                Ok(access) => connector.link(&source.origin, access, attempt == 0).await,
                 Err(error) => Err(Arc::clone(error)),
             };
             Report::Made { name, of: source.fingerprint, attempt, made }
         }));
     }
 
-    fn done(&mut self, done: Result<Report, JoinError>) {
-        match done {
-            Ok(report) => self.report(report),
-            Err(stopped) if stopped.is_cancelled() => {}
-            Err(panicked) => self.panicked(&panicked),
+    /// Takes in what is done by now, and publishes it once, if it is news: of ten thousand clusters, thousands may not
+    /// answer, and say so again and again.
+    fn done_all(&mut self, first: Result<Report, JoinError>) {
+        let (mut next, mut is_news) = (Some(first), false);
+        while let Some(done) = next {
+            is_news |= match done {
+                Ok(report) => self.report(report),
+                Err(stopped) if stopped.is_cancelled() => false,
+                Err(panicked) => self.panicked(&panicked),
+            };
+            next = self.work.try_join_next();
+        }
+        if is_news {
+            self.publish();
         }
     }
 
     /// A defect that one cluster brings to light is that cluster's trouble alone: it is down, and tried
-    /// again after the longest wait.
-    fn panicked(&mut self, panicked: &JoinError) {
+    /// again after the longest wait. Returns whether there is something to be published.
+    fn panicked(&mut self, panicked: &JoinError) -> bool {
         error!("a task that served a cluster panicked: {panicked}");
         let is_it = |task: &Option<AbortHandle>| {
             task.as_ref().is_some_and(|task| task.id() == panicked.id())
@@ -394,7 +390,7 @@ impl Task {
             let making = is_it(&entry.making);
             (making || is_it(&entry.probing)).then(|| (name.clone(), making))
         };
-        let Some((name, making)) = self.entries.iter().find_map(of) else { return };
+        let Some((name, making)) = self.entries.iter().find_map(of) else { return false };
         if making {
             self.down(&name, PANICKED.into());
             self.make(&name, u32::MAX);
@@ -403,47 +399,57 @@ impl Task {
             let cluster = cluster.clone();
             self.probe(cluster, PROBE_INTERVAL);
         }
-        self.publish();
+        !self.is_published(&name)
     }
 
-    fn report(&mut self, report: Report) {
-        match report {
-            Report::FirstWaitOver => self.publication = Publication::Due,
+    /// Takes in a report. Returns whether there is something to be published.
+    fn report(&mut self, report: Report) -> bool {
+        let name = match report {
+            Report::FirstWaitOver => {
+                return std::mem::replace(&mut self.publication, Publication::Due)
+                    != Publication::Due;
+            }
             Report::AnswersOverdue => {
                 self.overdue = true;
-                return self.merge();
+                self.merge();
+                return false;
             }
             Report::Made { name, of, attempt, made } => {
                 let entry = self.entries.get_mut(&name);
                 // If the source changed meanwhile, another task makes its client.
                 let Some(entry) = entry.filter(|entry| entry.source.fingerprint == of) else {
-                    return;
+                    return false;
                 };
                 match made {
                     Ok((link, life)) => {
                         entry.life = Some(life);
-                        self.identify(name, link, 0);
+                        self.identify(name.clone(), link, 0);
                     }
                     Err(error) => {
                         self.down(&name, error.reason().into());
                         self.make(&name, attempt.saturating_add(1));
                     }
                 }
+                name
             }
             Report::Asked { name, of, link, attempt, answer } => {
-                self.asked(name, of, link, attempt, answer);
+                self.asked(name.clone(), of, link, attempt, answer);
+                name
             }
-            Report::LeftAlone { name, of, link } => self.ask_again(name, of, link),
-            Report::Looked { name, of, link, looked } => self.looked(&name, of, link, looked),
+            Report::LeftAlone { name, of, link } => {
+                self.ask_again(name.clone(), of, link);
+                name
+            }
+            Report::Looked { name, of, link, looked } => {
+                self.looked(&name, of, link, looked);
+                name
+            }
             Report::Probed { name, incarnation, number, probed } => {
                 self.probed(&name, (incarnation, number), probed);
-                if self.is_published(&name) {
-                    // Of a thousand clusters, a hundred are probed in a second.
-                    return;
-                }
+                name
             }
-        }
-        self.publish();
+        };
+        !self.is_published(&name)
     }
 
     fn engage(&mut self, name: &ClusterName, Link { client, wire }: Link) {
@@ -522,54 +528,6 @@ impl Task {
             return;
         }
         self.probe(cluster, PROBE_INTERVAL);
-    }
-
-    /// Publishes. The first time only when all is ready or the wait is over.
-    fn publish(&mut self) {
-        let answered =
-            self.overdue || self.providers.iter().all(|provider| provider.latest.is_some());
-        if self.publication == Publication::Incomplete && answered {
-            self.publication = Publication::Waiting;
-            self.work.spawn(async {
-                tokio::time::sleep(FIRST_WAIT).await;
-                Report::FirstWaitOver
-            });
-        }
-        let first = self.publication == Publication::Waiting;
-        if first && !self.entries.values().any(Entry::is_connecting) {
-            self.publication = Publication::Due;
-        }
-        if self.publication == Publication::Due {
-            self.publish_now();
-        }
-    }
-
-    /// Whether the published status of a cluster is its present one.
-    fn is_published(&self, name: &ClusterName) -> bool {
-        let (status, entry) = (self.status.borrow(), self.entries.get(name));
-        let at = status.clusters.binary_search_by(|known| known.name.cmp(name));
-        self.sent && at.is_ok_and(|at| entry.is_some_and(|e| status.clusters[at] == e.status(name)))
-    }
-
-    fn publish_now(&mut self) {
-        let clusters = self.entries.iter().map(|(name, entry)| entry.status(name)).collect();
-        // First the status: whoever has seen the set finds the status of its clusters.
-        self.status.send_replace(Arc::new(Status { clusters, problems: self.problems.clone() }));
-        let is_open = |provider: &Provided| provider.latest.as_ref().is_none_or(|it| it.is_partial);
-        let set = ClusterSet {
-            clusters: self.entries.iter().map(|(n, e)| (n.clone(), e.state())).collect(),
-            told: self.entries.iter().filter_map(|(n, e)| Some((n.clone(), e.told()?))).collect(),
-            is_partial: self.providers.iter().any(is_open),
-        };
-        // Probes change only the status. Then receivers of the set are not woken.
-        let first = !std::mem::replace(&mut self.sent, true);
-        self.set.send_if_modified(|current| {
-            let changed = first || !same(current, &set);
-            if changed {
-                *current = Arc::new(set);
-            }
-            changed
-        });
     }
 }
 

@@ -1,6 +1,6 @@
 //! Secrets of one namespace as clusters, listed and watched: they come, change and go with the Secrets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +45,8 @@ impl Secrets {
         Self { client, namespace, selector, terms: Terms::default() }
     }
 
-    /// The same Secrets on these terms. Of their clusters, those of the first Secrets by name count.
+    /// The same Secrets on these terms. Of their clusters, those that came first count, and of those that came at once,
+    /// the first by name.
     #[must_use]
     pub fn terms(mut self, terms: Terms) -> Self {
         self.terms = terms;
@@ -60,6 +61,7 @@ impl Secrets {
         Box::new(Following {
             of: self,
             known: BTreeMap::new(),
+            counted: BTreeSet::new(),
             version: None,
             watch: None,
             pause: FIRST_PAUSE,
@@ -76,6 +78,8 @@ struct Following {
     of: Secrets,
     /// By name of the Secret.
     known: BTreeMap<String, Source>,
+    /// The names of those that count.
+    counted: BTreeSet<String>,
     /// What is known is as of this version; without one, everything is listed.
     version: Option<String>,
     watch: Option<Events>,
@@ -168,15 +172,19 @@ impl Following {
                 Ok(Err(error)) => return Err(model::error::chain(&error)),
                 Err(_) => return Err(format!("no answer within {}s", LIST_TIMEOUT.as_secs())),
             };
+            let is_full = |known: &BTreeMap<_, _>| known.len() > self.of.terms.quota;
+            let mut is_before = true;
             for secret in &page.items {
-                known.extend(self.of.source(secret));
+                let name = secret.name_any();
+                if !is_full(&known) || self.counted.contains(&name) {
+                    known.extend(self.of.source(secret));
+                }
+                is_before = self.counted.last().is_some_and(|last| name < *last);
             }
             let next = page.metadata.continue_.filter(|token| !token.is_empty());
             match next {
-                // What is beyond the quota does not count, and need not be read.
-                Some(token) if known.len() <= self.of.terms.quota => {
-                    params.continue_token = Some(token)
-                }
+                // What is beyond the quota does not count, and need not be read. They come in the order of their names.
+                Some(token) if !is_full(&known) || is_before => params.continue_token = Some(token),
                 _ => break page.metadata.resource_version,
             }
         };
@@ -221,12 +229,20 @@ impl Following {
         }
     }
 
-    fn snapshot(&self) -> Snapshot {
+    /// Those that count: the ones that did before, and of the others the first by name. Of the others one more is kept.
+    fn snapshot(&mut self) -> Snapshot {
         let quota = self.of.terms.quota;
-        let sources: Vec<_> = self.known.values().take(quota).cloned().collect();
+        let mut names: Vec<_> = self.known.keys().cloned().collect();
+        names.sort_by_key(|name| !self.counted.contains(name));
+        for beyond in names.drain((quota + 1).min(names.len())..) {
+            self.known.remove(&beyond);
+        }
+        self.counted = names.into_iter().take(quota).collect();
+        let known = self.known.iter().filter(|(name, _)| self.counted.contains(*name));
+        let sources = known.map(|(_, source)| source.clone()).collect();
         let problem = (self.known.len() > quota).then(|| -> Arc<str> {
             format!(
-                "{} have more than {quota} clusters, the first by name count; fix: remove Secrets, or \
+                "{} have more than {quota} clusters, those that came first count; fix: remove Secrets, or \
                  raise maxClusters of these Secrets in the configuration",
                 self.label()
             )
@@ -253,5 +269,50 @@ impl Secrets {
     /// The name of a Secret and its cluster.
     fn source(&self, secret: &Secret) -> Option<(String, Source)> {
         Some((secret.name_any(), source(secret, &self.terms)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use kube::client::Body;
+
+    use super::*;
+    use crate::error::Unusable;
+    use crate::provider::Fingerprint;
+
+    #[tokio::test]
+    async fn who_adds_a_secret_takes_nothing_from_a_cluster_in_use() {
+        let nobody = tower::service_fn(|_: http::Request<Body>| async {
+            Err::<http::Response<Body>, _>(std::io::Error::other("nobody is asked"))
+        });
+        let terms = Terms { quota: 2, ..Terms::default() };
+        let of = Secrets::new(Client::new(nobody, "home"), "home", "is=cluster").terms(terms);
+        let mut following = Following {
+            of,
+            known: BTreeMap::new(),
+            counted: BTreeSet::new(),
+            version: Some("7".to_owned()),
+            watch: None,
+            pause: FIRST_PAUSE,
+            told: None,
+        };
+        let source = |name: &str| Source {
+            name: name.parse().unwrap(),
+            origin: name.into(),
+            fingerprint: Fingerprint::of([name.as_bytes()]),
+            access: Err(Unusable::NoContexts { path: name.into() }.into()),
+        };
+        let mut with = |names: &[&str]| {
+            following.known.extend(names.iter().map(|name| ((*name).to_owned(), source(name))));
+            let snapshot = following.snapshot();
+            let names: Vec<_> = snapshot.sources.iter().map(|it| it.name.to_string()).collect();
+            (names.join(" "), snapshot.problems.len())
+        };
+        assert_eq!(with(&["z"]), ("z".to_owned(), 0));
+        assert_eq!(with(&["a", "b", "c"]), ("a z".to_owned(), 1));
+        let metadata = ObjectMeta { name: Some("a".to_owned()), ..ObjectMeta::default() };
+        following.take(WatchEvent::Deleted(Secret { metadata, ..Secret::default() }));
+        assert!(following.version.is_none(), "it lists those that were left out");
     }
 }

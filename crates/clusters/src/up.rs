@@ -30,8 +30,6 @@ struct Shown {
     /// Series only for credentials whose end is known.
     begins: IntGaugeVec,
     ends: IntGaugeVec,
-    /// The labels of what is shown, until the next scrape.
-    kept: Vec<ClusterLabel>,
 }
 
 impl ClustersUp {
@@ -50,7 +48,7 @@ impl ClustersUp {
         };
         let begins = gauges("begin", "Since when a cluster's credential is valid.")?;
         let ends = gauges("end", "When a cluster's credential ends, if that is known.")?;
-        let shown = Shown { up, refused, begins, ends, kept: Vec::new() };
+        let shown = Shown { up, refused, begins, ends };
         let descs = shown.all().iter().flat_map(|gauge| gauge.desc()).cloned().collect();
         let shown = Mutex::new(shown);
         Ok(Self { status, labels, shown, descs })
@@ -64,9 +62,7 @@ impl Collector for ClustersUp {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let status = Arc::clone(&self.status.borrow());
-        let mut shown = self.shown.lock().expect("no holder of this lock panics");
-        // Else what it keeps itself would count as work.
-        shown.kept.clear();
+        let shown = self.shown.lock().expect("no holder of this lock panics");
         shown.all().iter().for_each(|gauge| gauge.reset());
         // Those that can be used come first: of clusters past the cap, which share a series, one that cannot
         // be used counts.
@@ -74,9 +70,12 @@ impl Collector for ClustersUp {
             status.clusters.iter().partition(|cluster| cluster.is_up());
         let up = up.into_iter().filter(|cluster| self.labels.is_kept(&cluster.name));
         let up = up.collect::<Vec<_>>();
+        // Given back at the end: else what nobody works on would take the labels of what comes to work.
+        let mut kept = Vec::new();
         for cluster in up.into_iter().chain(down) {
-            let label = self.labels.keep(&cluster.name);
-            shown.show(cluster, label);
+            let label = self.labels.keep_idle(&cluster.name);
+            shown.show(cluster, &label);
+            kept.push(label);
         }
         shown.all().iter().flat_map(|gauge| gauge.collect()).collect()
     }
@@ -87,7 +86,7 @@ impl Shown {
         [&self.up, &self.refused, &self.begins, &self.ends]
     }
 
-    fn show(&mut self, cluster: &ClusterStatus, label: ClusterLabel) {
+    fn show(&self, cluster: &ClusterStatus, label: &ClusterLabel) {
         self.up.with_label_values(&[label.value()]).set(cluster.is_up().into());
         if cluster.refused {
             self.refused.with_label_values(&[label.value()]).set(1);
@@ -102,6 +101,5 @@ impl Shown {
                 end.set(ends.as_second());
             }
         }
-        self.kept.push(label);
     }
 }

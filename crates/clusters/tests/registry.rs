@@ -13,7 +13,6 @@ use leasehold_clusters::registry::RETRY_MIN;
 use leasehold_clusters::{
     ClusterProvider, Clusters, Directory, KubeconfigFile, Probing, Registry, Snapshot, State, Trust,
 };
-use model::labels::OTHER_CLUSTERS;
 use model::{ClusterLabels, ClusterSet, ManualClock};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -118,8 +117,7 @@ async fn a_broken_cluster_is_down_with_its_reason_everywhere_and_alone() {
     drop(east);
     assert_eq!(ups(&metrics), "other=0 typo=0", "nobody works on the one that can be used");
     let east = labels.keep(&"east".parse().unwrap());
-    assert_eq!(east.value(), OTHER_CLUSTERS);
-    assert_eq!(ups(&metrics), "other=0 typo=0", "one that can be used hides no other");
+    assert_eq!(east.value(), "east", "those that are down keep no label between scrapes");
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,6 +131,7 @@ async fn the_label_of_a_cluster_that_was_down_is_free_once_it_is_removed() {
     let mut set = clusters.watch();
     becomes(&mut set, "west(down)").await;
     assert_eq!(ups(&metrics), "west=0");
+    assert_eq!(labels.keep(&"east".parse().unwrap()).value(), "east");
     fs::remove_file(dir.path().join("a")).unwrap();
     becomes(&mut set, "").await;
     assert_eq!(ups(&metrics), "");
@@ -148,6 +147,21 @@ fn ups(metrics: &prometheus::Registry) -> String {
         format!("{}={}", m.get_label()[0].value(), m.get_gauge().get_value())
     };
     up.get_metric().iter().map(line).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_stays_down_for_the_same_reason_is_published_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("k");
+    write(&path, &config("east", "e", "{exec: {command: no-such-plugin}}"));
+    let (mut clusters, _) =
+        spawn(vec![KubeconfigFile::new(&path, None).trusted(Trust::own()).provider()]);
+    clusters.settled().await.unwrap();
+    let mut status = clusters.watch_status();
+    // By then, all providers have answered or are waited for no more.
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert!(status.borrow_and_update().clusters[0].reason.is_some());
+    assert!(timeout(RETRY_MIN * 100, status.changed()).await.is_err(), "it is tried meanwhile");
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,11 +3,13 @@
 //!
 //! # Invariants
 //! - A cluster has series while this member works on it, or leaves it alone because of its budget.
+//! - What there is nothing to say about has none: a kind without objects that is heard of, a queue without keys.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use model::{ClusterLabel, ClusterName, Moment};
+use model::{ClusterName, Moment};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, IntGauge, IntGaugeVec, Opts};
@@ -15,10 +17,15 @@ use prometheus::{GaugeVec, IntGauge, IntGaugeVec, Opts};
 use crate::assignment::AssignmentQueue;
 use crate::status::Board;
 use cache::DecodedCache;
+use extent::ShardMode;
 use informer::InformerState;
 use metrics::{ClusterSeries, INFORMERS, SeriesByCluster};
 use queue::Priority;
 use upstream::Reading;
+
+/// Of a kind without objects, only a longer silence of its server says something: servers send a bookmark about each
+/// minute.
+const QUIET: Duration = Duration::from_secs(75);
 
 /// Computes the gauges of one engine.
 pub(crate) struct Gauges {
@@ -47,8 +54,6 @@ struct Families {
     breaker: IntGaugeVec,
     quarantined: IntGaugeVec,
     concurrency: IntGaugeVec,
-    /// Those of clusters under quarantine, on which nobody works, until the next scrape.
-    kept: Vec<ClusterLabel>,
 }
 
 /// The clusters on which this member works.
@@ -72,7 +77,7 @@ impl Collector for Gauges {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let mut families = self.families.lock().expect("no holder of this lock panics");
+        let families = self.families.lock().expect("no holder of this lock panics");
         let (now, held) = (self.board.now(), self.clusters.all());
         families.reset();
         for queue in self.board.queues() {
@@ -90,8 +95,13 @@ impl Collector for Gauges {
             }
         }
         let alone = self.board.quarantines().words(now).into_iter();
-        let alone = alone.map(|(cluster, reason)| (self.clusters.labels().keep(&cluster), reason));
-        families.leave_alone(alone.collect());
+        let labels = self.clusters.labels();
+        let alone = alone.map(|(cluster, reason)| (labels.keep_idle(&cluster), reason));
+        // Given back at the end of the scrape.
+        let alone: Vec<_> = alone.collect();
+        for (cluster, reason) in &alone {
+            families.quarantined.with_label_values(&[cluster.value(), *reason]).set(1);
+        }
         families.decoded.set(i64::try_from(self.decoded.bytes()).unwrap_or(i64::MAX));
         families.collectors().iter().flat_map(|collector| collector.collect()).collect()
     }
@@ -172,7 +182,6 @@ impl Families {
                 "Requests to a cluster that may be under way at once, fewer when it is overloaded.",
                 &["cluster"],
             )?,
-            kept: Vec::new(),
         })
     }
 
@@ -229,7 +238,7 @@ impl Families {
         self.unfinished.with_label_values(queue).set(gauges.unfinished.as_secs_f64());
         self.longest.with_label_values(queue).set(gauges.longest_running.as_secs_f64());
         self.oldest.with_label_values(&[name]).set(gauges.oldest.as_secs_f64());
-        for (cluster, depth) in clusters {
+        for (cluster, depth) in clusters.into_iter().filter(|(_, depth)| *depth > 0) {
             if let Some(series) = held.get(&cluster) {
                 // Clusters past the cap share a series, so add.
                 self.cluster_depth.with_label_values(&[series.label(), name]).add(int(depth));
@@ -251,6 +260,11 @@ impl Families {
         self.queued_items.with_label_values(&resource(INFORMERS)).add(int(informer.queued()));
         let Some(series) = held.get(&informer.target.cluster) else { return };
         let cluster = series.label();
+        let (is_empty, mode) = (informer.store.is_empty(), informer.condition().mode);
+        let lag = informer.lag(now).filter(|lag| !is_empty || *lag >= QUIET);
+        if is_empty && lag.is_none() && mode == ShardMode::None {
+            return;
+        }
         let version = informer.seen().and_then(|seen| seen.to_string().parse::<f64>().ok());
         if let Some(version) = version {
             // Clusters past the cap share a series: it shows the highest.
@@ -259,23 +273,13 @@ impl Families {
         }
         let kind = kind.to_string();
         let watch = &[cluster, kind.as_str()];
-        if let Some(lag) = informer.lag(now) {
+        if let Some(lag) = lag {
             let gauge = self.lag.with_label_values(watch);
             gauge.set(gauge.get().max(lag.as_secs_f64()));
         }
         self.objects.with_label_values(watch).add(int(informer.store.len()));
         self.bytes.with_label_values(watch).add(int(informer.store.bytes()));
-        let mode = informer.condition().mode.label();
-        self.mode.with_label_values(&[cluster, kind.as_str(), mode]).set(1);
-    }
-
-    /// Shows the clusters that exceeded their budget. Their labels are kept before those of the last
-    /// scrape are given back, so that the cap holds.
-    fn leave_alone(&mut self, alone: Vec<(ClusterLabel, &'static str)>) {
-        for (cluster, reason) in &alone {
-            self.quarantined.with_label_values(&[cluster.value(), *reason]).set(1);
-        }
-        self.kept = alone.into_iter().map(|(cluster, _)| cluster).collect();
+        self.mode.with_label_values(&[cluster, kind.as_str(), mode.label()]).set(1);
     }
 }
 

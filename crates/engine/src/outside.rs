@@ -1,12 +1,11 @@
 //! The keys that objects of one cluster name in others, and that nothing else accounts for: no object of that name is
 //! cached there. Each counts against the cluster whose objects name it, for as long as it waits.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use model::{ClusterName, ObjectKey};
-
-use crate::assignment::AssignmentQueue;
+use queue::WorkQueue;
 
 /// So many keys of a cluster are kept before it is looked whether they still wait.
 const UNSWEPT_KEYS: usize = 1024;
@@ -20,8 +19,8 @@ pub(crate) struct Outside(Mutex<Named>);
 #[derive(Debug, Default)]
 struct Named {
     by: BTreeMap<ClusterName, ByCluster>,
-    /// How many keys of each cluster others have named.
-    of: BTreeMap<ClusterName, usize>,
+    /// The keys of each cluster that others have named, and how many have.
+    of: BTreeMap<ClusterName, HashMap<ObjectKey, usize>>,
 }
 
 /// What the objects of one cluster name.
@@ -42,14 +41,14 @@ impl Outside {
         &self,
         cluster: &ClusterName,
         keys: Vec<ObjectKey>,
-        queue: &AssignmentQueue,
+        queue: &WorkQueue<impl Clone>,
     ) -> bool {
         let mut named = self.named();
         let Named { by, of } = &mut *named;
         let by = &mut by.entry(cluster.clone()).or_default().keys;
         for key in keys {
             if by.insert(key.clone()) {
-                *of.entry(key.cluster).or_default() += 1;
+                *of.entry(key.cluster.clone()).or_default().entry(key).or_default() += 1;
             }
         }
         if by.len() <= MANY_KEYS {
@@ -60,7 +59,7 @@ impl Outside {
     }
 
     /// Forgets what a cluster has named and waits no more.
-    pub(crate) fn sweep(&self, by: &ClusterName, queue: &AssignmentQueue) {
+    pub(crate) fn sweep(&self, by: &ClusterName, queue: &WorkQueue<impl Clone>) {
         self.named().sweep(|source| source == by, queue);
     }
 
@@ -69,7 +68,7 @@ impl Outside {
         &self,
         cluster: &ClusterName,
         waiting: usize,
-        queue: &AssignmentQueue,
+        queue: &WorkQueue<impl Clone>,
     ) -> (usize, usize) {
         let mut named = self.named();
         let is_large = |by: &ByCluster| by.keys.len() > UNSWEPT_KEYS + 2 * by.swept;
@@ -77,24 +76,30 @@ impl Outside {
             named.sweep(|by| by == cluster, queue);
         }
         // Who named them may be gone.
-        if named.of.get(cluster).is_some_and(|of| *of > waiting) {
+        if named.of.get(cluster).is_some_and(|of| of.len() > waiting) {
             named.sweep(|_| true, queue);
         }
         let by = named.by.get(cluster).map_or(0, |by| by.keys.len());
-        (by, named.of.get(cluster).copied().unwrap_or_default())
+        (by, named.of.get(cluster).map_or(0, HashMap::len))
     }
 }
 
 impl Named {
     /// Forgets what waits no more of what these clusters have named.
-    fn sweep(&mut self, of_these: impl Fn(&ClusterName) -> bool, queue: &AssignmentQueue) {
+    fn sweep(&mut self, of_these: impl Fn(&ClusterName) -> bool, queue: &WorkQueue<impl Clone>) {
         let Self { by, of } = self;
         by.retain(|source, ByCluster { keys, swept }| {
             if of_these(source) {
                 keys.retain(|key| {
                     let waits = queue.is_waiting(key);
-                    if !waits && let Some(of) = of.get_mut(&key.cluster) {
-                        *of -= 1;
+                    if !waits
+                        && let Some(of) = of.get_mut(&key.cluster)
+                        && let Some(times) = of.get_mut(key)
+                    {
+                        *times -= 1;
+                        if *times == 0 {
+                            of.remove(key);
+                        }
                     }
                     waits
                 });
@@ -102,6 +107,46 @@ impl Named {
             }
             !keys.is_empty()
         });
-        of.retain(|_, keys| *keys > 0);
+        of.retain(|_, keys| !keys.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use metrics::Metrics;
+    use model::testing::PausedClock;
+    use model::{Epoch, Range, ShardId};
+    use queue::{Limits, Priority, RateLimiter};
+    use tracing::Span;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_two_clusters_name_counts_once_until_both_have_forgotten_it() {
+        let controller = "c".parse().unwrap();
+        let metrics = Metrics::new(&prometheus::Registry::new(), Arc::default()).unwrap();
+        let metrics = metrics.queue(&controller);
+        let limits = Limits { per_cluster: 1, total: 1, keys: 10 };
+        let retries = (RateLimiter::default(), fastrand::Rng::with_seed(1));
+        let queue = WorkQueue::<()>::new(controller, limits, retries, PausedClock::new(), metrics);
+        let east: ClusterName = "east".parse().unwrap();
+        let (cluster, group) = (east.clone(), "g".parse().unwrap());
+        let shard = ShardId { cluster, group, range: Range::WHOLE };
+        queue.warm(&shard, Epoch(1), ());
+        let key = ObjectKey::new(east, Some("ns"), "a");
+        queue.add(&[(key.clone(), None)], Priority::Change, &Span::none()).await;
+        let outside = Outside::default();
+        let sources = ["hub-a", "hub-b"].map(|name| name.parse::<ClusterName>().unwrap());
+        for source in &sources {
+            assert!(!outside.add(source, vec![key.clone()], &queue));
+        }
+        assert_eq!(outside.count(&key.cluster, 1, &queue), (0, 1));
+        assert_eq!(outside.count(&sources[0], 0, &queue), (1, 0));
+        queue.close(&shard);
+        outside.sweep(&sources[0], &queue);
+        assert_eq!(outside.count(&key.cluster, 1, &queue), (0, 1), "the other names it still");
+        assert_eq!(outside.count(&key.cluster, 0, &queue), (0, 0));
     }
 }

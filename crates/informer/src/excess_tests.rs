@@ -184,6 +184,8 @@ async fn what_has_come_of_a_line_or_page_counts_against_the_budget() {
             let answer = asked.watch();
             answer.begin(&"x".repeat(bytes));
             settle().await;
+            // Of a page, only what comes before its share bounds it.
+            let overrun = overrun.filter(|_| !paged);
             assert_eq!(account.overrun(), overrun, "{bytes} bytes, paged: {paged}");
             if overrun.is_none() {
                 // It breaks off, and what has come of it counts no more.
@@ -195,6 +197,27 @@ async fn what_has_come_of_a_line_or_page_counts_against_the_budget() {
             }
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_may_be_longer_than_what_is_kept_of_it() {
+    const MOST: usize = 1 << 20;
+    let budget = Budget { max_cache_bytes: MOST, ..Budget::default() };
+    let (informer, account, mut server) = informer_with(Form::Whole, Scope::default(), budget);
+    std::mem::forget(informer.require(RangeScope::Whole));
+    server.expect(STREAM).await.refuse(422, "Invalid");
+    let objects: Vec<_> = (0..20)
+        .map(|number| {
+            let mut map = config_map(&format!("o{number}"), 3);
+            // The cache leaves that out.
+            map["metadata"]["managedFields"] =
+                serde_json::json!([{"manager": "m".repeat(MOST / 10)}]);
+            map
+        })
+        .collect();
+    server.expect(PAGED).await.page(5, "", &objects);
+    settle().await;
+    assert_eq!((account.overrun(), informer.state().store.len()), (None, objects.len()));
 }
 
 #[tokio::test(start_paused = true)]

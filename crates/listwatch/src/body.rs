@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use model::wire::{Answer as Body, WireError};
 use tokio::time::{Instant, Sleep};
 
-use crate::intake::{Intake, STREAM_KIB, Share};
+use crate::intake::{Intake, LENT_AFTER, STREAM_KIB, Share};
 use crate::lines::{LARGE_LINE_BYTES, Lines};
 use crate::machine::End;
 
@@ -25,12 +25,14 @@ pub const PAGE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long after its timeout a watch is ended that the server does not end.
 const OVERTIME: Duration = Duration::from_secs(60);
 /// A page lends its share as long as no more than this has come of it.
-const LENT_BYTES: usize = (STREAM_KIB as usize) << 10;
+pub(crate) const LENT_BYTES: usize = (STREAM_KIB as usize) << 10;
 /// Whatever others wait for, a large line or a page that keeps its share, has to bring so many bytes within
 /// [`PACE_TIME`].
 const PACE_BYTES: usize = 64 << 10;
 /// The time that [`PACE_BYTES`] may take.
 const PACE_TIME: Duration = Duration::from_secs(5);
+/// How long a page that keeps its share has it among those that come in time.
+const SLOW_AFTER: Duration = Duration::from_secs(10);
 /// With so many bytes more of a line or a page, its reader is told.
 const TOLD_BYTES: usize = 64 << 10;
 
@@ -59,6 +61,8 @@ pub(crate) struct PageBody {
     max_bytes: usize,
     late: Instant,
     pace: Pace,
+    /// Until when it keeps its share as it is.
+    kept_until: Option<Instant>,
     /// Bytes of which its reader was told last.
     told: usize,
 }
@@ -113,6 +117,9 @@ impl Stream {
             match self.lines.next_line() {
                 Ok(Some(line)) => {
                     (self.heard, self.told) = (true, 0);
+                    if share.is_none() {
+                        intake.line();
+                    }
                     return Ok(Some(line));
                 }
                 Ok(None) => {}
@@ -124,6 +131,13 @@ impl Stream {
                 return Ok(None);
             }
             // The line before has been taken in when the next is asked for.
+            match share {
+                Some(share) => share.pass_on(),
+                None => {
+                    let waited = intake.lines_may_come().await;
+                    self.put_off(waited);
+                }
+            }
             let mut due = None;
             if partial <= LARGE_LINE_BYTES {
                 self.large = None;
@@ -173,7 +187,7 @@ impl Stream {
 impl PageBody {
     pub(crate) fn new(body: Body, max_bytes: usize) -> Self {
         let (late, pace) = (Instant::now() + PAGE_TIMEOUT, Pace::default());
-        Self { body, bytes: BytesMut::new(), max_bytes, late, pace, told: 0 }
+        Self { body, bytes: BytesMut::new(), max_bytes, late, pace, kept_until: None, told: 0 }
     }
 
     /// Bytes that have come.
@@ -182,16 +196,37 @@ impl PageBody {
     }
 
     /// All of it, or how it ended; none if more of it has come. Cancel-safe. A page of which much has come keeps its
-    /// share: it takes the memory, whether more comes or not. So it has to go on.
-    pub(crate) async fn read(&mut self, share: &mut Option<Share>) -> Result<Option<Bytes>, Ended> {
+    /// share: it takes the memory, whether more comes or not. So it has to go on, and one that comes slowly makes way.
+    pub(crate) async fn read(
+        &mut self,
+        share: &mut Option<Share>,
+        intake: &Intake,
+    ) -> Result<Option<Bytes>, Ended> {
         loop {
             self.late += hold(share.as_mut()).await;
             let come = self.bytes.len();
             let is_kept = come > LENT_BYTES;
-            let due = if is_kept { self.pace.due(come).min(self.late) } else { self.late };
+            let mut due = self.late;
+            if is_kept {
+                let until = || Instant::now() + SLOW_AFTER;
+                let kept_until = *self.kept_until.get_or_insert_with(until);
+                due = due.min(self.pace.due(come)).min(kept_until);
+            }
             let lender = share.as_mut().filter(|_| !is_kept);
             let frame = lent_during(lender, next_frame(&mut self.body));
             let Ok(frame) = tokio::time::timeout_at(due, frame).await else {
+                if self.kept_until == Some(due) {
+                    self.kept_until = Some(Instant::now() + LENT_AFTER);
+                    if share.as_mut().is_none_or(|share| intake.slows(share)) {
+                        continue;
+                    }
+                    let seconds = SLOW_AFTER.as_secs();
+                    let why = format!(
+                        "a page has not come to its end within {seconds}s, and others wait: it is asked for again \
+                         when there is time for slow ones"
+                    );
+                    return Err((End::Idle, Some(why)));
+                }
                 let seconds = PAGE_TIMEOUT.as_secs();
                 let late = || format!("a page has not come to its end within {seconds}s");
                 let why = if due == self.late { late() } else { stalls("a page") };

@@ -17,7 +17,7 @@ use model::wire::Answer as Body;
 use model::{Kind, Wire};
 use tokio::time::Sleep;
 
-use crate::body::{PageBody, Stream, beginning, hold, lent_during};
+use crate::body::{LENT_BYTES, PageBody, Stream, beginning, hold, lent_during};
 use crate::intake::{Intake, PAGE_KIB, STREAM_KIB, Share, WHOLE_KIB};
 use crate::machine::{End, Request};
 use crate::scope::{Form, Scope};
@@ -116,10 +116,10 @@ impl Connection {
         self.share = None;
     }
 
-    /// Bytes of a line or page whose end has not come.
+    /// Bytes of a line or page whose end has not come. Of a page no more than it may lend: beyond that, its share bounds it.
     pub fn held_bytes(&self) -> usize {
         match &self.state {
-            State::Listing(page) => page.held_bytes(),
+            State::Listing(page) => page.held_bytes().min(LENT_BYTES),
             State::Watching(stream) => stream.held_bytes(),
             State::Waiting(..) | State::Asking(_) | State::Answered(_) | State::Over => 0,
         }
@@ -156,7 +156,7 @@ impl Connection {
                 }
                 State::Listing(page) => {
                     // In a box, because it is rare and every informer has room for it otherwise.
-                    return match Box::pin(page.read(&mut self.share)).await {
+                    return match Box::pin(page.read(&mut self.share, &self.intake)).await {
                         Ok(Some(page)) => {
                             self.state = State::Over;
                             Arrival::Page(page)

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::body::{IDLE_TIMEOUT, PAGE_TIMEOUT};
-use crate::intake::LENT_AFTER;
+use crate::intake::{LENT_AFTER, LINES_AT_ONCE, LINES_PER_SECOND};
 use crate::lines::LARGE_LINE_BYTES;
 
 const WATCH_SECONDS: u32 = 260;
@@ -135,7 +135,11 @@ async fn pages_that_stall_hold_the_share_that_they_fill_but_not_for_long() {
         feed.send(vec![b'x'; STALLED]);
     }
     read(&mut connections).await;
-    let buffered: usize = connections.iter().map(Connection::held_bytes).sum();
+    let come = |connection: &Connection| match &connection.state {
+        State::Listing(page) => page.held_bytes(),
+        _ => 0,
+    };
+    let buffered: usize = connections.iter().map(come).sum();
     let held = all - intake.free_kib();
     assert_eq!(buffered, STALLED);
     assert!(buffered <= held << 10, "{buffered} bytes in shares of {held} KiB");
@@ -165,6 +169,109 @@ async fn a_page_that_comes_slowly_and_goes_on_has_its_time() {
         () = goes_on => unreachable!("it has no end"),
     };
     assert_eq!((ended, after), (End::Idle, PAGE_TIMEOUT));
+}
+
+/// So many clusters, each with so many connections.
+fn of_clusters(
+    clusters: &[Intake],
+    each: usize,
+    answered: fn(&Intake) -> (Connection, Feed),
+) -> (Vec<Connection>, Vec<Feed>) {
+    clusters.iter().flat_map(|cluster| (0..each).map(move |_| answered(cluster))).unzip()
+}
+
+/// How long a page takes that comes at once.
+async fn page_after(intake: &Intake) -> Duration {
+    let began = Instant::now();
+    let (mut connection, feed) = paged(&intake.of_another_cluster());
+    feed.send("{}");
+    drop(feed);
+    assert!(matches!(connection.next().await, Arrival::Page(_)));
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_come_slowly_hold_up_those_of_other_clusters_once_and_not_for_long() {
+    let intake = Intake::default();
+    let clusters: Vec<_> = (0..6).map(|_| intake.of_another_cluster()).collect();
+    for most in [Duration::from_secs(11), LENT_AFTER] {
+        let (mut connections, feeds) = of_clusters(&clusters, 2, paged);
+        let goes_on = async |feed: &Feed| {
+            feed.send(vec![b'x'; 600_000]);
+            loop {
+                tokio::time::sleep(LENT_AFTER * 4).await;
+                feed.send(vec![b'x'; 70_000]);
+            }
+        };
+        let healthy = async {
+            tokio::time::sleep(LENT_AFTER).await;
+            page_after(&intake).await
+        };
+        let took = tokio::select! {
+            took = healthy => took,
+            _ = futures::future::join_all(connections.iter_mut().map(end)) => panic!("some go on"),
+            _ = futures::future::join_all(feeds.iter().map(goes_on)) => panic!("they have no end"),
+        };
+        assert!(took <= most, "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_that_trickle_hold_up_no_other_cluster() {
+    let streamed = |intake: &Intake| {
+        answered(intake, Request::Stream { timeout_seconds: WATCH_SECONDS }, "identity")
+    };
+    for (text, pause) in [("line\n", 900), ("line\n", 40), ("l", 900)] {
+        let intake = Intake::default();
+        let clusters: Vec<_> = (0..12).map(|_| intake.of_another_cluster()).collect();
+        let (mut connections, feeds) = of_clusters(&clusters, 16, streamed);
+        let hostile = async {
+            let pause = Duration::from_millis(pause);
+            futures::join!(
+                futures::future::join_all(connections.iter_mut().map(end)),
+                futures::future::join_all(feeds.iter().map(|feed| feed.trickle(text, pause)))
+            )
+        };
+        let healthy = async {
+            tokio::time::sleep(LENT_AFTER * 5).await;
+            let (mut connection, feed) = streamed(&intake.of_another_cluster());
+            let began = Instant::now();
+            feed.send("line\n");
+            while !matches!(connection.next().await, Arrival::Line(_)) {}
+            began.elapsed()
+        };
+        let took = tokio::select! {
+            took = healthy => took,
+            _ = hostile => panic!("they have no end"),
+        };
+        assert!(took <= LENT_AFTER * 3, "{text:?} each {pause} ms: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_flooded_with_changes_is_taken_in_at_a_bounded_rate() {
+    let intake = Intake::default();
+    let flooded = intake.of_another_cluster();
+    let (mut connections, feeds): (Vec<_>, Vec<_>) = (0..2).map(|_| watched(&flooded)).unzip();
+    for _ in 0..1000 {
+        feeds.iter().for_each(|feed| feed.send("line\n".repeat(50)));
+    }
+    let mut come = 0;
+    let began = Instant::now();
+    while let Some(left) = (LENT_AFTER * 10).checked_sub(began.elapsed()) {
+        let [one, other] = &mut connections[..] else { unreachable!("there are two") };
+        let next = async {
+            tokio::select! { arrival = one.next() => arrival, arrival = other.next() => arrival }
+        };
+        let Ok(arrival) = timeout(left, next).await else { break };
+        come += usize::from(matches!(arrival, Arrival::Line(_)));
+    }
+    let expect = (LINES_AT_ONCE + 10 * LINES_PER_SECOND) as usize;
+    assert!((expect - 200..expect + 200).contains(&come), "{come}");
+    let (mut other, feed) = watched(&intake.of_another_cluster());
+    feed.send("line\n");
+    assert!(matches!(other.next().await, Arrival::Opened));
+    assert!(matches!(other.next().now_or_never(), Some(Arrival::Line(_))));
 }
 
 #[tokio::test(start_paused = true)]

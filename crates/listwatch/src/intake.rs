@@ -1,20 +1,21 @@
 //! How much of all lists of a process may be under way at once, so that a start with many clusters
-//! does not exhaust the memory.
+//! does not exhaust the memory; and how many changes of one cluster are taken in, so that it does not take every core.
 //!
 //! A list has a share of [`LISTED_KIB`] from its request until all of it is stored. A page is at most as long
 //! as its share. A list whose cluster is slow or dead lends its share to others meanwhile and queues for it
-//! again when data arrives: only a cluster's own shards wait for it. What has begun to fill its share keeps it.
-//! Watches have no share. Shares are handed out first come, first served.
+//! again when data arrives: only a cluster's own shards wait for it. So does a stream that has had its turn. A page that
+//! has begun to fill its share keeps it, but not for long: then it goes on among the few that come slowly, and its cluster
+//! asks for further ones among these. Watches have no share. Shares are handed out first come, first served.
 //!
 //! Large lines, of lists and watches, are read a few at a time: others wait with what their connections have
 //! read ahead. A line that does not come to its end within [`LENT_AFTER`] lets the others go first.
 //!
-//! One cluster has at most [`CLUSTER_KIB`] of all shares, and one large line, because it may fill them and never come
-//! to an end. Lists in one piece, each of which may be as large as four pages, are read one at a time, beside the
+//! One cluster has at most [`CLUSTER_KIB`] of all shares, one slow page and one large line, because it may fill them and
+//! never come to an end. Lists in one piece, each of which may be as large as four pages, are read one at a time, beside the
 //! others: nobody who asks for pages or streams waits for them.
 #![expect(clippy::disallowed_methods, reason = "a shell: turns, and how long one was waited for")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -32,13 +33,23 @@ pub const STREAM_KIB: u32 = 512;
 pub const PAGE_KIB: u32 = 8 << 10;
 /// KiB of a list in one piece, or of a page with one object.
 pub const WHOLE_KIB: u32 = 32 << 10;
+/// KiB of pages that come slowly under way at once, one of each cluster.
+pub const SLOW_KIB: usize = 2 * PAGE_KIB as usize;
+/// How long a cluster asks for pages among those that come slowly.
+const SLOW_FOR: Duration = Duration::from_secs(1800);
 /// Large lines read at once.
 pub const LARGE_LINES: usize = 4;
 /// Large lines of one cluster read at once.
 const CLUSTER_LARGE_LINES: usize = 1;
-/// How long a list may bring nothing before it lends its share, and how long a large line is read before it
-/// is another's turn.
+/// How long a list may bring nothing, all in all, before it lends its share, and how long a stream or a large line is
+/// read before it is another's turn.
 pub const LENT_AFTER: Duration = Duration::from_secs(1);
+/// Lines of a cluster's watches that are taken in for each second,
+pub const LINES_PER_SECOND: u32 = 2_000;
+/// and so many at once after a rest.
+pub const LINES_AT_ONCE: u32 = 20_000;
+/// What one of them counts for.
+const LINE_TIME: Duration = Duration::from_nanos(1_000_000_000 / LINES_PER_SECOND as u64);
 
 /// The budget that all lists share, and one cluster's part of it. Clones are the same budget and the same part.
 #[derive(Clone, Debug)]
@@ -46,7 +57,13 @@ pub struct Intake {
     lists: Pool,
     /// Lists in one piece.
     whole: Pool,
+    /// Pages that come slowly.
+    slow: Pool,
     large_lines: Pool,
+    /// Until when the cluster asks for pages among those that come slowly.
+    slow_until: Arc<Mutex<Option<Instant>>>,
+    /// When the cluster will have rested from the lines of its watches.
+    rested: Arc<Mutex<Instant>>,
 }
 
 /// What all have together, and the most that one cluster may have of it.
@@ -64,6 +81,9 @@ pub(crate) struct Share {
     keeps_part: bool,
     part: Option<OwnedSemaphorePermit>,
     state: State,
+    /// How long it was waited since it is held, and since when it is.
+    idle: Duration,
+    waiting: Option<Instant>,
 }
 
 enum State {
@@ -84,7 +104,8 @@ impl Pool {
     }
 
     fn share(&self, permits: u32, keeps_part: bool) -> Share {
-        Share { pool: self.clone(), permits, keeps_part, part: None, state: State::Lent }
+        let (part, state, idle, waiting) = (None, State::Lent, Duration::ZERO, None);
+        Share { pool: self.clone(), permits, keeps_part, part, state, idle, waiting }
     }
 }
 
@@ -93,7 +114,10 @@ impl Default for Intake {
         Self {
             lists: Pool::new(LISTED_KIB, CLUSTER_KIB),
             whole: Pool::new(WHOLE_KIB as usize, WHOLE_KIB as usize),
+            slow: Pool::new(SLOW_KIB, PAGE_KIB as usize),
             large_lines: Pool::new(LARGE_LINES, CLUSTER_LARGE_LINES),
+            slow_until: Arc::default(),
+            rested: Arc::new(Mutex::new(Instant::now())),
         }
     }
 }
@@ -105,20 +129,56 @@ impl Intake {
         Self {
             lists: self.lists.with_part(CLUSTER_KIB),
             whole: self.whole.with_part(WHOLE_KIB as usize),
+            slow: self.slow.with_part(PAGE_KIB as usize),
             large_lines: self.large_lines.with_part(CLUSTER_LARGE_LINES),
+            slow_until: Arc::default(),
+            rested: Arc::new(Mutex::new(Instant::now())),
         }
     }
 
     /// KiB that nobody holds.
     #[cfg(test)]
     pub(crate) fn free_kib(&self) -> usize {
-        self.lists.all.available_permits() + self.whole.all.available_permits()
+        let all = [&self.lists, &self.whole, &self.slow];
+        all.map(|pool| pool.all.available_permits()).iter().sum()
     }
 
     /// A list's share, not yet held.
     pub(crate) fn share(&self, kibibytes: u32) -> Share {
-        let pool = if kibibytes == WHOLE_KIB { &self.whole } else { &self.lists };
+        let pool = match kibibytes {
+            WHOLE_KIB => &self.whole,
+            PAGE_KIB if lock(&self.slow_until).is_some_and(|until| Instant::now() < until) => {
+                &self.slow
+            }
+            _ => &self.lists,
+        };
         pool.share(kibibytes, false)
+    }
+
+    /// A page has been kept for long. It goes on in a share of those that come slowly, if there is one. Says whether it
+    /// may go on: not if others may wait for the share that it has.
+    pub(crate) fn slows(&self, page: &mut Share) -> bool {
+        if page.permits != PAGE_KIB {
+            return true;
+        }
+        *lock(&self.slow_until) = Some(Instant::now() + SLOW_FOR);
+        page.moves_to(&self.slow) || page.pool.all.available_permits() > 0
+    }
+
+    /// Counts a line of a watch.
+    pub(crate) fn line(&self) {
+        let mut rested = lock(&self.rested);
+        *rested = (*rested).max(Instant::now()) + LINE_TIME;
+    }
+
+    /// Waits until more lines of watches may come; says how long that took.
+    pub(crate) async fn lines_may_come(&self) -> Duration {
+        let (at, began) = (*lock(&self.rested), Instant::now());
+        let wait = at.saturating_duration_since(began).checked_sub(LINE_TIME * LINES_AT_ONCE);
+        if let Some(wait) = wait {
+            tokio::time::sleep(wait).await;
+        }
+        began.elapsed()
     }
 
     /// Leave to read a large line, not yet given. What has been read of it stays in memory while it is lent.
@@ -139,6 +199,7 @@ impl Share {
                     waited = since.elapsed();
                     self.part = Some(part);
                     self.state = State::Held(all, Instant::now());
+                    (self.idle, self.waiting) = (Duration::ZERO, None);
                 }
                 State::Lent => {
                     let permits = acquired(self.pool.clone(), self.permits, self.part.take());
@@ -155,16 +216,32 @@ impl Share {
         }
     }
 
-    /// Waits, and lends it out if that takes long. Cancel-safe if the wait is.
+    /// Waits, and lends it out if that takes long, together with what was waited before. Cancel-safe if the wait is.
     pub(crate) async fn lent_during<T>(&mut self, wait: impl Future<Output = T>) -> T {
         let mut wait = std::pin::pin!(wait);
         if matches!(self.state, State::Held(..)) {
-            if let Ok(done) = tokio::time::timeout(LENT_AFTER, &mut wait).await {
+            let since = *self.waiting.get_or_insert_with(Instant::now);
+            let until = since + LENT_AFTER.saturating_sub(self.idle);
+            if let Ok(done) = tokio::time::timeout_at(until, &mut wait).await {
+                self.idle += since.elapsed();
+                self.waiting = None;
                 return done;
             }
             self.lend();
         }
         wait.await
+    }
+
+    /// Exchanges what it holds for a share of another pool, if there is one. Returns whether it has that now.
+    fn moves_to(&mut self, pool: &Pool) -> bool {
+        if Arc::ptr_eq(&self.pool.all, &pool.all) {
+            return true;
+        }
+        let acquire = |of: &Arc<Semaphore>| Arc::clone(of).try_acquire_many_owned(self.permits);
+        let (Ok(part), Ok(all)) = (acquire(&pool.part), acquire(&pool.all)) else { return false };
+        (self.pool, self.part) = (pool.clone(), Some(part));
+        self.state = State::Held(all, Instant::now());
+        true
     }
 
     fn lend(&mut self) {
@@ -173,6 +250,10 @@ impl Share {
             self.part = None;
         }
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The permits of a cluster's part and of all. First those of the part, so that nobody else waits for a cluster

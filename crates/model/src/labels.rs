@@ -4,6 +4,7 @@
 //! # Invariants
 //! - A cluster has a value while somebody keeps it, the same value for all who do.
 //! - At most `cap` clusters have values of their own; the others share [`OTHER_CLUSTERS`].
+//! - A tenth of them is for work: clusters on which nobody works have the rest, for as long as a scrape takes.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -61,8 +62,18 @@ impl ClusterLabels {
     /// Keeps the label value of a cluster. One that shares a value goes on sharing it until nobody keeps it,
     /// so that its series do not change their names meanwhile.
     pub fn keep(self: &Arc<Self>, cluster: &ClusterName) -> ClusterLabel {
+        self.keep_under(self.cap, cluster)
+    }
+
+    /// The same for a cluster on which nobody works, but of which a scrape says something. Give it back at the end of the
+    /// scrape.
+    pub fn keep_idle(self: &Arc<Self>, cluster: &ClusterName) -> ClusterLabel {
+        self.keep_under(self.cap - self.cap / 10, cluster)
+    }
+
+    fn keep_under(self: &Arc<Self>, cap: usize, cluster: &ClusterName) -> ClusterLabel {
         let is_named = self.with(|kept| {
-            let is_named = kept.named < self.cap;
+            let is_named = kept.named < cap;
             match kept.all.entry(cluster.clone()) {
                 Entry::Occupied(value) => {
                     let value = value.into_mut();
@@ -129,6 +140,17 @@ mod tests {
         drop(c);
         assert_eq!(keep("c").value(), "c");
         assert!(labels.is_kept(&"b".parse().unwrap()) && b.value() == "b");
+    }
+
+    #[test]
+    fn clusters_on_which_nobody_works_leave_some_values_for_work() {
+        let labels = Arc::new(ClusterLabels::new(20));
+        let name = |number: usize| format!("c{number}").parse::<ClusterName>().unwrap();
+        let idle: Vec<_> = (0..30).map(|number| labels.keep_idle(&name(number))).collect();
+        let named = idle.iter().filter(|label| label.value() != OTHER_CLUSTERS).count();
+        assert_eq!(named, 18);
+        let kept = [40, 41, 42].map(|n| labels.keep(&name(n)));
+        assert_eq!(kept.each_ref().map(ClusterLabel::value), ["c40", "c41", OTHER_CLUSTERS]);
     }
 
     #[test]

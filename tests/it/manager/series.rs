@@ -127,6 +127,32 @@ async fn a_cluster_costs_few_series_on_its_owner_and_none_elsewhere() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kinds_that_are_watched_and_have_no_objects_cost_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_home_server, home) = home(dir.path()).await;
+    let servers = clusters(&["east"]).await;
+    let sources = sources(dir.path(), &servers.iter().collect::<Vec<_>>());
+    let controllers = ["tdset", "configmonitor", "memcached", "restart-pods", "etcd", "mysql"];
+    let only = Scraped::start("only", &home, &sources, |config| {
+        let all = controllers.map(|name| (name.parse().unwrap(), Default::default()));
+        config.controllers = Some(all.into());
+    });
+    until("TDSets are reconciled", async || deployed(&servers[0]).await).await;
+    let mut found = BTreeSet::new();
+    until("the cluster is measured, and all is listed", async || {
+        found = only.of("east").await;
+        let ready = only.series().await.contains("leasehold_ready");
+        ready && found.iter().any(|it| it.contains("leasehold_cluster_reconcile_seconds_count"))
+    })
+    .await;
+    let of_kind = |series: &&String| series.starts_with("leasehold_cache_objects");
+    let kinds = found.iter().filter(of_kind).count();
+    assert!((1..=4).contains(&kinds), "{found:#?}");
+    assert!(found.len() <= MOST, "{} series: {found:#?}", found.len());
+    assert_eq!(only.replica.leave().await, Departure::HandedOver);
+}
+
 /// A replica at work says what the table of series promises, and nothing of its own beside.
 async fn documented(replica: &Scraped) {
     let table = fs::read_to_string(xtask::root().join("dashboards/README.md")).unwrap();

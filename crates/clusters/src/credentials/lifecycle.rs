@@ -6,6 +6,7 @@ use std::time::Duration;
 use model::{Moment, doubled};
 
 use crate::error::Unusable;
+use crate::turns::Lane;
 
 /// How long before its end a credential is renewed; at half of its life, if that is later. Requests use
 /// it meanwhile.
@@ -89,9 +90,13 @@ impl<C: Clone> Lifecycle<C> {
         Decision { show, renew }
     }
 
-    /// Whether its source gave a credential when it was asked last.
-    pub fn is_proven(&self) -> bool {
-        self.current.is_some() && self.failure.is_none()
+    /// Among whom its source is asked: whether it gave a credential when it was asked last.
+    pub fn lane(&self) -> Lane {
+        match (&self.current, &self.failure) {
+            (Some(_), None) => Lane::Proven,
+            (None, None) => Lane::First,
+            (_, Some(_)) => Lane::Late,
+        }
     }
 
     /// A renewal succeeded.

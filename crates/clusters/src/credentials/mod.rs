@@ -45,7 +45,7 @@ use tower::{BoxError, Service};
 
 use crate::error::Unusable;
 use crate::http::{Connections, Counted, Identity};
-use crate::turns::Turns;
+use crate::turns::{Lane, Turns};
 
 pub(crate) use calls::Calls;
 pub use life::CredentialLife;
@@ -53,8 +53,12 @@ use lifecycle::{Decision, Lifecycle};
 pub(crate) use source::CredentialSource;
 use source::Obtained;
 
-/// How long a renewal may take.
+/// How long a renewal may take that is not prompt.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(15);
+/// A renewal that takes no longer has a place among those that succeed: a thousand that take longer delay none of them.
+const PROMPT: Duration = Duration::from_secs(4);
+/// The same of the first credential of a cluster: whoever comes with a thousand that hang waits for them in turn.
+const FIRST_PROMPT: Duration = Duration::from_secs(2);
 /// The most bytes of an answer from a program or an issuer: as many as a kubeconfig in a Secret may have.
 const MAX_ANSWER_BYTES: u64 = 128 << 10;
 
@@ -182,21 +186,41 @@ impl Inner {
     }
 
     async fn obtain(&self) -> Result<Obtained, Unusable> {
-        let Self { origin, clock, renewals: Renewals { turns, calls }, source, .. } = self;
-        let mut source = source.lock().await;
-        // The wait for a turn does not count for the source. It is bounded, because renewals are.
-        let is_proven = self.with(|lifecycle| lifecycle.is_proven());
-        let _turn = match source.is_fixed() {
-            true => None,
-            false => Some(turns.turn(is_proven).await),
+        let mut source = self.source.lock().await;
+        let obtained = match source.is_fixed() {
+            true => Some(source.obtain(&self.origin, &*self.clock).await),
+            false => self.in_turn(&mut source).await,
         };
-        let limit = RENEWAL_TIMEOUT;
-        let obtained = tokio::time::timeout(limit, source.obtain(origin, clock.wall())).await;
-        let obtained = obtained.unwrap_or_else(|_| Err(source.timeout(origin, limit)));
+        let obtained =
+            obtained.unwrap_or_else(|| Err(source.timeout(&self.origin, RENEWAL_TIMEOUT)));
         if source.is_program() {
-            calls.count(obtained.as_ref().err());
+            self.renewals.calls.count(obtained.as_ref().err());
         }
         obtained
+    }
+
+    /// What the source gives when it is its turn; nothing if that takes too long. The wait for a turn does not count for
+    /// the source. It is bounded, because renewals are.
+    async fn in_turn(&self, source: &mut CredentialSource) -> Option<Result<Obtained, Unusable>> {
+        let Self { origin, clock, renewals: Renewals { turns, .. }, .. } = self;
+        let lane = self.with(|lifecycle| lifecycle.lane());
+        let prompt = if lane == Lane::First { FIRST_PROMPT } else { PROMPT };
+        let is_program = source.is_program();
+        let mut work = source.obtain(origin, &**clock).boxed();
+        let obtained = turns.promptly(lane, prompt, &mut work).await;
+        let (_place, work) = match obtained {
+            Ok(obtained) => return Some(obtained),
+            Err(Some(place)) => (place, work),
+            // A program runs on while nobody looks, so it is ended, and begun again. A question to an issuer stands still:
+            // the token for which it gives another may be good for one answer.
+            Err(None) if is_program => {
+                drop(work);
+                let place = turns.turn(Lane::Late).await;
+                (place, source.obtain(origin, &**clock).boxed())
+            }
+            Err(None) => (turns.turn(Lane::Late).await, work),
+        };
+        tokio::time::timeout(RENEWAL_TIMEOUT, work).await.ok()
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Lifecycle<Credential>) -> T) -> T {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use jiff::Timestamp;
 use kube::config::AuthInfo;
+use model::Clock;
 use secrecy::ExposeSecret;
 
 use super::Credential;
@@ -92,10 +93,10 @@ impl CredentialSource {
         Ok(Self { kind, certificate })
     }
 
-    /// What it gives; `wall` is the time now.
-    pub async fn obtain(&mut self, origin: &str, wall: Timestamp) -> Result<Obtained, Unusable> {
-        let (credential, term, told) = self.kind.obtain(origin, wall).await?;
-        let own = CredentialLife::of(&credential, self.kind.label(), told, wall);
+    /// What it gives.
+    pub async fn obtain(&mut self, origin: &str, clock: &dyn Clock) -> Result<Obtained, Unusable> {
+        let (credential, term, told) = self.kind.obtain(origin, clock).await?;
+        let own = CredentialLife::of(&credential, self.kind.label(), told, clock.wall());
         // A program's certificate is used in place of the kubeconfig's.
         let fixed = self.certificate.filter(|_| credential.identity.is_none());
         Ok(Obtained { credential, term, life: CredentialLife::earlier(own, fixed) })
@@ -140,7 +141,7 @@ impl Kind {
     async fn obtain(
         &mut self,
         origin: &str,
-        wall: Timestamp,
+        clock: &dyn Clock,
     ) -> Result<(Credential, Term, Option<Timestamp>), Unusable> {
         match self {
             Self::Fixed(credential) => Ok((credential.clone(), Term::Unknown, None)),
@@ -166,11 +167,14 @@ impl Kind {
             }
             Self::Program(program) => {
                 let answer = program.run(origin).await?;
-                Ok((answer.credential(origin)?, term(answer.expires, wall), answer.expires))
+                let term = term(answer.expires, clock.wall());
+                Ok((answer.credential(origin)?, term, answer.expires))
             }
             Self::Issuer(issuer) => {
-                let (token, expires) = issuer.token(origin, wall).await?;
-                Ok((bearer(origin, &token)?.into(), term(Some(expires), wall), Some(expires)))
+                let (token, expires) = issuer.token(origin, clock.wall()).await?;
+                // The answer may have waited for a turn.
+                let term = term(Some(expires), clock.wall());
+                Ok((bearer(origin, &token)?.into(), term, Some(expires)))
             }
         }
     }

@@ -50,7 +50,7 @@ async fn keeper(clock: &Arc<ManualClock>, user: &str) -> Result<Keeper, String> 
 }
 
 fn renewals() -> Renewals {
-    Renewals { turns: Turns::new(1), calls: Calls::new() }
+    Renewals { turns: Turns::new([1; 3]), calls: Calls::new() }
 }
 
 async fn keeper_among(
@@ -60,7 +60,8 @@ async fn keeper_among(
 ) -> Result<Keeper, String> {
     let mut info: AuthInfo = serde_saphyr::from_str(user).unwrap();
     let keeper = async {
-        let source = CredentialSource::of("k", &mut info, &Granted::everything(), &Turns::new(1))?;
+        let source =
+            CredentialSource::of("k", &mut info, &Granted::everything(), &Turns::new([1; 3]))?;
         Keeper::start("k", source, renewals, Arc::clone(clock) as Arc<dyn Clock>).await
     };
     keeper.await.map_err(|error| error.reason())
@@ -162,6 +163,41 @@ async fn a_source_that_hangs_delays_nobody_whose_source_answers() {
     new.answer(&answer("new", 1200));
     let new = keeper_among(&clock, &new.user(), renewals).await.unwrap();
     assert_eq!(shown(&new).await.unwrap(), "Bearer new");
+}
+
+/// Goes on until a program has run. The time of the test stands still meanwhile.
+async fn until_run(going: &mut (impl Future + Unpin), script: &Script, runs: usize) {
+    while !script.path("runs").exists() || script.runs() < runs {
+        assert!(futures::poll!(&mut *going).is_pending(), "it hangs");
+        std::thread::sleep(Duration::from_millis(1));
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_credential_that_hangs_makes_way_for_those_that_come_after_it() {
+    // A program takes real time. Until this ends, the paused clock moves only by `advance`.
+    let (over, is_over) = std::sync::mpsc::channel::<()>();
+    tokio::task::spawn_blocking(move || is_over.recv_timeout(seconds(60)));
+    let (clock, renewals) = (clock(), renewals());
+    let scripts = [0; 2].map(|_| Script::new("echo >> runs; exec sleep 1000"));
+    let users = scripts.each_ref().map(Script::user);
+    let [mut one, mut two] =
+        users.each_ref().map(|user| Box::pin(keeper_among(&clock, user, renewals.clone())));
+    until_run(&mut one, &scripts[0], 1).await;
+    // It goes on in the place for what takes long; there is none for the next.
+    tokio::time::advance(FIRST_PROMPT).await;
+    until_run(&mut two, &scripts[1], 1).await;
+    tokio::time::advance(FIRST_PROMPT).await;
+    let new = Script::answering();
+    new.answer(&json!({"token": "new"}));
+    let new = keeper_among(&clock, &new.user(), renewals.clone()).await.unwrap();
+    assert_eq!(shown(&new).await.unwrap(), "Bearer new");
+    // Its program has been ended, and is begun again when it is its turn.
+    drop(one);
+    until_run(&mut two, &scripts[1], 2).await;
+    assert_eq!(scripts[0].runs(), 1);
+    drop(over);
 }
 
 #[tokio::test]

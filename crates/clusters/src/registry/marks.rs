@@ -8,13 +8,14 @@ use std::time::Duration;
 use model::{Cluster, ClusterName};
 use tracing::{info, warn};
 
-use super::{Report, Task};
+use super::{Provided, Report, Task};
 use crate::connect::Link;
 use crate::entry::{Entry, Serving};
 use crate::identity::ask_after;
 use crate::mark::{Looked, Marker, Own, Refusal, Standing, look};
 use crate::probe::PROBE_INTERVAL;
 use crate::provider::Fingerprint;
+use crate::turns::Lane;
 
 /// Waits until home says that this is another fleet than before.
 pub(super) async fn renamed(marker: &mut Option<Marker>) {
@@ -54,11 +55,15 @@ impl Task {
         let Some(own) = self.own.clone() else { return self.engage(&name, link) };
         let (of, for_task) = (entry.source.fingerprint, name);
         let (sightings, clock) = (entry.sightings.clone(), Arc::clone(&self.clock));
-        let turns = if delay.is_zero() { &self.looks } else { &self.providers[entry.place].probes };
-        let turns = turns.clone();
+        let Provided { looks, probes, .. } = &self.providers[entry.place];
+        let (looks, probes) = (Arc::clone(looks), probes.clone());
         entry.making = Some(self.work.spawn(async move {
-            tokio::time::sleep(delay).await;
-            let _turn = turns.turn(false).await;
+            let _turn = if delay.is_zero() {
+                looks.acquire_owned().await.expect("nobody closes it")
+            } else {
+                tokio::time::sleep(delay).await;
+                probes.turn(Lane::Late).await
+            };
             let looked = look(&link.client, &own, sightings, &*clock).await;
             Report::Looked { name: for_task, of, link, looked }
         }));
