@@ -95,6 +95,9 @@ impl World {
     }
 
     /// Takes in an object that was read or just written.
+        if self.knows_all_leases() {
+            self.durations.see_all(&self.leases, now);
+        }
     pub fn apply(&mut self, object: Object, now: Moment) {
         if self.holds_as_new(&object) {
             self.learn_answer(object);
