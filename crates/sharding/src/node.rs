@@ -76,8 +76,9 @@ pub enum Input {
     Completed(Target, WriteOutcome),
     /// The configured clusters, and the reasons why some are down.
     Clusters(BTreeSet<ClusterName>, Vec<DownCluster>),
-    /// Whether further clusters may be configured, of a source that could not be read yet.
-    Partial(bool),
+    /// What the names of further clusters may begin with, of sources that could not be read yet; an empty text if their
+    /// names may be any.
+    Open(BTreeSet<String>),
     /// Which clusters these are: those that told.
     Identified(Identities),
     /// The engine says that the shard has no running work any more.
@@ -284,7 +285,7 @@ impl Node {
                 let counted = self.unusable.follow(self.clusters.as_ref(), told, now);
                 self.configured(counted);
             }
-            Input::Partial(is_partial) => self.reach.may_lack(is_partial),
+            Input::Open(beginnings) => self.reach.may_lack(beginnings),
             Input::Identified(identities) => {
                 self.identified(identities);
                 self.follow_unusable(now);

@@ -284,7 +284,7 @@ impl Loop {
 
     fn take_clusters(&mut self) {
         let set = Arc::clone(&self.clusters.borrow_and_update());
-        self.node.handle(Input::Partial(set.is_partial), self.clock.now());
+        self.node.handle(Input::Open(set.open.clone()), self.clock.now());
         let names = set.clusters.keys().cloned().collect();
         self.node.handle(Input::Clusters(names, DownCluster::all_of(&set)), self.clock.now());
         self.node.handle(Input::Identified(set.identities()), self.clock.now());

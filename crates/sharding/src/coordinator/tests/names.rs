@@ -226,9 +226,9 @@ fn an_old_name_that_nobody_is_known_to_have_delays_the_new_one_for_a_moment_only
     scene.member("m-1", |spec| {
         let only: Vec<ClusterName> = vec!["east-2".parse().unwrap()];
         let (count, digest) = (1, crate::tally::Tally::of(&only).digest());
-        let (only, partial) = (only.into(), true);
+        let (only, open) = (only.into(), vec![String::new()].into());
         spec.clusters =
-            Some(ConfiguredClusters { count, digest, only, partial, ..Default::default() });
+            Some(ConfiguredClusters { count, digest, only, open, ..Default::default() });
     });
     assert_eq!(scene.carry_out(), [""; 0]);
     scene.wait(REMOVAL_GRACE - Duration::from_secs(1));
