@@ -91,6 +91,8 @@ pub enum Input {
     Ended(Vec<Ended>),
     /// What people want; `None` while it is not known, and then no coordinator plans.
     Policies(Option<Vec<PolicyRecord>>),
+    /// Home refuses to list what people want, and counts as having nothing of it until it does.
+    NoPolicies,
     /// A plan was made, in that time.
     Planned(Box<MadePlan>, Duration),
     /// The seconds since 1970, by the wall clock. Without them the floor of epochs is what home keeps.
@@ -299,7 +301,9 @@ impl Node {
                 self.follow_unusable(now);
             }
             Input::Ended(ended) => self.learn_of_ended(ended),
+            Input::Policies(None) => self.await_policies(),
             Input::Policies(records) => self.see_policies(records, now),
+            Input::NoPolicies => self.see_policies(None, now),
             Input::Planned(made, took) => self.planned(*made, took, now),
             Input::Wall(seconds) => self.wall = Epoch(seconds.min(floor::MAX_WALL)),
             Input::Leave => {

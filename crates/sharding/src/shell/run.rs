@@ -326,8 +326,9 @@ impl Loop {
             Message::Ended(ended) => self.node.handle(Input::Ended(ended), self.clock.now()),
             Message::Policies(number, records) => {
                 if number == self.reading.rereads {
-                    self.policies = Some(records.clone());
-                    self.node.handle(Input::Policies(Some(records)), self.clock.now());
+                    self.policies = Some(records.clone().unwrap_or_default());
+                    let input = records.map_or(Input::NoPolicies, |all| Input::Policies(Some(all)));
+                    self.node.handle(input, self.clock.now());
                 }
             }
             Message::Problem(operation, text) | Message::Definitions(operation, text) => {
