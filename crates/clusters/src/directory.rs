@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use model::ClusterName;
 
+use crate::Prefix;
 use crate::file::WatchedFile;
 use crate::kubeconfig::{Contexts, Origin};
 use crate::polled::{Look, Polled};
@@ -113,6 +114,10 @@ impl Look for Folder {
         let sources = self.sources(&chosen);
         let is_partial = self.looks == 0 || self.files.values().any(|entry| entry.file.is_open());
         Snapshot { sources, problems, is_partial }
+    }
+
+    fn prefix(&self) -> Option<Prefix> {
+        self.of.terms.prefix.clone()
     }
 }
 
@@ -303,6 +308,25 @@ mod tests {
         fs::write(at("a.yaml"), "nonsense").unwrap();
         fs::remove_file(at("b.yaml")).unwrap();
         assert_eq!(settle(&mut folder), "east(down)");
+    }
+
+    /// As mounted Secrets with several keys have them.
+    #[test]
+    fn files_of_another_kind_name_no_clusters_that_nobody_has_read() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("east"), config("east", "e")).unwrap();
+        for (name, text, is_partial) in [
+            ("ca.crt", "-----BEGIN CERTIFICATE-----\nMIIB: x\n-----END CERTIFICATE-----\n", false),
+            ("token", "eyJhbGciOi: [", false),
+            ("notes.txt", "Clusters and contexts of team a: {ask them", false),
+            ("broken", "contexts: [{name: west", true),
+            ("broken.json", "{\"contexts\" : [{", true),
+            ("broken", "clusters: []\ncontexts: []\n", true),
+            ("broken.json", "{}", false),
+        ] {
+            fs::write(dir.path().join(name), text).unwrap();
+            assert_eq!(folder(dir.path()).look().is_partial, is_partial, "{name}");
+        }
     }
 
     #[test]

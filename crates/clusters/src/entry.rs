@@ -306,7 +306,7 @@ fn passing(refusals: u32) -> Option<u32> {
 /// Whether two sets are equal.
 pub(crate) fn same(a: &ClusterSet, b: &ClusterSet) -> bool {
     use ClusterState::{Down, Engaged};
-    (a.clusters.len(), a.is_partial, &a.told) == (b.clusters.len(), b.is_partial, &b.told)
+    (a.clusters.len(), &a.open, &a.told) == (b.clusters.len(), &b.open, &b.told)
         && a.clusters.iter().zip(&b.clusters).all(|(a, b)| match (a, b) {
             ((a_name, Engaged(a)), (b_name, Engaged(b))) => {
                 a_name == b_name && a.incarnation == b.incarnation && a.identity == b.identity

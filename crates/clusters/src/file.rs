@@ -50,8 +50,8 @@ pub(crate) struct WatchedFile {
     contexts: Contexts,
     content: Settled<Fingerprint>,
     drafts: Vec<Draft>,
-    /// Whether nothing is missed while it cannot be read: it was read before, its contexts are chosen, or it came
-    /// later than this process.
+    /// Whether nothing is missed while it is no kubeconfig: it was one before, or is a file of another kind, its contexts
+    /// are chosen, or it came later than this process.
     is_known: bool,
 }
 
@@ -68,7 +68,8 @@ impl WatchedFile {
         Self { content, is_known: true, ..Self::new(origin, contexts) }
     }
 
-    /// Whether it may name clusters that nobody has read: it could not be read since the start.
+    /// Whether it may name clusters that nobody has read: it could not be read since the start, or not as the
+    /// kubeconfig that it may be.
     pub(crate) fn is_open(&self) -> bool {
         !self.is_known && !self.drafts.is_empty()
     }
@@ -107,14 +108,14 @@ impl WatchedFile {
     }
 
     fn interpret(&mut self, read: io::Result<Vec<u8>>) -> Vec<Draft> {
-        let parsed = read
-            .map_err(|source| unreadable(&self.origin.path, source))
-            .and_then(|bytes| kubeconfig::parse(&self.origin.path, &bytes));
+        let path = &self.origin.path;
+        let parsed = read.map_err(|source| unreadable(path, source)).and_then(|bytes| {
+            let parsed = kubeconfig::parse(path, &bytes);
+            self.is_known |= parsed.is_ok() || !kubeconfig::may_be_one(&bytes);
+            parsed
+        });
         match parsed {
-            Ok(config) => {
-                self.is_known = true;
-                kubeconfig::drafts(&self.origin, &config, &self.contexts)
-            }
+            Ok(config) => kubeconfig::drafts(&self.origin, &config, &self.contexts),
             Err(error) => self.down(Arc::new(error)),
         }
     }

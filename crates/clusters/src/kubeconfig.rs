@@ -78,6 +78,16 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Kubeconfig, Unusable> {
     Ok(absolute(merged, path.parent().unwrap_or(Path::new("."))))
 }
 
+/// Whether a text that cannot be parsed may be a kubeconfig with a mistake in it, and not a certificate, a token or
+/// notes: it has a field without which there are no clusters.
+pub(crate) fn may_be_one(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    ["clusters", "contexts"].iter().any(|field| {
+        let mut after = text.split(field).skip(1);
+        after.any(|after| after.trim_start_matches(['"', '\'', ' ']).starts_with(':'))
+    })
+}
+
 /// One draft for each wanted context, usable or not.
 pub(crate) fn drafts(origin: &Origin, config: &Kubeconfig, wanted: &Contexts) -> Vec<Draft> {
     let path = || origin.path.clone();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::Prefix;
 use crate::provider::{ClusterProvider, Snapshot};
 
 /// How often files are read. A change counts when two reads agree on it, so it is known after at most
@@ -21,6 +22,10 @@ pub(crate) trait Look: Send + 'static {
     fn label(&self) -> String;
     /// Its present clusters.
     fn look(&mut self) -> Snapshot;
+    /// What their names begin with; `None` if they may be any.
+    fn prefix(&self) -> Option<Prefix> {
+        None
+    }
 }
 
 /// Makes a [`ClusterProvider`] of something that can be read.
@@ -28,6 +33,7 @@ pub(crate) struct Polled<L> {
     // Locked only by the blocking read, one at a time, never across an await.
     inner: Arc<Mutex<L>>,
     label: String,
+    prefix: Option<Prefix>,
     last: Option<Snapshot>,
 }
 
@@ -41,7 +47,8 @@ pub(crate) struct Settled<T> {
 impl<L: Look> Polled<L> {
     /// Polls `inner`.
     pub(crate) fn new(inner: L) -> Self {
-        Self { label: inner.label(), inner: Arc::new(Mutex::new(inner)), last: None }
+        let (label, prefix) = (inner.label(), inner.prefix());
+        Self { label, prefix, inner: Arc::new(Mutex::new(inner)), last: None }
     }
 
     async fn changed(&mut self) -> Snapshot {
@@ -72,6 +79,10 @@ impl<L: Look> ClusterProvider for Polled<L> {
 
     fn next(&mut self) -> BoxFuture<'_, Snapshot> {
         self.changed().boxed()
+    }
+
+    fn prefix(&self) -> Option<Prefix> {
+        self.prefix.clone()
     }
 }
 

@@ -30,6 +30,13 @@ impl FromStr for Prefix {
     }
 }
 
+impl Prefix {
+    /// What the names begin with, with the dot.
+    pub(crate) fn beginning(&self) -> String {
+        format!("{}.", self.0)
+    }
+}
+
 /// The name of a context's cluster.
 pub(crate) fn cluster_name(prefix: Option<&Prefix>, context: &str) -> ClusterName {
     let name = ClusterName::from_context(context);

@@ -8,6 +8,7 @@ use kube::config::{Cluster, Kubeconfig};
 use model::{Budget, ClusterName};
 use sha2::{Digest, Sha256};
 
+use crate::Prefix;
 use crate::error::Unusable;
 use crate::trust::Granted;
 
@@ -22,6 +23,11 @@ pub trait ClusterProvider: Send + 'static {
 
     /// How much is kept of each of its clusters; `None` for as much as of any other.
     fn budget(&self) -> Option<Budget> {
+        None
+    }
+
+    /// What the names of its clusters begin with; `None` if they may be any.
+    fn prefix(&self) -> Option<Prefix> {
         None
     }
 }
@@ -50,6 +56,10 @@ impl ClusterProvider for Budgeted {
 
     fn budget(&self) -> Option<Budget> {
         self.budget
+    }
+
+    fn prefix(&self) -> Option<Prefix> {
+        self.provider.prefix()
     }
 }
 

@@ -102,6 +102,7 @@ impl Registry {
         connector.register(metrics)?;
         let provided = providers.iter().map(|provider| Provided {
             label: provider.label(),
+            beginning: provider.prefix().map_or_else(String::new, |prefix| prefix.beginning()),
             budget: provider.budget(),
             probes: Turns::new(MAX_PROBES),
             looks: Arc::new(Semaphore::new(MAX_LOOKS)),
@@ -227,6 +228,8 @@ enum Report {
 struct Provided {
     /// What it reads, for people.
     label: String,
+    /// What the names of its clusters begin with.
+    beginning: String,
     /// The budget of each of its clusters, if it has one of its own.
     budget: Option<Budget>,
     probes: Turns,

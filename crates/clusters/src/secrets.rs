@@ -12,6 +12,7 @@ use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
 use tokio::time::timeout;
 
+use crate::Prefix;
 use crate::provider::{ClusterProvider, Snapshot, Source};
 use crate::secret::source;
 use crate::terms::Terms;
@@ -92,6 +93,10 @@ struct Following {
 impl ClusterProvider for Following {
     fn label(&self) -> String {
         format!("Secrets {} of namespace {}", self.of.selector, self.of.namespace)
+    }
+
+    fn prefix(&self) -> Option<Prefix> {
+        self.of.terms.prefix.clone()
     }
 
     fn next(&mut self) -> BoxFuture<'_, Snapshot> {

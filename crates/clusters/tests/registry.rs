@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use leasehold_clusters::registry::RETRY_MIN;
 use leasehold_clusters::{
-    ClusterProvider, Clusters, Directory, KubeconfigFile, Probing, Registry, Snapshot, State, Trust,
+    ClusterProvider, Clusters, Directory, KubeconfigFile, Probing, Registry, Snapshot, State,
+    Terms, Trust,
 };
 use model::{ClusterLabels, ClusterSet, ManualClock};
 use tokio::sync::watch;
@@ -234,14 +236,14 @@ async fn one_provider_that_cannot_be_read_keeps_the_clusters_of_the_others_from_
         spawn(vec![Directory::new(dir.path()).provider(), Box::new(Scripted(receiver))]);
     timeout(Duration::from_secs(61), clusters.ready()).await.unwrap().unwrap();
     assert_eq!(sum(&clusters.watch().borrow()), "east@1");
-    assert!(clusters.watch().borrow().is_partial, "there may be further ones");
+    assert_eq!(clusters.watch().borrow().open, BTreeSet::from([String::new()]), "any further ones");
     let problems = clusters.status().problems.clone();
     let [told] = &problems[..] else { panic!("{problems:?}") };
     assert!(told.contains("cannot be read since the start"), "{told}");
     sender.send(Some(Snapshot::default())).unwrap();
     let mut status = clusters.watch_status();
     timeout(PROMISE, status.wait_for(|status| status.problems.is_empty())).await.unwrap().unwrap();
-    timeout(PROMISE, clusters.watch().wait_for(|set| !set.is_partial)).await.unwrap().unwrap();
+    timeout(PROMISE, clusters.watch().wait_for(|set| set.open.is_empty())).await.unwrap().unwrap();
 }
 
 /// A folder or file that a new replica cannot read must not look as if its clusters had been removed.
@@ -250,27 +252,31 @@ async fn a_folder_or_file_that_could_not_be_read_since_the_start_is_open() {
     let dir = tempfile::tempdir().unwrap();
     let (folder, file) = (dir.path().join("folder"), dir.path().join("file"));
     let chosen = KubeconfigFile::new(dir.path().join("missing"), Some(vec!["west".to_owned()]));
+    let terms = Terms { prefix: "team-a".parse().ok(), ..Terms::default() };
     let (mut clusters, _) = spawn(vec![
-        Directory::new(&folder).provider(),
+        Directory::new(&folder).terms(terms).provider(),
         KubeconfigFile::new(&file, None).provider(),
         chosen.provider(),
     ]);
     clusters.ready().await.unwrap();
     let mut set = clusters.watch();
-    assert!(set.borrow().is_partial);
+    assert_eq!(set.borrow().open, BTreeSet::from([String::new(), "team-a.".to_owned()]));
     fs::create_dir(&folder).unwrap();
     write(&folder.join("a"), &config("east", "e", TOKEN));
-    timeout(PROMISE, set.wait_for(|set| set.clusters.contains_key(&"east".parse().unwrap())))
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(set.borrow().is_partial, "there is the file");
+    timeout(
+        PROMISE,
+        set.wait_for(|set| set.clusters.contains_key(&"team-a.east".parse().unwrap())),
+    )
+    .await
+    .unwrap()
+    .unwrap();
+    assert_eq!(set.borrow().open, BTreeSet::from([String::new()]), "there is the file");
     write(&file, &config("north", "n", TOKEN));
-    timeout(PROMISE, set.wait_for(|set| !set.is_partial)).await.unwrap().unwrap();
+    timeout(PROMISE, set.wait_for(|set| set.open.is_empty())).await.unwrap().unwrap();
     // Later nothing is unknown: what they named is still there, and what comes is new.
     fs::remove_file(&file).unwrap();
     write(&folder.join("b"), "no kubeconfig: [");
-    assert!(timeout(PROMISE, set.wait_for(|set| set.is_partial)).await.is_err());
+    assert!(timeout(PROMISE, set.wait_for(|set| !set.open.is_empty())).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]

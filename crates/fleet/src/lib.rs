@@ -62,6 +62,9 @@ pub struct Fleet {
     /// Which objects of the home cluster cannot be read, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<UnreadObject>,
+    /// The former names of clusters by which FleetPolicies may pause shards of them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub former_names: BTreeMap<ClusterName, BTreeSet<ClusterName>>,
     /// What is wrong with the FleetPolicies by themselves. One may be about shards that are still to come.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policy_problems: Vec<String>,
@@ -71,6 +74,13 @@ impl Fleet {
     /// The shards of a cluster.
     pub fn shards_of(&self, cluster: &ClusterName) -> Vec<&FleetShard> {
         self.shards.iter().filter(|shard| shard.shard.cluster == *cluster).collect()
+    }
+
+    /// Whether policies that pause something are about a shard, by a name that its cluster has or had.
+    pub fn has_paused(&self, policies: &Policies, shard: &ShardId) -> bool {
+        let mut former = self.former_names.get(&shard.cluster).into_iter().flatten();
+        let as_of = |cluster: &ClusterName| ShardId { cluster: cluster.clone(), ..shard.clone() };
+        policies.are_about(shard) || former.any(|name| policies.are_about(&as_of(name)))
     }
 
     /// The members that live.
@@ -303,6 +313,9 @@ pub fn assemble(objects: &Objects) -> Fleet {
     let groups = groups(&members, objects);
     let unread = objects.unread.clone();
     let policy_problems = policies.unfit().cloned().collect();
+    let former = |map: &MapRecord| -> BTreeSet<_> { map.names().skip(1).cloned().collect() };
+    let former_names = world.maps().iter().map(|(cluster, map)| (cluster.clone(), former(map)));
+    let former_names = former_names.filter(|(_, names)| !names.is_empty()).collect();
     Fleet {
         coordinator,
         protocol_version,
@@ -311,6 +324,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
         groups,
         refused,
         unread,
+        former_names,
         policy_problems,
     }
 }

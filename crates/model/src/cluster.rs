@@ -97,8 +97,9 @@ pub struct ClusterSet {
     pub clusters: BTreeMap<ClusterName, ClusterState>,
     /// Which clusters those are that have told it before they are engaged for the first time.
     pub told: BTreeMap<ClusterName, Arc<Identity>>,
-    /// Whether there may be further ones: some source of clusters could not be read yet.
-    pub is_partial: bool,
+    /// What the names of further ones may begin with: of sources of clusters that could not be read yet. An empty text
+    /// if their names may be any.
+    pub open: BTreeSet<String>,
 }
 
 impl ClusterSet {

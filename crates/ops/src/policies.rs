@@ -147,6 +147,29 @@ pub(crate) async fn answered<T>(
 mod tests {
     use super::*;
 
+    /// Who tidies up must not take it for one that pauses nothing.
+    #[test]
+    fn a_pause_that_holds_by_a_former_name_is_about_the_shards_of_the_cluster() {
+        let map = serde_json::json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "ShardMap",
+            "metadata": {"name": "west", "annotations": {
+                "leasehold.dev/cluster-uid": "u1", "leasehold.dev/former-names": "u1/east,u2/north",
+            }},
+            "spec": {"shards": [{"shard": "g/0/1", "epoch": 1, "phase": "Unowned"}]},
+        });
+        let maps = vec![serde_json::from_value(map).unwrap()];
+        let fleet = fleet::assemble(&fleet::Objects { maps, ..fleet::Objects::default() });
+        let shards = |cluster: &str, pause: bool| {
+            let spec = serde_json::json!({"pause": pause, "shards": {"clusters": [cluster]}});
+            selection::shards_of(&serde_json::from_value(spec).unwrap(), &fleet).len()
+        };
+        for (cluster, pause, count) in
+            [("east", true, 1), ("east", false, 0), ("west", true, 1), ("north", true, 0)]
+        {
+            assert_eq!(shards(cluster, pause), count, "{cluster}");
+        }
+    }
+
     #[test]
     fn who_wrote_a_policy_last_and_when_is_shown_and_one_that_cannot_be_read_hides_no_other() {
         let read = |policy| FoundPolicy::of(serde_json::from_value(policy).unwrap());

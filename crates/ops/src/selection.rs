@@ -8,10 +8,14 @@ use sharding::policy::{Policies, PolicyRecord};
 
 use crate::names::Known;
 
-/// The shards that a policy is about.
+/// The shards that a policy is about: those that it pauses, also by a former name of their cluster.
 pub(crate) fn shards_of<'f>(spec: &FleetPolicySpec, fleet: &'f Fleet) -> Vec<&'f FleetShard> {
     let policy = Policies::read(vec![PolicyRecord::new("", spec.clone())]);
-    fleet.shards.iter().filter(|shard| policy.are_about(&shard.shard)).collect()
+    let is_about = |FleetShard { shard, .. }: &&FleetShard| match spec.pause {
+        Some(true) => fleet.has_paused(&policy, shard),
+        _ => policy.are_about(shard),
+    };
+    fleet.shards.iter().filter(is_about).collect()
 }
 
 /// Whether a policy says something of shards, and not of members and moves alone.

@@ -335,8 +335,6 @@ mod tests {
             FleetShard::example(name, owned.then_some("replica-0-abcde"), phase)
         };
         let fleet = Fleet {
-            unread: Vec::new(),
-            policy_problems: Vec::new(),
             coordinator: Some("replica-0-abcde".parse().unwrap()),
             members: vec![member("replica-0-abcde", true), member("replica-10-xyzzy", false)],
             shards: vec![
@@ -366,6 +364,7 @@ mod tests {
                 member: "replica-10-xyzzy".parse().unwrap(),
                 reason: "the fleet uses protocol version 1; fix: roll this replica back".into(),
             }],
+            ..Fleet::default()
         };
         let now = Timestamp::from_millisecond(1500).unwrap();
         let args = |line: &[&str]| {

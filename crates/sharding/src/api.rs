@@ -34,7 +34,7 @@ use crate::versions::{self, ProtocolVersions};
 pub use clusters::ConfiguredClusters;
 #[cfg(test)]
 pub(crate) use clusters::MAX_NAMED_BYTES;
-pub(crate) use clusters::{MAX_NAMED, that_fit};
+pub(crate) use clusters::{MAX_NAMED, MAX_OPEN, that_fit};
 pub use container::MemberContainer;
 pub use group::GroupDetail;
 pub use loads::{ClusterLoad, LoadSum};

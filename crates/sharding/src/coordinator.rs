@@ -191,13 +191,14 @@ impl Coordinator {
         self.range_changes.retain(|change| draft::is_under_way(&drafts, change));
         let holders = draft::fleet_holders(&drafts, peers, view.world);
         for draft in drafts.values_mut() {
-            // Before what drains for another member gets there, and again for shards that are new.
+            // Before what drains for another member gets there.
             draft.pause(view.policies);
             draft.bring_up_to_date(peers, &self.range_changes, &holders);
-            draft.pause(view.policies);
         }
         let lost = self.disputes.lost(&names, now, plan);
         names.apply(view, &mut drafts, &lost);
+        // Again for shards that are new, and by names that are known only now.
+        drafts.values_mut().for_each(|draft| draft.pause(view.policies));
         if !view.policies.is_empty() {
             let shards: Vec<ShardId> = drafts.values().flat_map(Draft::named_shards).collect();
             plan.problems.extend(view.policies.problems(shards.iter()));

@@ -31,7 +31,7 @@ const DISPENSABLE: [&str; 13] = [
     "spec.shards[].moved",
     "spec.loads[].heaviest",
     "spec.clusters",
-    "spec.clusters.partial",
+    "spec.clusters.open",
     "spec.namedClusters",
     "spec.container",
     "spec.succeeds",

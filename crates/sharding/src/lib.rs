@@ -17,7 +17,7 @@
 //! | [`floor`] | the epoch from which maps begin when their clusters return |
 //! | [`lease`] | what a Lease says, and its states |
 //! | `lease::edits` | the state of a Lease as an observer sees it, whatever people write into it |
-//! | `map_annotations` | how a ShardMap says for which cluster it stands, and by which former names it is paused |
+//! | `map_annotations` | how a ShardMap says for which cluster it stands, and by which former names clusters are paused |
 //! | [`identity`] | which cluster a name stands for; the names under which a member may not act |
 //! | `container` | which container this process is in, if that is certain |
 //! | [`death`] | whether a member's process has ended for certain |

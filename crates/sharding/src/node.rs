@@ -76,8 +76,9 @@ pub enum Input {
     Completed(Target, WriteOutcome),
     /// The configured clusters, and the reasons why some are down.
     Clusters(BTreeSet<ClusterName>, Vec<DownCluster>),
-    /// Whether further clusters may be configured, of a source that could not be read yet.
-    Partial(bool),
+    /// What the names of further clusters may begin with, of sources that could not be read yet; an empty text if their
+    /// names may be any.
+    Open(BTreeSet<String>),
     /// Which clusters these are: those that told.
     Identified(Identities),
     /// The engine says that the shard has no running work any more.
@@ -90,6 +91,8 @@ pub enum Input {
     Ended(Vec<Ended>),
     /// What people want; `None` while it is not known, and then no coordinator plans.
     Policies(Option<Vec<PolicyRecord>>),
+    /// Home refuses to list what people want, and counts as having nothing of it until it does.
+    NoPolicies,
     /// A plan was made, in that time.
     Planned(Box<MadePlan>, Duration),
     /// The seconds since 1970, by the wall clock. Without them the floor of epochs is what home keeps.
@@ -284,7 +287,7 @@ impl Node {
                 let counted = self.unusable.follow(self.clusters.as_ref(), told, now);
                 self.configured(counted);
             }
-            Input::Partial(is_partial) => self.reach.may_lack(is_partial),
+            Input::Open(beginnings) => self.reach.may_lack(beginnings),
             Input::Identified(identities) => {
                 self.identified(identities);
                 self.follow_unusable(now);
@@ -298,7 +301,9 @@ impl Node {
                 self.follow_unusable(now);
             }
             Input::Ended(ended) => self.learn_of_ended(ended),
+            Input::Policies(None) => self.await_policies(),
             Input::Policies(records) => self.see_policies(records, now),
+            Input::NoPolicies => self.see_policies(None, now),
             Input::Planned(made, took) => self.planned(*made, took, now),
             Input::Wall(seconds) => self.wall = Epoch(seconds.min(floor::MAX_WALL)),
             Input::Leave => {

@@ -63,6 +63,8 @@ pub struct Policies {
     problems: Vec<String>,
     /// The pauses that home may have forgotten, by the names of their policies.
     missed: BTreeMap<String, Missed>,
+    /// Whether home may have further ones, or they may say something else.
+    may_lack: bool,
 }
 
 /// A pause that home may have forgotten.
@@ -172,6 +174,7 @@ impl Policies {
                 let text =
                     format!("does not count: there are more than {MAX_POLICIES}; fix: delete some");
                 read.problem(&name, &text);
+                read.may_lack = true;
                 continue;
             }
             let spec = match spec {
@@ -187,13 +190,22 @@ impl Policies {
         read
     }
 
+    /// The same, where home refuses to list them.
+    pub(crate) fn unlisted(self) -> Self {
+        Self { may_lack: true, ..self }
+    }
+
+    /// Whether home may have further ones, or they may say something else: what holds now may be written down nowhere as
+    /// what people want.
+    pub(crate) fn may_lack(&self) -> bool {
+        self.may_lack
+    }
+
     /// Home's history changed: it may have forgotten pauses that people have not taken back.
     pub(crate) fn outlive_history(&mut self) {
-        self.missed.extend(self.policies.iter().filter(|policy| policy.pauses()).map(|policy| {
-            let shards = policy.spec.shards.clone();
-            let pause = FleetPolicySpec { shards, pause: Some(true), ..FleetPolicySpec::default() };
-            (policy.name.clone(), Missed { pause, first: None })
-        }));
+        let pauses = self.policies.iter().filter(|policy| policy.pauses());
+        let missed = |policy: &Policy| Missed { pause: policy.pause(), first: None };
+        self.missed.extend(pauses.map(|policy| (policy.name.clone(), missed(policy))));
     }
 
     /// Whether home may have forgotten a pause.
@@ -207,8 +219,8 @@ impl Policies {
         told.take(MAX_PROBLEMS).map(|(name, _)| about(name, MISSED))
     }
 
-    /// Whether a pause ends if these take the place of what is known.
-    pub(crate) fn lose_a_pause(&self, records: &[PolicyRecord]) -> bool {
+    /// The pauses that end if these take the place of what is known.
+    pub(crate) fn lost_by(&self, records: &[PolicyRecord]) -> Vec<PolicyRecord> {
         let is_missed = |policy: &Policy| {
             self.missed.get(&policy.name).is_some_and(|m| m.pause.shards == policy.spec.shards)
         };
@@ -218,7 +230,8 @@ impl Policies {
             records.iter().any(|record| record.name == policy.name && holds(record))
         };
         let pauses = self.policies.iter().filter(|policy| policy.pauses());
-        pauses.filter(|policy| !is_missed(policy)).any(|policy| !goes_on(policy))
+        let lost = pauses.filter(|policy| !is_missed(policy) && !goes_on(policy));
+        lost.map(|policy| PolicyRecord::new(&policy.name, policy.pause())).collect()
     }
 
     /// What holds of a policy that cannot be read. `before` are the policies as they were read last.
@@ -238,6 +251,7 @@ impl Policies {
             (None, None) => (None, "does not count"),
         };
         let cause = model::error::foreign(&cause);
+        self.may_lack = true;
         self.problem(name, &format!("{what}, because it cannot be read: {cause}; fix: correct it"));
         spec
     }
@@ -306,12 +320,11 @@ impl Policies {
 
     /// The policy that pauses a shard of a map, if one does, by a name that its cluster has or had.
     pub fn pause_in(&self, map: &MapRecord, path: &ShardPath) -> Option<&str> {
-        let mut names = std::iter::once(&map.cluster).chain(&map.former);
-        names.find_map(|name| self.pause_of(&path.in_cluster(name)))
+        map.names().find_map(|name| self.pause_of(&path.in_cluster(name)))
     }
 
-    /// The policy that pauses one of these shards by a `former` name of a cluster, and not by its name, if one does:
-    /// these names are all that a policy knows.
+    /// The policy that pauses one of these shards by a `former` name of a cluster, and does not do so itself by its name,
+    /// if there is one. What others pause besides is over when they are.
     pub(crate) fn pause_of_former<'m>(
         &self,
         former: &ClusterName,
@@ -319,8 +332,11 @@ impl Policies {
         mut paths: impl Iterator<Item = &'m ShardPath>,
     ) -> Option<&str> {
         paths.find_map(|path| {
-            let policy = self.pause_of(&path.in_cluster(former))?;
-            self.pause_of(&path.in_cluster(name)).is_none().then_some(policy)
+            let by_name = self.about(&path.in_cluster(name));
+            let about = self.about(&path.in_cluster(former)).into_iter();
+            let mut only = about.filter(|number| !by_name.contains(number));
+            let pauses = |number: usize| Some(&self.policies[number]).filter(|p| p.pauses());
+            only.find_map(pauses).map(|policy| policy.name.as_str())
         })
     }
 
@@ -403,6 +419,12 @@ impl Policies {
 impl Policy {
     fn pauses(&self) -> bool {
         self.spec.pause == Some(true)
+    }
+
+    /// What it pauses, and nothing else.
+    fn pause(&self) -> FleetPolicySpec {
+        let shards = self.spec.shards.clone();
+        FleetPolicySpec { shards, pause: Some(true), ..FleetPolicySpec::default() }
     }
 
     /// Whether it says where shards should be.

@@ -98,6 +98,19 @@ fn a_name_that_cannot_be_selects_nothing_and_undoes_nothing() {
     }
 }
 
+#[test]
+fn policies_that_do_not_count_are_not_all_that_there_are() {
+    let many =
+        |count: usize| -> Vec<_> { (0..count).map(|n| pause(&format!("p{n:03}"), None)).collect() };
+    let odd = object(serde_json::json!({"pause": "yes"}));
+    for (records, may_lack) in
+        [(many(MAX_POLICIES), false), (many(MAX_POLICIES + 1), true), (vec![odd], true)]
+    {
+        let count = records.len();
+        assert_eq!(Policies::read(records).may_lack(), may_lack, "{count}");
+    }
+}
+
 fn object(spec: serde_json::Value) -> PolicyRecord {
     let object = serde_json::json!({"metadata": {"name": "p"}, "spec": spec});
     PolicyRecord::of(&serde_json::from_value(object).unwrap())

@@ -12,7 +12,8 @@
 //!   configured what it adds and has not configured what it lacks.
 //! - A report is rewritten only when it has become wrong. When a cluster comes or goes everywhere, each
 //!   member writes once.
-//! - A member that could not read a source of clusters yet says so: then what it does not name is not known.
+//! - A member that could not read a source of clusters yet says so, and what the names of its clusters begin with: then
+//!   it is not known that it does not have such a cluster.
 //! - A member of the previous release reports nothing: see `coordinator::reach` for how it counts.
 //!
 //! The digest protects from mistakes, not from members that lie: who may write Members may do more than that.
@@ -21,7 +22,7 @@ use std::collections::BTreeSet;
 
 use model::{ClusterName, single};
 
-use crate::api::{ConfiguredClusters, Shared, that_fit};
+use crate::api::{ConfiguredClusters, MAX_OPEN, Shared, that_fit};
 use crate::tally::Tally;
 use crate::world::World;
 
@@ -108,8 +109,8 @@ pub(crate) struct Report {
     /// The revision of the world in which it was last found true.
     revision: Option<u64>,
     too_different: bool,
-    /// Whether further clusters may be configured, of a source that could not be read yet.
-    is_partial: bool,
+    /// What the names of further clusters may begin with, of sources that could not be read yet.
+    open: Shared<String>,
 }
 
 impl Report {
@@ -122,9 +123,10 @@ impl Report {
         self.revision = None;
     }
 
-    /// Whether further clusters may be configured.
-    pub(crate) fn may_lack(&mut self, is_partial: bool) {
-        self.is_partial = is_partial;
+    /// What the names of further clusters may begin with that may be configured.
+    pub(crate) fn may_lack(&mut self, open: BTreeSet<String>) {
+        let is_any = open.len() > MAX_OPEN;
+        self.open = if is_any { vec![String::new()].into() } else { open.into_iter().collect() };
     }
 
     /// ShardMaps came, went or changed.
@@ -186,7 +188,7 @@ impl Report {
 
     /// What the member says now; nothing before it knows its clusters.
     pub(crate) fn said(&self) -> Option<ConfiguredClusters> {
-        Some(ConfiguredClusters { partial: self.is_partial, ..self.said.clone()? })
+        Some(ConfiguredClusters { open: self.open.clone(), ..self.said.clone()? })
     }
 
     /// Whether its clusters differ from the fleet's by more than it can say.

@@ -44,8 +44,9 @@ pub struct MapRecord {
     pub protocol: u32,
     /// For which cluster it stands, if that is known: see [`crate::identity`].
     pub cluster_uid: Option<ClusterUid>,
-    /// The former names of its cluster by which people pause shards of it.
-    pub former: BTreeSet<ClusterName>,
+    /// Which clusters had which names by which people may have paused shards of them: its own cluster, and one for
+    /// which it stood before. That stays true, whatever becomes of the map.
+    pub former: BTreeSet<(ClusterUid, ClusterName)>,
     /// The shards. Shared: plans and watches hand on maps that they do not change.
     pub entries: Arc<BTreeMap<ShardPath, Entry>>,
     /// Why and when they came to where they are. A move without a time is as old as the map's next version.
@@ -145,6 +146,13 @@ impl MapRecord {
             entries: Arc::default(),
             moves: Moves::default(),
         }
+    }
+
+    /// The names by which people may have paused shards of its cluster: the one that it has, and those that it had.
+    pub fn names(&self) -> impl Iterator<Item = &ClusterName> {
+        let is_own = |uid: &ClusterUid| self.cluster_uid.as_ref().is_none_or(|own| own == uid);
+        let former = self.former.iter().filter(move |(uid, _)| is_own(uid)).map(|(_, name)| name);
+        std::iter::once(&self.cluster).chain(former.filter(|name| **name != self.cluster))
     }
 
     /// The shards, to change them.

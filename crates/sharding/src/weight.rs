@@ -35,6 +35,7 @@ use model::{MemberId, Moment, Range, ShardId};
 
 pub(crate) use reports::Reported;
 use reports::Reports;
+pub use reports::loads_of;
 
 /// What a shard weighs without load: as much as ten milliseconds of work per second.
 pub const BASE: u32 = 100;

@@ -16,7 +16,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::{ClusterName, Epoch, MemberId, Moment, ShardId};
+use model::{ClusterName, ClusterUid, Epoch, MemberId, Moment, ShardId};
 
 use crate::api::{MAX_SUCCEEDED, MemberContainer, ObjectVersion};
 use crate::config::LeaseTimings;
@@ -43,6 +43,9 @@ pub struct World {
     index: Index,
     /// Maps that are gone or cannot be read any more, as they last were.
     former_maps: BTreeMap<ClusterName, FormerMap>,
+    /// The former names of clusters that maps said, as the last map said it that stands for the cluster, or before it is
+    /// one.
+    former_names: BTreeMap<ClusterUid, BTreeSet<ClusterName>>,
     changed_maps: BTreeSet<ClusterName>,
     /// The highest epoch in any map that is gone: a new map begins above it, whatever became of the floor.
     highest_gone: Epoch,
@@ -92,6 +95,9 @@ impl World {
                 self.replace(kind, &resource, objects, now)
             }
         }
+        if self.knows_all_leases() {
+            self.durations.see_all(&self.leases, now);
+        }
     }
 
     /// Takes in an object that was read or just written.
@@ -113,6 +119,7 @@ impl World {
             }
             Object::Map(record) => {
                 self.remember_before(&record);
+                self.remember_names(&record);
                 self.changed_maps.insert(record.cluster.clone());
                 let held = self.maps.get(&record.cluster);
                 // What a map says no more, as one that somebody edited until nobody can read it, was named all the same.
@@ -284,12 +291,13 @@ impl World {
         self.leases.get(lease::COORDINATOR)?.record.installation.as_deref()
     }
 
-    /// Forgets all that was observed, because home's history changed. The floor never falls, and who has ended
-    /// never runs again.
+    /// Forgets all that was observed, because home's history changed. The floor never falls, who has ended never runs
+    /// again, and what a cluster was called is true in any history.
     pub(crate) fn forget(&mut self) {
         let Self {
             speaks,
             maps,
+            former_names,
             deaths,
             mut changed_maps,
             highest_floor,
@@ -303,6 +311,7 @@ impl World {
         let revision = revision + 1;
         *self = Self {
             speaks,
+            former_names,
             changed_maps,
             highest_floor,
             durations,
@@ -419,12 +428,12 @@ impl Hash for World {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // Constant for a process.
         let Self { speaks: _, .. } = self;
-        let Self { leases, members, maps, former_maps, .. } = self;
+        let Self { leases, members, maps, former_maps, former_names, .. } = self;
         let Self { changed_maps, highest_floor, listed, deaths, revision: _, highest_gone, .. } =
             self;
         let Self { index: _, loads_revision: _, leases_seen, lists_all, durations, .. } = self;
         (leases, members, maps, former_maps, changed_maps, highest_floor, listed).hash(state);
-        (deaths, leases_seen, lists_all, highest_gone).hash(state);
+        (former_names, deaths, leases_seen, lists_all, highest_gone).hash(state);
         durations.essence().for_each(|longer| longer.hash(state));
     }
 }

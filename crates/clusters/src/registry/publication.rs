@@ -56,11 +56,13 @@ impl Task {
         let clusters = self.entries.iter().map(|(name, entry)| entry.status(name)).collect();
         // First the status: whoever has seen the set finds the status of its clusters.
         self.status.send_replace(Arc::new(Status { clusters, problems: self.problems.clone() }));
-        let is_open = |provider: &Provided| provider.latest.as_ref().is_none_or(|it| it.is_partial);
+        let is_open =
+            |provider: &&Provided| provider.latest.as_ref().is_none_or(|it| it.is_partial);
+        let open = self.providers.iter().filter(is_open);
         let set = ClusterSet {
             clusters: self.entries.iter().map(|(n, e)| (n.clone(), e.state())).collect(),
             told: self.entries.iter().filter_map(|(n, e)| Some((n.clone(), e.told()?))).collect(),
-            is_partial: self.providers.iter().any(is_open),
+            open: open.map(|provider| provider.beginning.clone()).collect(),
         };
         // Probes change only the status. Then receivers of the set are not woken.
         let first = !std::mem::replace(&mut self.sent, true);

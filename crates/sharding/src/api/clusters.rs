@@ -8,6 +8,8 @@ use super::Shared;
 
 /// The most clusters that each list of a Member's [`ConfiguredClusters`] names.
 pub(crate) const MAX_NAMED: usize = 256;
+/// The most beginnings of names that it says there.
+pub(crate) const MAX_OPEN: usize = 16;
 /// How much of a Member each of these lists takes at most, in bytes.
 pub(crate) const MAX_NAMED_BYTES: usize = 8 * 1024;
 
@@ -46,10 +48,11 @@ pub struct ConfiguredClusters {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(with = "i32", range(min = 0))]
     pub failing: u32,
-    /// Whether it may have further clusters configured, of a source that it could not read yet. Then it is not known
-    /// which clusters it does not have.
-    #[serde(default, skip_serializing_if = "super::is_false")]
-    pub partial: bool,
+    /// What the names of further clusters begin with that it may have configured, of sources that it could not read yet:
+    /// of such names it is not known that it does not have them. An empty text stands for all names.
+    #[serde(default, skip_serializing_if = "Shared::is_empty")]
+    #[schemars(with = "Vec<String>", length(max = 16))]
+    pub open: Shared<String>,
 }
 
 impl ConfiguredClusters {

@@ -210,7 +210,6 @@ impl Draft<'_> {
 
     /// Drains the shards that people have paused: for nobody.
     pub(super) fn pause(&mut self, policies: &Policies) {
-        self.forget_former(policies);
         if !policies.pause_any() {
             return;
         }
@@ -228,8 +227,8 @@ impl Draft<'_> {
 
     /// Its shards, by all names that policies may know.
     pub(super) fn named_shards(&self) -> impl Iterator<Item = ShardId> {
-        let names = std::iter::once(&self.desired.cluster).chain(&self.desired.former);
-        names.flat_map(|name| self.desired.entries.keys().map(|path| path.in_cluster(name)))
+        let entries = &self.desired.entries;
+        self.desired.names().flat_map(|name| entries.keys().map(|path| path.in_cluster(name)))
     }
 
     fn settle(&mut self, peers: &Peers<'_>, waiting: &BTreeSet<ShardId>, holders: &FleetHolders) {

@@ -20,9 +20,10 @@
 //!   takes nothing from a cluster that is in use. Nor does who has another cluster of that name: the map
 //!   stands for the first as long as a live member has the name configured and does not say that it is
 //!   another cluster. If all such fail to reach it, they may not know; then that lasts for [`LONG_GRACE`].
-//! - **P1** What people have paused by a cluster's old name stays paused: the new map says that name before the old map
-//!   goes, and as long as they pause something by it that they do not pause by the new name. What they have not paused
-//!   goes on.
+//! - **P1** What people have paused by a cluster's old name stays paused, for as long as a policy pauses something by it
+//!   that the same policy does not pause by the new name: home has a map that says the old name before the one goes that
+//!   had it, or stands for another cluster, and a map that is made anew says what the one before it said. What they have
+//!   not paused goes on.
 //!
 //! Two coordinators that overlap could each create a map for one cluster, because these are two objects.
 //! Then members act under the first of the two names as soon as they see both.
@@ -132,8 +133,8 @@ impl<'a> Names<'a> {
         self.seconds.iter().chain(self.renamed.keys()).map(|name| (*name).clone())
     }
 
-    /// Puts into the drafts for which cluster each map stands, who waits, and what the map of a new name
-    /// takes over from that of the old one, pauses included. The names in `lost` stand for the clusters before no more.
+    /// Puts into the drafts for which cluster each map stands and which names that had, who waits, and what the map of a
+    /// new name takes over from that of the old one. The names in `lost` stand for the clusters before no more.
     pub(super) fn apply(
         &self,
         view: &View<'_>,
@@ -157,17 +158,18 @@ impl<'a> Names<'a> {
         for draft in drafts.values_mut() {
             draft.forget_deleted();
             let name = draft.cluster().clone();
-            let Some(uid) = self.said.get(&name) else { continue };
             if self.disputed.contains_key(&name) {
                 draft.dispute(lost.contains(&name));
-                continue;
+            } else if let Some(uid) = self.said.get(&name) {
+                if self.waiting.contains(&name) {
+                    draft.wait();
+                }
+                let mut holders = taken.get(uid).into_iter().flatten();
+                if holders.all(|holder| **holder == name) {
+                    draft.stand_for(uid);
+                }
             }
-            if self.waiting.contains(&name) {
-                draft.wait();
-            }
-            if taken.get(uid).is_none_or(|holders| holders.iter().all(|holder| **holder == name)) {
-                draft.stand_for(uid);
-            }
+            draft.follow_names(view);
         }
     }
 }

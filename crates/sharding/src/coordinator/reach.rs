@@ -8,8 +8,8 @@
 //! A member that fails to reach more clusters than a Member can name may fail to reach any of those that it does
 //! not name: it gets their shards only where nobody is known to reach them.
 //!
-//! A member with a source of clusters that it could not read yet may have any further cluster configured: it gets
-//! nothing of them, and no map goes because of it.
+//! A member with a source of clusters that it could not read yet may have any further cluster configured whose name
+//! begins as those of that source: it gets nothing of them, and no map goes because of it.
 //!
 //! A member of an earlier release reports nothing. It counts as it did in that release: as if it had
 //! configured what the coordinator has. One that is still joining has not read its configuration, so
@@ -80,8 +80,8 @@ impl<'a> Reports<'a> {
             // It fails to reach further clusters, nobody knows which.
             doubt_served(&mut reach);
         }
-        if said.partial {
-            doubt_lacked(&mut reach);
+        if !said.open.is_empty() {
+            self.doubt_lacked(&mut reach, &said.open);
         }
         for name in &said.fails {
             if reach.of(name) > Fit::Fails || reach.of(name) == Fit::Unknown {
@@ -93,6 +93,17 @@ impl<'a> Reports<'a> {
 
     fn like_me(&self) -> Reach {
         Reach { otherwise: Fit::Serves, named: Arc::clone(&self.like_me) }
+    }
+
+    /// Doubts whether a member does not have the clusters whose names begin so.
+    fn doubt_lacked(&self, reach: &mut Reach, beginnings: &[String]) {
+        let begins = |name: &ClusterName| {
+            beginnings.iter().any(|beginning| name.as_str().starts_with(beginning))
+        };
+        let all = reach::mapped(self.world).chain(self.new.iter().copied());
+        let lacked = all.filter(|name| reach.of(name) == Fit::Lacks && begins(name));
+        let doubted: Vec<_> = lacked.map(|name| (name.clone(), Fit::Unknown)).collect();
+        Arc::make_mut(&mut reach.named).extend(doubted);
     }
 
     fn told(&self, known: &Known<'_>) -> Reach {
@@ -122,13 +133,6 @@ fn reach_of(otherwise: Fit, mut named: Fits) -> Reach {
         named.insert(single::fleet_cluster(), Fit::Serves);
     }
     Reach { otherwise, named: Arc::new(named) }
-}
-
-/// Doubts whether a member does not have the clusters that it does not name.
-fn doubt_lacked(reach: &mut Reach) {
-    let doubted = |fit: Fit| if fit == Fit::Lacks { Fit::Unknown } else { fit };
-    let named = reach.named.iter().map(|(name, fit)| (name.clone(), doubted(*fit))).collect();
-    *reach = reach_of(doubted(reach.otherwise), named);
 }
 
 /// Doubts whether a member reaches the clusters that it has configured.

@@ -119,7 +119,7 @@ impl Removals {
         plan.problems.extend(problem::unclaimed(&kept, LONG_GRACE, is_mass));
         plan.problems.extend(paused.map(|(name, policy)| problem::paused_and_gone(name, policy)));
         let mut members = view.world.members().iter().filter(|(id, _)| peers.is_alive(id));
-        let is_partial = |said: &ConfiguredClusters| said.partial;
+        let is_partial = |said: &ConfiguredClusters| !said.open.is_empty();
         let partial = members.find(|(_, its)| its.spec.clusters.as_ref().is_some_and(is_partial));
         if let Some((member, _)) = partial {
             let unclaimed = maps.keys().filter(|name| !view.clusters.contains(*name));

@@ -91,8 +91,8 @@ impl Node {
             (_, WriteOutcome::Done(_)) => {
                 self.history.answers(now);
                 self.look_again();
-                self.confirm_policies(&write.write, write.sent);
                 self.membership.renewed(write.sent);
+                self.confirm_policies(&write.write, write.sent, now);
             }
             (standing, WriteOutcome::Failed) => {
                 if standing == Standing::Joining {

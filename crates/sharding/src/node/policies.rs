@@ -2,7 +2,8 @@
 //!
 //! A list that lacks a pause may be that of a restored home of which this member does not know yet: its watches begin
 //! anew sooner than it renews its Lease. So what would end a pause waits for a renewal that is sent after it came. If
-//! that one is refused because home's history changed, the pause holds ([`crate::policy`]).
+//! that one is refused because home's history changed, the pause holds ([`crate::policy`]). What else it says counts at
+//! once, above all what it pauses.
 
 use model::Moment;
 
@@ -15,6 +16,8 @@ use crate::record::Write;
 #[derive(Clone, Debug)]
 pub(super) struct ShownPolicies {
     records: Vec<PolicyRecord>,
+    /// Whether it lists them. Else it refuses to, and is believed to have none.
+    is_listed: bool,
     since: Moment,
     /// Whether a renewal was asked for since, and whether one was sent and accepted.
     is_doubted: bool,
@@ -22,43 +25,64 @@ pub(super) struct ShownPolicies {
 }
 
 impl Node {
-    /// Home shows these policies. From a change of its history until it is read anew, nothing counts.
-    pub(super) fn see_policies(&mut self, records: Option<Vec<PolicyRecord>>, now: Moment) {
+    /// Nothing is known of policies.
+    pub(super) fn await_policies(&mut self) {
+        if !self.reread {
+            (self.policies, self.shown) = (None, None);
+            self.policies_changed();
+        }
+    }
+
+    /// Home shows these policies; it lists none if it refuses to list them. From a change of its history until it is read
+    /// anew, nothing counts.
+    pub(super) fn see_policies(&mut self, listed: Option<Vec<PolicyRecord>>, now: Moment) {
         if self.reread {
             return;
         }
-        let Some(records) = records else {
-            (self.policies, self.shown) = (None, None);
-            return self.policies_changed();
-        };
         if self.policies.as_ref().is_some_and(Policies::miss_any) {
             // What is written and deleted again was written: none of it is left out.
             self.follow_policies(now);
         }
-        self.shown =
-            Some(ShownPolicies { records, since: now, is_doubted: false, is_confirmed: false });
+        let is_listed = listed.is_some();
+        let (records, since) = (listed.unwrap_or_default(), now);
+        let (is_doubted, is_confirmed) = (false, false);
+        self.shown = Some(ShownPolicies { records, is_listed, since, is_doubted, is_confirmed });
     }
 
     /// Takes in what home showed last.
     pub(super) fn follow_policies(&mut self, now: Moment) {
         let Some(mut shown) = self.shown.take() else { return };
         let before = self.policies.take().unwrap_or_default();
-        if !shown.is_confirmed && before.lose_a_pause(&shown.records) {
-            let is_first = !std::mem::replace(&mut shown.is_doubted, true);
+        let lost = if shown.is_confirmed { Vec::new() } else { before.lost_by(&shown.records) };
+        let is_doubted = std::mem::replace(&mut shown.is_doubted, !lost.is_empty());
+        if is_doubted && shown.is_doubted {
             (self.policies, self.shown) = (Some(before), Some(shown));
-            if is_first && matches!(self.membership.standing(), Standing::Holding { .. }) {
-                self.membership.renew_now(now);
-            }
             return;
         }
-        self.policies = Some(before.read_again(shown.records));
+        let mut records = shown.records.clone();
+        records.extend(lost);
+        let policies = before.read_again(records);
+        self.policies = Some(if shown.is_listed { policies } else { policies.unlisted() });
         self.policies_changed();
+        if shown.is_doubted {
+            self.shown = Some(shown);
+            self.ask_about_policies(now);
+        }
     }
 
-    /// A renewal was accepted that was sent then.
-    pub(super) fn confirm_policies(&mut self, renewal: &Write, sent: Moment) {
+    /// A renewal that was sent then was accepted, or a Lease was made.
+    pub(super) fn confirm_policies(&mut self, renewal: &Write, sent: Moment, now: Moment) {
         if let (Some(shown), Write::Replace(_)) = (&mut self.shown, renewal) {
             shown.is_confirmed |= sent >= shown.since;
+        }
+        self.ask_about_policies(now);
+    }
+
+    /// Renews at once if a pause waits for a renewal that is sent from now on.
+    fn ask_about_policies(&mut self, now: Moment) {
+        let waits = self.shown.as_ref().is_some_and(|it| it.is_doubted && !it.is_confirmed);
+        if waits && matches!(self.membership.standing(), Standing::Holding { .. }) {
+            self.membership.renew_now(now);
         }
     }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use model::{Moment, ShardId};
 
-use crate::api::{FleetPolicySpec, ObjectVersion};
+use crate::api::{FleetPolicySpec, ObjectVersion, ShardSelector};
 use crate::config::Config;
+use crate::lease;
 use crate::node::{Input, Node};
 use crate::policy::PolicyRecord;
 use crate::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
@@ -47,12 +48,19 @@ impl Home {
     }
 
     fn show(&mut self, pauses: &[&str]) {
-        let records = pauses.iter().map(|name| pause(name)).collect();
+        self.show_all(pauses.iter().map(|name| pause(name)).collect());
+    }
+
+    fn show_all(&mut self, records: Vec<PolicyRecord>) {
         self.node.handle(Input::Policies(Some(records)), self.now);
     }
 
     fn is_paused(&self) -> bool {
-        let shard: ShardId = "east/g/0/1".parse().unwrap();
+        self.pauses("east/g/0/1")
+    }
+
+    fn pauses(&self, shard: &str) -> bool {
+        let shard: ShardId = shard.parse().unwrap();
         self.node.policies.as_ref().is_some_and(|policies| policies.pause_of(&shard).is_some())
     }
 
@@ -125,6 +133,38 @@ fn a_list_without_a_pause_counts_when_home_has_accepted_a_renewal() {
     assert!(home.is_paused());
     let problems = home.node.problems().join("\n");
     assert!(problems.contains("p was lost when the home cluster was restored"), "{problems}");
+}
+
+fn pause_of(name: &str, cluster: &str) -> PolicyRecord {
+    let shards = ShardSelector { clusters: vec![cluster.to_owned()], ..ShardSelector::default() };
+    let (shards, pause) = (Some(shards), Some(true));
+    PolicyRecord::new(name, FleetPolicySpec { shards, pause, ..FleetPolicySpec::default() })
+}
+
+/// What was paused waits for the answer of home, what is paused instead does not: also if the question comes while a
+/// renewal is under way.
+#[test]
+fn a_pause_that_takes_the_place_of_another_counts_at_once_and_the_other_ends_soon() {
+    let mut home = Home::paused();
+    home.show_all(vec![pause_of("p", "east")]);
+    home.settle();
+    home.now = home.now + Duration::from_secs(3);
+    let is_own = |write: &Write| match write {
+        Write::Replace(Object::Lease(lease)) => lease::subject(&lease.name).is_some(),
+        _ => false,
+    };
+    let renewals = home.turn();
+    assert!(renewals.iter().any(is_own), "{renewals:?}");
+    home.now = home.now + Duration::from_millis(100);
+    home.show_all(vec![pause_of("p", "west")]);
+    assert!(!home.turn().iter().any(is_own), "one renewal is under way");
+    assert!(home.pauses("east/g/0/1") && home.pauses("west/g/0/1"));
+    renewals.into_iter().for_each(|write| home.accept(write));
+    let renewals = home.turn();
+    assert!(home.pauses("east/g/0/1") && renewals.iter().any(is_own), "that was sent before");
+    renewals.into_iter().for_each(|write| home.accept(write));
+    home.settle();
+    assert!(!home.pauses("east/g/0/1") && home.pauses("west/g/0/1"));
 }
 
 /// `kubectl apply` and `kubectl delete`, of which the loop hears at once.

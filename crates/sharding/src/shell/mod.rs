@@ -22,8 +22,8 @@ pub(crate) enum Message {
     Home(u64, Box<Observation>),
     /// Containers have ended.
     Ended(Vec<Ended>),
-    /// All policies, as the watches of that number show them.
-    Policies(u64, Vec<PolicyRecord>),
+    /// All policies, as the watches of that number show them; `None` if home refuses to list them.
+    Policies(u64, Option<Vec<PolicyRecord>>),
     /// An operation fails for this reason, or works again.
     Problem(Operation, Option<String>),
     /// The definitions were asked for: what is wrong with them.

@@ -38,8 +38,8 @@ impl Policies {
         Self { namespace, messages, clock, number, list: PolicyList::after(before) }
     }
 
-    async fn tell(&self) -> Result<(), Closed> {
-        let message = Message::Policies(self.number, self.list.records());
+    async fn tell(&self, records: Option<Vec<PolicyRecord>>) -> Result<(), Closed> {
+        let message = Message::Policies(self.number, records);
         self.messages.send(message).await.map_err(|_| Closed)
     }
 }
@@ -70,7 +70,7 @@ impl Sink for Policies {
             Shown::Applied(policy) => self.list.applied(policy),
             Shown::Deleted(policy) => self.list.deleted(&policy.name),
         };
-        if is_news { self.tell().await } else { Ok(()) }
+        if is_news { self.tell(Some(self.list.records())).await } else { Ok(()) }
     }
 
     async fn report(
@@ -91,7 +91,7 @@ impl Sink for Policies {
                             "the home cluster has no FleetPolicies that this member may list and watch: nothing is \
                              paused, pinned or limited"
                         );
-                        self.tell().await?;
+                        self.tell(None).await?;
                     }
                     return Ok(pause);
                 }

@@ -290,7 +290,7 @@ impl Loop {
 
     fn take_clusters(&mut self) {
         let set = Arc::clone(&self.clusters.borrow_and_update());
-        self.node.handle(Input::Partial(set.is_partial), self.clock.now());
+        self.node.handle(Input::Open(set.open.clone()), self.clock.now());
         let names = set.clusters.keys().cloned().collect();
         self.node.handle(Input::Clusters(names, DownCluster::all_of(&set)), self.clock.now());
         self.node.handle(Input::Identified(set.identities()), self.clock.now());
@@ -332,8 +332,9 @@ impl Loop {
             Message::Ended(ended) => self.node.handle(Input::Ended(ended), self.clock.now()),
             Message::Policies(number, records) => {
                 if number == self.reading.rereads {
-                    self.policies = Some(records.clone());
-                    self.node.handle(Input::Policies(Some(records)), self.clock.now());
+                    self.policies = Some(records.clone().unwrap_or_default());
+                    let input = records.map_or(Input::NoPolicies, |all| Input::Policies(Some(all)));
+                    self.node.handle(input, self.clock.now());
                 }
             }
             Message::Problem(operation, text) | Message::Definitions(operation, text) => {

@@ -1,6 +1,6 @@
 //! What members report about shards, within bounds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use model::{ClusterName, MemberId, ShardId};
 
@@ -141,30 +141,47 @@ impl Tale {
     }
 
     fn spread(&mut self, by: &Reported<'_>, shards: &[OwnedShard<'_>], its: &[usize]) {
-        let mut named: Vec<usize> = self.own.iter().map(|(shard, _)| *shard).collect();
-        named.sort_unstable();
-        let sums: HashMap<&ClusterName, LoadSum> =
-            by.clusters.iter().map(|ClusterLoad { cluster, sum }| (cluster, *sum)).collect();
-        let mut rest = Vec::new();
-        for of_cluster in its.chunk_by(|&a, &b| shards[a].shard.cluster == shards[b].shard.cluster)
-        {
-            let unnamed = of_cluster.iter().filter(|shard| named.binary_search(shard).is_err());
-            match of_cluster.first().and_then(|&first| sums.get(&shards[first].shard.cluster)) {
-                Some(sum) => self.own.extend(parts(*sum, &unnamed.copied().collect::<Vec<_>>())),
-                None => rest.extend(unnamed),
-            }
-        }
-        if let Some(sum) = by.rest {
-            self.own.extend(parts(sum, &rest));
-        }
+        let named: HashSet<usize> = self.own.iter().map(|(shard, _)| *shard).collect();
+        let unnamed = its.iter().copied().filter(|shard| !named.contains(shard));
+        let unnamed: Vec<(usize, &ShardId)> = unnamed.map(|i| (i, &shards[i].shard)).collect();
+        self.own.extend(parts(by, &unnamed).into_iter().map(|(shard, part)| {
+            let load = points(part.busy.into(), part.events, part.cached);
+            (shard, Told { load, heaviest: load })
+        }));
     }
 }
 
-/// Equal parts of a sum.
-fn parts(sum: LoadSum, shards: &[usize]) -> impl Iterator<Item = (usize, Told)> {
-    let count = (shards.len() as u64).max(1);
-    let part = points(u64::from(sum.busy) / count, sum.events / count, sum.cached / count);
-    shards.iter().map(move |&shard| (shard, Told { load: part, heaviest: part }))
+/// The loads that a member says of these shards of its own. What it says in sum is shared by those that it does not name.
+pub fn loads_of(member: &MemberSpec, own: &[&ShardId]) -> Vec<ShardLoad> {
+    let known: HashMap<&ShardId, &ShardLoad> =
+        member.loads.iter().map(|load| (&load.shard, load)).collect();
+    let unnamed = own.iter().filter(|shard| !known.contains_key(**shard));
+    let unnamed: Vec<(&ShardId, &ShardId)> = unnamed.map(|&shard| (shard, shard)).collect();
+    let load = |(shard, part): (&ShardId, LoadSum)| {
+        let (shard, LoadSum { busy, events, cached }) = (shard.clone(), part);
+        ShardLoad { shard, busy, heaviest: None, events, cached }
+    };
+    let parts = parts(&Reported::by(member), &unnamed).into_iter().map(load);
+    own.iter().filter_map(|shard| known.get(*shard).copied().cloned()).chain(parts).collect()
+}
+
+/// Equal parts of the sums that a member tells, for those of its shards that it does not name.
+fn parts<T: Copy>(by: &Reported<'_>, unnamed: &[(T, &ShardId)]) -> Vec<(T, LoadSum)> {
+    let sums: HashMap<&ClusterName, LoadSum> =
+        by.clusters.iter().map(|ClusterLoad { cluster, sum }| (cluster, *sum)).collect();
+    // Those without a sum of their cluster share the rest.
+    let named = |shard: &ShardId| sums.get_key_value(&shard.cluster);
+    let mut counts: HashMap<Option<&ClusterName>, u32> = HashMap::new();
+    for (_, shard) in unnamed {
+        *counts.entry(named(shard).map(|(name, _)| *name)).or_default() += 1;
+    }
+    let part = |&(shard, id): &(T, &ShardId)| {
+        let (name, sum) = named(id).map(|(name, sum)| (*name, *sum)).unzip();
+        let (sum, count) = (sum.or(by.rest)?, counts[&name]);
+        let (events, cached) = (sum.events / u64::from(count), sum.cached / u64::from(count));
+        Some((shard, LoadSum { busy: sum.busy / count, events, cached }))
+    };
+    unnamed.iter().filter_map(part).collect()
 }
 
 impl Told {

@@ -1,6 +1,6 @@
 //! For how long a member may still act whose Lease nobody sees any more: as long as any Lease may last whose member
 //! is not known to have ended. While the setting is rolled out, members differ in it, so a longer one than this
-//! process has is kept by id, until that id can act no more.
+//! process has is kept by id, until that id can act no more. Whose Lease is gone cannot renew it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -61,6 +61,13 @@ impl Durations {
         self.longer.remove(name);
     }
 
+    /// All Leases are known: who has none at `now` renews none any more.
+    pub(super) fn see_all<T>(&mut self, leases: &BTreeMap<String, T>, now: Moment) {
+        for (_, longer) in self.longer.iter_mut().filter(|(name, _)| !leases.contains_key(*name)) {
+            longer.lost.get_or_insert(now);
+        }
+    }
+
     /// The longest that counts at `now`.
     pub(super) fn longest(&self, timings: LeaseTimings, now: Moment) -> Duration {
         let longer = self.longer.values().filter(|longer| !longer.is_over(timings, now));
@@ -118,6 +125,31 @@ mod tests {
             world.apply(held("m-2", None, 600, resource), at(3_000));
         }
         assert_eq!(duration(&world, 3_000), own);
+    }
+
+    /// Whoever watched the coordinator's Lease only has missed how they ended.
+    #[test]
+    fn a_longer_lease_that_is_gone_when_all_are_listed_counts_for_its_time_only() {
+        let timings = LeaseTimings::default();
+        let silence = |world: &World, s: u64| world.silence(timings, at(s));
+        let list = |version: &str| Observation::Listed(Kind::Lease, version.into(), Vec::new());
+        let mut world = World::default().of_lease(timings.duration);
+        world.apply(held("m-1", Some("m-1"), 60, 5), at(1));
+        world.see_coordinators_lease(&"m-2".parse().unwrap());
+        world.observe(list("8"), at(50));
+        assert_eq!(silence(&world, 500), Duration::from_secs(60) + timings.margin);
+        world.see_all_leases();
+        world.observe(list("9"), at(100));
+        for (s, is_over) in [(160, false), (161, true)] {
+            assert_eq!(silence(&world, s) == timings.silence(), is_over, "{s}");
+        }
+        // Its deletion is seen.
+        world.observe(Observation::Applied(held("m-1", Some("m-1"), 60, 10)), at(200));
+        assert_ne!(silence(&world, 500), timings.silence());
+        world.observe(Observation::Deleted(held("m-1", Some("m-1"), 60, 11)), at(300));
+        for (s, is_over) in [(360, false), (361, true)] {
+            assert_eq!(silence(&world, s) == timings.silence(), is_over, "{s}");
+        }
     }
 
     #[test]

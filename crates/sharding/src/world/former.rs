@@ -3,7 +3,7 @@
 //! A coordinator that creates such a map again must not give away what its owners may still hold, and must not repeat
 //! an epoch. And while nobody can read a map, its last owners may not have noticed that yet.
 
-use model::{ClusterName, MemberId};
+use model::{ClusterName, ClusterUid, MemberId};
 
 use super::World;
 use crate::api::ObjectVersion;
@@ -46,6 +46,24 @@ impl World {
             self.former_maps.insert(cluster.clone(), FormerMap { map, is_exact: false });
         } else if let Some(former) = self.former_maps.get_mut(cluster) {
             former.is_exact = false;
+        }
+    }
+
+    /// The former names of a cluster that maps said, also maps that are gone.
+    pub(crate) fn former_names(&self, uid: &ClusterUid) -> impl Iterator<Item = &ClusterName> {
+        self.former_names.get(uid).into_iter().flatten()
+    }
+
+    /// A map is about to become this one. Of the cluster for which it stands, it says all names; of another one, further
+    /// ones.
+    pub(super) fn remember_names(&mut self, next: &MapRecord) {
+        if let Some(uid) = &next.cluster_uid {
+            self.former_names.remove(uid);
+        }
+        for (uid, name) in &next.former {
+            if self.former_names.len() < MAX_REMEMBERED || self.former_names.contains_key(uid) {
+                self.former_names.entry(uid.clone()).or_default().insert(name.clone());
+            }
         }
     }
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{MemberId, ShardId};
 use ops::HomeArgs;
+use sharding::api::Shared;
 use sharding::record::{MapRecord, MemberRecord};
+use sharding::weight::loads_of;
 
 use super::scenario::Scenario;
 use crate::cli::home::connect;
@@ -19,23 +21,72 @@ pub(super) async fn read(home: &HomeArgs) -> anyhow::Result<Scenario> {
 fn scenario(objects: &Objects, namespace: &str) -> Scenario {
     let fleet = assemble(objects);
     let alive: BTreeSet<&MemberId> = fleet.alive().map(|member| &member.member).collect();
-    let owners: BTreeMap<&ShardId, &MemberId> =
-        fleet.shards.iter().filter_map(|s| Some((&s.shard, s.owner.as_ref()?))).collect();
-    let members: Vec<MemberRecord> = objects
+    let mut owned: BTreeMap<&MemberId, Vec<&ShardId>> = BTreeMap::new();
+    for shard in &fleet.shards {
+        if let Some(owner) = &shard.owner {
+            owned.entry(owner).or_default().push(&shard.shard);
+        }
+    }
+    let mut members: Vec<MemberRecord> = objects
         .members
         .iter()
         .filter_map(MemberRecord::read)
         .filter(|member| alive.contains(&member.id))
         .collect();
-    // A load that a former owner reports is outdated.
-    let told = members.iter().flat_map(|m| m.spec.loads.iter().map(move |load| (&m.id, load)));
-    let loads = told.filter(|(member, load)| owners.get(&load.shard) == Some(member));
+    let mut loads = Vec::new();
+    for MemberRecord { id, spec, .. } in &mut members {
+        // A load that a former owner reports is outdated.
+        loads.extend(loads_of(spec, owned.get(id).map_or(&[], Vec::as_slice)));
+        (spec.cluster_loads, spec.rest_load) = (Shared::default(), None);
+    }
     Scenario {
         title: format!("live, of namespace {namespace}"),
-        loads: loads.map(|(_, load)| load.clone()).collect(),
+        loads,
         maps: objects.maps.iter().filter_map(MapRecord::read).collect(),
         policies: objects.policies.clone(),
         coordinator: fleet.coordinator.clone(),
         members,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+    use serde_json::json;
+    use sharding::api::{Member, MemberSpec};
+    use sharding::lease::member_lease_name;
+
+    use super::*;
+
+    #[test]
+    fn what_a_member_says_in_sum_is_shared_by_the_shards_that_it_does_not_name() {
+        let id: MemberId = "m-0".parse().unwrap();
+        let spec = MemberSpec {
+            loads: serde_json::from_value(json!([{"shard": "c1/i/0/1", "busy": 7000}])).unwrap(),
+            cluster_loads: serde_json::from_value(json!([{"cluster": "c1", "busy": 4000}]))
+                .unwrap(),
+            ..MemberSpec::new("replica-0", Vec::new())
+        };
+        let shards = ["g/0/1", "h/0/1", "i/0/1"]
+            .map(|shard| json!({"shard": shard, "epoch": 1, "phase": "Owned", "owner": "m-0"}));
+        let map = json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "ShardMap",
+            "metadata": {"name": "c1"}, "spec": {"shards": shards},
+        });
+        let mut lease = Lease::default();
+        lease.metadata.name = Some(member_lease_name(&id));
+        let holder_identity = Some(id.to_string());
+        lease.spec = Some(LeaseSpec { holder_identity, ..LeaseSpec::default() });
+        let objects = Objects {
+            leases: vec![lease],
+            members: vec![Member::new(id.as_str(), spec)],
+            maps: vec![serde_json::from_value(map).unwrap()],
+            ..Objects::default()
+        };
+        let scenario = scenario(&objects, "ns");
+        let loads = scenario.loads.iter().map(|load| (load.shard.to_string(), load.busy));
+        let expect = [("c1/i/0/1", 7_000), ("c1/g/0/1", 2_000), ("c1/h/0/1", 2_000)];
+        assert_eq!(loads.collect::<Vec<_>>(), expect.map(|(name, busy)| (name.to_owned(), busy)));
+        assert!(scenario.members[0].spec.cluster_loads.is_empty(), "it counts once");
     }
 }

@@ -1,11 +1,15 @@
 //! For which cluster a draft's map stands, and what it takes over from the map of the cluster's old name.
+//!
+//! Which cluster had which name is never unlearned (`MapRecord::former`, `World::former_names`): a map says it before
+//! another one says it no more, and until no policy can pause anything by it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use model::{ClusterName, ClusterUid, Epoch, GroupName};
 
 use super::{Base, Draft, Goal};
 use crate::api::ShardPath;
+use crate::coordinator::View;
 use crate::handover::Entry;
 use crate::policy::Policies;
 use crate::problem;
@@ -37,16 +41,18 @@ impl Draft<'_> {
     }
 
     /// The map stands for another cluster than those who have it configured say. If that one `is_lost`, the map
-    /// stands for none as soon as nobody may act for a shard of it.
+    /// stands for none as soon as nobody may act for a shard of it, and says which one had its name.
     pub(in crate::coordinator) fn dispute(&mut self, is_lost: bool) {
         self.wait();
         if is_lost && self.is_unowned() {
-            self.desired.to_mut().cluster_uid = None;
+            let desired = self.desired.to_mut();
+            let before = desired.cluster_uid.take().map(|uid| (uid, desired.cluster.clone()));
+            desired.former.extend(before);
         }
     }
 
-    /// Takes over the shards of a renamed cluster, once nobody may act for one of them, and by which names people pause
-    /// it. The old map stays until both are there.
+    /// Takes over the shards of a renamed cluster, once nobody may act for one of them, and by which names people may
+    /// have paused it. The old map stays until home has both.
     pub(in crate::coordinator) fn take_over(
         &mut self,
         before: &mut Draft<'_>,
@@ -57,32 +63,57 @@ impl Draft<'_> {
             desired.epoch_floor = desired.epoch_floor.max(before.desired.epoch_floor);
             inherit(desired.entries_mut(), &before.desired.entries);
         }
-        let MapRecord { cluster, former, entries, .. } = &*before.desired;
-        let pauses = |name: &&ClusterName| {
-            policies.pause_of_former(name, &self.desired.cluster, entries.keys()).is_some()
-        };
-        let names = std::iter::once(cluster).chain(former).filter(pauses);
-        let names: BTreeSet<ClusterName> = names.cloned().collect();
-        let knows = |map: &MapRecord| names.is_subset(&map.former);
+        let MapRecord { cluster, cluster_uid, former, .. } = &*before.desired;
+        let own = cluster_uid.iter().map(|uid| (uid.clone(), cluster.clone()));
+        let all = own.chain(former.iter().cloned());
+        let former: Vec<_> = all.filter(|(uid, name)| self.needs(uid, name, policies)).collect();
+        let knows = |map: &MapRecord| former.iter().all(|known| map.former.contains(known));
         let is_there =
-            self.base.map().is_some_and(|map| covers(map, &before.desired) && knows(map));
+            matches!(self.base, Base::Observed(map) if covers(map, &before.desired) && knows(map));
         if !knows(&self.desired) {
-            self.desired.to_mut().former.extend(names);
+            self.desired.to_mut().former.extend(former);
         }
         if let Goal::Remove { is_durable } = before.goal {
             before.goal = Goal::Remove { is_durable: is_durable && is_there };
         }
     }
 
-    /// Forgets the former names by which people pause nothing any more that they do not pause by its name.
-    pub(super) fn forget_former(&mut self, policies: &Policies) {
-        let MapRecord { cluster, former, entries, .. } = &*self.desired;
-        let is_gone =
-            |name: &&ClusterName| policies.pause_of_former(name, cluster, entries.keys()).is_none();
-        let gone: Vec<ClusterName> = former.iter().filter(is_gone).cloned().collect();
-        if !gone.is_empty() {
-            self.desired.to_mut().former.retain(|name| !gone.contains(name));
+    /// Says the former names of its cluster that any map said, and no more those that no policy can need, nor those of
+    /// another cluster that has a map.
+    pub(in crate::coordinator) fn follow_names(&mut self, view: &View<'_>) {
+        let (world, policies) = (view.world, view.policies);
+        let MapRecord { cluster, cluster_uid, former, .. } = &*self.desired;
+        let known = cluster_uid.iter().flat_map(|uid| {
+            let names = world.former_names(uid).filter(|name| *name != cluster);
+            names.map(|name| (uid.clone(), name.clone())).filter(|one| !former.contains(one))
+        });
+        let known: Vec<_> = known.filter(|(uid, name)| self.needs(uid, name, policies)).collect();
+        let has_another = |uid: &ClusterUid| {
+            let mut others = world.maps().values().filter(|map| map.cluster != *cluster);
+            cluster_uid.as_ref().is_some_and(|own| own != uid)
+                && others.any(|map| map.cluster_uid.as_ref() == Some(uid))
+        };
+        let is_over = |(uid, name): &&(ClusterUid, ClusterName)| {
+            has_another(uid) || !self.needs(uid, name, policies)
+        };
+        let over: Vec<_> = former.iter().filter(is_over).cloned().collect();
+        if !(known.is_empty() && over.is_empty()) {
+            let former = &mut self.desired.to_mut().former;
+            former.retain(|one| !over.contains(one));
+            former.extend(known);
         }
+    }
+
+    /// Whether a policy may pause something by a name that a cluster had. If the map stands for that one, it is not
+    /// needed for what the same policy pauses by its name as well.
+    fn needs(&self, uid: &ClusterUid, name: &ClusterName, policies: &Policies) -> bool {
+        let MapRecord { cluster, cluster_uid, entries, .. } = &*self.desired;
+        let pauses = if cluster_uid.as_ref() == Some(uid) {
+            policies.pause_of_former(name, cluster, entries.keys()).is_some()
+        } else {
+            entries.keys().any(|path| policies.pause_of(&path.in_cluster(name)).is_some())
+        };
+        pauses || policies.may_lack()
     }
 
     /// What people should know of a pause that holds by a former name of the cluster.
@@ -90,8 +121,8 @@ impl Draft<'_> {
         &'d self,
         policies: &'d Policies,
     ) -> impl Iterator<Item = String> + 'd {
-        let MapRecord { cluster, former, entries, .. } = &*self.desired;
-        former.iter().filter_map(move |name| {
+        let MapRecord { cluster, entries, .. } = &*self.desired;
+        self.desired.names().skip(1).filter_map(move |name| {
             let policy = policies.pause_of_former(name, cluster, entries.keys())?;
             Some(problem::paused_by_its_old_name(name, cluster, policy))
         })

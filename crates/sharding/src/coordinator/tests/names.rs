@@ -3,7 +3,7 @@
 use model::{ClusterUid, Identity};
 use std::sync::Arc;
 
-use super::policy::pause;
+use super::policy::{pause, pauses};
 use super::*;
 use crate::api::{ConfiguredClusters, NamedCluster};
 
@@ -22,6 +22,24 @@ impl Scene {
     fn stands(&mut self, cluster: &str, uid: &str, shard: &str) {
         let map = MapRecord { cluster_uid: uid.parse().ok(), ..Self::map_record(cluster, shard) };
         self.apply(Object::Map(map));
+    }
+
+    /// The cluster u1 was paused as `east`, and is called `west` by now.
+    fn renamed_while_paused() -> Self {
+        let mut scene = Self::new(&["m-0"], &[]);
+        scene.stands("east", "u1", "@7");
+        scene.policies = pause(&["east"]);
+        scene.identify(&["west=u1"]);
+        scene.expect(&["west= @7", "delete east", "west=u1 @7"]);
+        scene
+    }
+
+    /// One line in each of the next steps, and nothing in the one after them.
+    fn expect(&mut self, lines: &[&str]) {
+        for line in lines {
+            assert_eq!(self.carry_out(), [*line]);
+        }
+        assert_eq!(self.carry_out(), [""; 0]);
     }
 
     /// Carries out what the next step writes to maps, and says it: `east=u1 m-0@1`.
@@ -226,9 +244,9 @@ fn an_old_name_that_nobody_is_known_to_have_delays_the_new_one_for_a_moment_only
     scene.member("m-1", |spec| {
         let only: Vec<ClusterName> = vec!["east-2".parse().unwrap()];
         let (count, digest) = (1, crate::tally::Tally::of(&only).digest());
-        let (only, partial) = (only.into(), true);
+        let (only, open) = (only.into(), vec![String::new()].into());
         spec.clusters =
-            Some(ConfiguredClusters { count, digest, only, partial, ..Default::default() });
+            Some(ConfiguredClusters { count, digest, only, open, ..Default::default() });
     });
     assert_eq!(scene.carry_out(), [""; 0]);
     scene.wait(REMOVAL_GRACE - Duration::from_secs(1));
@@ -271,6 +289,122 @@ fn a_renamed_cluster_stays_paused_by_its_old_names() {
     assert_eq!(scene.carry_out(), [""; 0]);
     scene.policies = Policies::default();
     assert_eq!(scene.carry_out(), ["north=u1 m-0@8"]);
+}
+
+/// A maintenance window, before or after the rename, is over at its end. What is paused besides is not.
+#[test]
+fn another_pause_that_ends_ends_no_pause_by_a_former_name() {
+    let (one, both) = ([("p", &["east"][..])], [("p", &["east"][..]), ("q", &["east", "west"])]);
+    for is_later in [true, false] {
+        let mut scene = Scene::new(&["m-0"], &[]);
+        scene.stands("east", "u1", "@7");
+        scene.policies = if is_later { pauses(&one) } else { pauses(&both) };
+        scene.identify(&["west=u1"]);
+        scene.expect(&["west= @7", "delete east", "west=u1 @7"]);
+        scene.policies = pauses(&both);
+        scene.expect(&[]);
+        scene.policies = pauses(&one);
+        scene.expect(&[]);
+        scene.policies = Policies::default();
+        scene.expect(&["west=u1 m-0@8"]);
+    }
+}
+
+/// Home was emptied, or somebody deleted the map.
+#[test]
+fn a_map_that_is_made_anew_knows_the_former_names_of_its_cluster() {
+    for is_emptied in [true, false] {
+        let mut scene = Scene::renamed_while_paused();
+        if is_emptied {
+            scene.world.forget();
+            scene.renew("m-0");
+            scene.member("m-0", |_| {});
+        } else {
+            scene.raise_floor(Epoch(9));
+            let west = scene.world.maps().values().next().unwrap().clone();
+            let target = Target { kind: Kind::Map, name: "west".to_owned() };
+            scene.world.remove(&target, Some(&Object::Map(west)));
+        }
+        let made = scene.carry_out();
+        assert!(made.len() == 1 && made[0].starts_with("west=u1 @"), "{made:?}");
+        scene.expect(&[]);
+    }
+}
+
+/// One edit of the kubeconfig: the new cluster gets the name by which people have paused the old one.
+#[test]
+fn a_cluster_whose_name_another_one_gets_stays_paused() {
+    let mut scene = Scene::new(&["m-0"], &[]);
+    scene.stands("prod", "u1", "@7");
+    scene.policies = pause(&["prod"]);
+    scene.identify(&["prod=u2", "prod-old=u1"]);
+    scene.expect(&["prod-old= @0"]);
+    scene.wait(REMOVAL_GRACE);
+    assert_eq!(scene.carry_out(), ["prod= @7"]);
+    assert_eq!(scene.carry_out(), ["prod=u2 @7", "prod-old=u1 @0"]);
+    scene.expect(&["prod=u2 @7"]);
+    // The policy says both names, and then only that of the new cluster.
+    scene.policies = pause(&["prod", "prod-old"]);
+    scene.expect(&["prod-old=u1 @0"]);
+    scene.policies = pause(&["prod"]);
+    let freed = scene.carry_out();
+    assert!(freed.len() == 1 && freed[0].starts_with("prod-old=u1 m-0@"), "{freed:?}");
+}
+
+#[test]
+fn clusters_that_swap_their_names_stay_paused_both() {
+    let mut scene = Scene::new(&["m-0"], &[]);
+    scene.stands("east", "u1", "@7");
+    scene.stands("west", "u2", "@3");
+    scene.policies = pause(&["east"]);
+    scene.identify(&["east=u2", "west=u1"]);
+    scene.expect(&[]);
+    scene.wait(REMOVAL_GRACE);
+    assert_eq!(scene.carry_out(), ["east= @7", "west= @3"]);
+    assert_eq!(scene.carry_out(), ["east=u2 @7", "west=u1 @3"]);
+    scene.expect(&["east=u2 @7"]);
+}
+
+#[test]
+fn who_gets_the_name_of_a_renamed_cluster_is_not_paused_by_its_former_names() {
+    let mut scene = Scene::renamed_while_paused();
+    scene.identify(&["west=u5"]);
+    scene.expect(&[]);
+    scene.wait(REMOVAL_GRACE);
+    scene.expect(&["west= @7", "west=u5 m-0@8"]);
+    // The one before comes back under a third name.
+    scene.identify(&["west=u5", "north=u1"]);
+    let back = scene.carry_out();
+    assert!(back.len() == 1 && back[0].starts_with("north=u1 @"), "{back:?}");
+    scene.expect(&["west=u5 m-0@8"]);
+}
+
+/// Home refused to list policies for a while.
+#[test]
+fn policies_that_cannot_be_listed_erase_no_former_name() {
+    let mut scene = Scene::renamed_while_paused();
+    scene.policies = Policies::default().unlisted();
+    scene.expect(&["west=u1 m-0@8"]);
+    scene.policies = pause(&["east"]);
+    scene.expect(&["west=u1 m-0>@8"]);
+    scene.acknowledge("m-0", "west", 8);
+    scene.expect(&["west=u1 @8"]);
+}
+
+#[test]
+fn the_old_map_stays_while_the_new_one_is_only_being_written() {
+    let mut scene = Scene::new(&["m-0"], &[]);
+    scene.stands("east", "u1", "@7");
+    scene.raise_floor(Epoch(9));
+    scene.policies = pause(&["east"]);
+    scene.identify(&["west=u1"]);
+    let writes = scene.plan().writes;
+    let [Write::Create(Object::Map(map))] = &writes[..] else { panic!("{writes:?}") };
+    scene.pending = vec![map.clone()];
+    assert_eq!(scene.plan().writes, []);
+    scene.pending.clear();
+    scene.apply(Object::Map(map.clone()));
+    assert_eq!(scene.carry_out(), ["delete east"]);
 }
 
 #[test]

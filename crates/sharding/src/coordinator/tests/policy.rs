@@ -7,10 +7,18 @@ use crate::api::{FleetPolicySpec, GroupDetail, ShardSelector};
 use crate::policy::PolicyRecord;
 
 pub(super) fn pause(clusters: &[&str]) -> Policies {
-    let clusters = clusters.iter().map(|&name| name.to_owned()).collect();
-    let shards = Some(ShardSelector { clusters, ..ShardSelector::default() });
-    let spec = FleetPolicySpec { shards, pause: Some(true), ..FleetPolicySpec::default() };
-    Policies::read(vec![PolicyRecord::new("p", spec)])
+    pauses(&[("p", clusters)])
+}
+
+/// Policies, each with its name and the clusters that it pauses.
+pub(super) fn pauses(policies: &[(&str, &[&str])]) -> Policies {
+    let record = |&(name, clusters): &(&str, &[&str])| {
+        let clusters = clusters.iter().map(|&name| name.to_owned()).collect();
+        let shards = Some(ShardSelector { clusters, ..ShardSelector::default() });
+        let spec = FleetPolicySpec { shards, pause: Some(true), ..FleetPolicySpec::default() };
+        PolicyRecord::new(name, spec)
+    };
+    Policies::read(policies.iter().map(record).collect())
 }
 
 /// What becomes of the maps, without their versions.

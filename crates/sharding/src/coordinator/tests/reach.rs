@@ -250,7 +250,8 @@ fn a_map_that_only_a_member_with_an_open_source_may_have_stays_and_is_told() {
     scene.map("east", "m-1@1");
     scene.map("west", "m-0@1");
     scene.says("m-0", &["east"], &[]);
-    let said = ConfiguredClusters { partial: true, ..scene.report(&["east"], &[]) };
+    let said =
+        ConfiguredClusters { open: vec![String::new()].into(), ..scene.report(&["east"], &[]) };
     scene.member("m-1", |spec| spec.clusters = Some(said.clone()));
     for _ in 0..2 {
         let told = scene.problems().join("\n");
@@ -261,6 +262,24 @@ fn a_map_that_only_a_member_with_an_open_source_may_have_stays_and_is_told() {
     scene.check(&[]);
     scene.says("m-1", &["east"], &[]);
     assert!(scene.problems().is_empty());
+}
+
+/// Who writes the files of a folder with a prefix holds up no cluster of another one.
+#[test]
+fn a_source_that_cannot_be_read_keeps_only_maps_of_its_own_names() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
+    scene.map("east", "m-1@1");
+    scene.map("team-a.west", "m-0@1");
+    scene.map("west", "m-0@1");
+    scene.says("m-0", &["east"], &[]);
+    let open = vec!["team-a.".to_owned()].into();
+    let said = ConfiguredClusters { open, ..scene.report(&["east"], &[]) };
+    scene.member("m-1", |spec| spec.clusters = Some(said.clone()));
+    scene.check(&[]);
+    scene.later(&["m-0", "m-1"], LONG_GRACE);
+    scene.check(&["update west v7: g/0/1 m-0>@1"]);
+    let told = scene.problems().join("\n");
+    assert!(told.contains("shardmaps.leasehold.dev team-a.west of the home cluster"), "{told}");
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl Fleet {
     /// Takes out the former names that are no names any more.
     fn forget_former_names(&self, write: &mut Write) {
         if let Write::Create(Object::Map(map)) | Write::Replace(Object::Map(map)) = write {
-            map.former.retain(|name| self.server.get(Kind::Map, name.as_str()).is_some());
+            map.former.retain(|(_, name)| self.server.get(Kind::Map, name.as_str()).is_some());
         }
     }
 

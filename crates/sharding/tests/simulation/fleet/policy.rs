@@ -62,25 +62,24 @@ impl Fleet {
             return;
         }
         let now = told.clock.read(self.now_us);
-        let is_news = if self.policies_refused_until <= self.now_us {
-            told.policies.listed(self.policies.clone())
-        } else {
+        let is_refused = self.policies_refused_until > self.now_us;
+        let is_news = if is_refused {
             let refused = told.policies.refused(now);
             let is_believed = matches!(refused, Refused::Believed { is_news: true, .. });
             self.schedule(5_000 * MS, replica, Happening::Policies);
             is_believed || self.bug == Bug::BelievesRefusals
+        } else {
+            told.policies.listed(self.policies.clone())
         };
         let told = &mut self.replicas[replica];
-        let records = match self.bug {
-            Bug::BelievesRefusals if self.policies_refused_until > self.now_us => Vec::new(),
-            _ => told.policies.records(),
-        };
         if is_news && self.bug == Bug::BelievesLists {
             // Who knows of no policies does not miss one.
             told.node.handle(Input::Policies(None), now);
         }
         if is_news {
-            told.node.handle(Input::Policies(Some(records)), now);
+            let records = Some(told.policies.records());
+            let input = if is_refused { Input::NoPolicies } else { Input::Policies(records) };
+            told.node.handle(input, now);
         }
     }
 }

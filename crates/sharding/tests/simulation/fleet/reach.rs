@@ -118,7 +118,8 @@ impl Fleet {
     pub fn leave_open(&mut self, replica: usize, is_open: bool) {
         let is_said = is_open && self.bug != Bug::HidesOpenSources;
         let now = self.replicas[replica].clock.read(self.now_us);
-        self.replicas[replica].node.handle(Input::Partial(is_said), now);
+        let open = is_said.then(String::new).into_iter().collect();
+        self.replicas[replica].node.handle(Input::Open(open), now);
     }
 
     /// These clusters and no others do not answer a replica from now on.
