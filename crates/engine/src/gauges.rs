@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //! - A cluster has series while this member works on it, or leaves it alone because of its budget.
-//! - What there is nothing to say about has none: a kind without objects that is heard of, a queue without keys.
+//! - What there is nothing to say about has none: a kind without objects whose server speaks, a queue without keys.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
