@@ -11,7 +11,6 @@ use model::error::foreign;
 
 use crate::Prefix;
 use crate::error::Unusable;
-use crate::prefix;
 use crate::provider::{Access, Fingerprint};
 use crate::reference::{self, Reference};
 use crate::trust::{Granted, Plugins, Refused, Trust};
@@ -132,13 +131,13 @@ impl Origin {
     pub(crate) fn nameless(&self) -> (ClusterName, Arc<str>) {
         let stem = self.path.file_stem().unwrap_or(self.path.as_os_str()).to_string_lossy();
         let origin = format!("kubeconfig {}", self.path.display());
-        (prefix::cluster_name(self.prefix.as_ref(), &stem), origin.into())
+        (model::cluster_name(self.prefix.as_ref(), &stem), origin.into())
     }
 
     /// Name and origin of one of its contexts.
     pub(crate) fn named(&self, context: &str) -> (ClusterName, Arc<str>) {
         let origin = format!("kubeconfig {}, context {context:?}", self.path.display());
-        (prefix::cluster_name(self.prefix.as_ref(), context), origin.into())
+        (model::cluster_name(self.prefix.as_ref(), context), origin.into())
     }
 
     pub(crate) fn down_as_a_whole(&self, error: Unusable) -> Draft {

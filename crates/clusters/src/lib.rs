@@ -55,7 +55,6 @@ pub mod mark;
 mod merge;
 mod own;
 mod polled;
-mod prefix;
 mod probe;
 mod provider;
 mod reference;
@@ -78,8 +77,8 @@ pub use following::{Followed, Following, client_from_kubeconfig, client_in_clust
 pub use home::HomeSeries;
 pub use in_cluster::InCluster;
 pub use mark::{Claim, Marker};
+pub use model::{Prefix, may_be_called};
 pub use own::OwnKubeconfig;
-pub use prefix::{Prefix, may_be_called};
 pub use provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source, budgeted};
 pub use registry::{Clusters, Probing, Registry};
 pub use risk::Risk;

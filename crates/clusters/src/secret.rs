@@ -16,14 +16,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::config::Kubeconfig;
-use model::ClusterName;
+use model::{ClusterName, cluster_name};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::Unusable;
 use crate::file;
 use crate::kubeconfig::{self, Contexts, Draft, Origin};
-use crate::prefix::cluster_name;
 use crate::provider::{Fingerprint, Source};
 use crate::terms::Terms;
 

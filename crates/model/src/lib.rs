@@ -25,6 +25,7 @@ pub mod labels;
 pub mod load;
 pub mod name;
 pub mod ownership;
+pub mod prefix;
 pub mod range;
 pub mod rbac;
 pub mod selector;
@@ -49,6 +50,7 @@ pub use name::{
     ClusterName, ClusterUid, ControllerName, FleetId, GroupName, InvalidName, MemberId,
 };
 pub use ownership::{FenceError, Hold, Holding, OwnedShards, Ownership, Permit, Purpose};
+pub use prefix::{Prefix, cluster_name, may_be_called};
 pub use range::{Range, uid_hash};
 pub use selector::{Selector, SelectorError};
 pub use shard::{Epoch, ShardId};

@@ -6,7 +6,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use model::{ClusterName, uid_hash};
+use crate::{ClusterName, uid_hash};
 
 /// The longest prefix, and the longest name of a context behind one, in bytes: with the dot, they make the
 /// longest name of a cluster.
@@ -32,13 +32,13 @@ impl FromStr for Prefix {
 
 impl Prefix {
     /// What the names begin with, with the dot.
-    pub(crate) fn beginning(&self) -> String {
+    pub fn beginning(&self) -> String {
         format!("{}.", self.0)
     }
 }
 
 /// The name of a context's cluster.
-pub(crate) fn cluster_name(prefix: Option<&Prefix>, context: &str) -> ClusterName {
+pub fn cluster_name(prefix: Option<&Prefix>, context: &str) -> ClusterName {
     let name = ClusterName::from_context(context);
     let Some(Prefix(prefix)) = prefix else { return name };
     let mut name = String::from(name);
