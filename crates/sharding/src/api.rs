@@ -471,8 +471,8 @@ impl MemberSpec {
 impl DownCluster {
     /// A cluster and what is wrong with it, cut to what a Member has room for.
     pub(crate) fn new(cluster: &ClusterName, reason: &str) -> Self {
-        let reason = reason.chars().take(MAX_REASON_CHARS).collect();
-        Self { cluster: cluster.clone(), reason }
+        let end = reason.char_indices().nth(MAX_REASON_CHARS).map_or(reason.len(), |(end, _)| end);
+        Self { cluster: cluster.clone(), reason: reason[..end].to_owned() }
     }
 
     /// The clusters of `set` that have no client.

@@ -64,8 +64,16 @@ impl FailingClusters {
 
     /// The clusters to report, ordered by name.
     pub(crate) fn reported(&self) -> impl Iterator<Item = DownCluster> {
-        let reported = self.all.iter().filter(|(_, failing)| failing.reported.is_some());
-        reported.map(|(cluster, failing)| DownCluster::new(cluster, &failing.reason))
+        self.due().map(|(cluster, failing)| DownCluster::new(cluster, &failing.reason))
+    }
+
+    /// Their names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &ClusterName> {
+        self.due().map(|(cluster, _)| cluster)
+    }
+
+    fn due(&self) -> impl Iterator<Item = (&ClusterName, &Failing)> {
+        self.all.iter().filter(|(_, failing)| failing.reported.is_some())
     }
 }
 

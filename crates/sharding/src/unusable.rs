@@ -88,6 +88,11 @@ impl UnusableClusters {
     pub(crate) fn reported(&self) -> impl Iterator<Item = DownCluster> {
         self.reported.reported()
     }
+
+    /// Their names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &ClusterName> {
+        self.reported.names()
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The member's own objects: its Lease, which it renews, and its Member.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use model::{MemberId, Moment, ShardId, Work};
+use model::{ClusterName, MemberId, Moment, ShardId, Work};
 
 use super::{Node, Note};
 use crate::api::{DownCluster, GroupDetail, MemberSpec, ObjectVersion};
@@ -177,14 +177,12 @@ impl Node {
         }
     }
 
+    /// Texts are made only of those that the Member has room for: there may be thousands, and this is done at each turn.
     fn reported_down(&self) -> Vec<DownCluster> {
-        let unusable: Vec<DownCluster> = self.unusable.reported().collect();
-        let known = |failing: &DownCluster| {
-            unusable.iter().any(|unusable| unusable.cluster == failing.cluster)
-        };
+        let unusable: BTreeSet<&ClusterName> = self.unusable.names().collect();
         let failing = self.names.down().chain(self.failing.reported());
-        let failing: Vec<DownCluster> = failing.filter(|failing| !known(failing)).collect();
-        DownCluster::that_fit(unusable.into_iter().chain(failing))
+        let failing = failing.filter(|failing| !unusable.contains(&failing.cluster));
+        DownCluster::that_fit(self.unusable.reported().chain(failing))
     }
 }
 

@@ -44,12 +44,11 @@ impl Node {
 
     /// The clusters that it has configured and fails to reach, also those that its Member has no room for.
     fn fails(&self) -> BTreeSet<ClusterName> {
-        let unusable = self.unusable.reported().map(|down| down.cluster);
-        let failing = self.failing.reported().map(|down| down.cluster);
-        let unfit = self.names.unfit().cloned();
-        let is_own =
-            |cluster: &ClusterName| self.clusters.as_ref().is_some_and(|own| own.contains(cluster));
-        unusable.chain(failing).chain(unfit).filter(is_own).collect()
+        let all = self.unusable.names().chain(self.failing.names()).chain(self.names.unfit());
+        let is_own = |cluster: &&ClusterName| {
+            self.clusters.as_ref().is_some_and(|own| own.contains(*cluster))
+        };
+        all.filter(is_own).cloned().collect()
     }
 
     /// The shards that it owns and does not serve: it does not have their cluster configured, or fails to
