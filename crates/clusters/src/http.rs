@@ -31,7 +31,8 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::UPGRADE;
-use http::{Request, Response};
+use http::uri::Scheme;
+use http::{Request, Response, Uri};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
@@ -39,6 +40,7 @@ use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt};
+use rustls::ClientConfig;
 use rustls::client::Resumption;
 use tower::BoxError;
 
@@ -97,15 +99,7 @@ fn raw_connector(
         let what = "proxies (the cluster's proxy-url, $HTTPS_PROXY) are not supported";
         return Err(kube::Error::Service(what.into()));
     }
-    let mut tls = match identity {
-        None => config.rustls_client_config()?,
-        Some(Identity { certificate, key }) => {
-            let mut config = config.clone();
-            config.auth_info.client_certificate_data = Some(STANDARD.encode(certificate));
-            config.auth_info.client_key_data = Some(STANDARD.encode(key).into());
-            config.rustls_client_config()?
-        }
-    };
+    let mut tls = tls_config(config, identity)?;
     tls.resumption = Resumption::in_memory_sessions(SESSIONS);
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = &config.tls_server_name {
@@ -121,6 +115,43 @@ fn raw_connector(
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     Ok(connector)
+}
+
+/// How to speak TLS with the server of `config`, with `identity` in place of its own client certificate.
+fn tls_config(
+    config: &kube::Config,
+    identity: Option<&Identity>,
+) -> Result<ClientConfig, kube::Error> {
+    let mut config = config.clone();
+    if let Some(Identity { certificate, key }) = identity {
+        config.auth_info.client_certificate_data = Some(STANDARD.encode(certificate));
+        config.auth_info.client_key_data = Some(STANDARD.encode(key).into());
+    }
+    if config.root_cert.is_some() || config.root_cert_file.is_some() {
+        return config.rustls_client_config();
+    }
+    // Without it, the library would load the system's authorities for this server alone.
+    config.root_cert = Some(Vec::new());
+    let own = config.rustls_client_config()?;
+    if config.accept_invalid_certs || config.cluster_url.scheme() != Some(&Scheme::HTTPS) {
+        return Ok(own);
+    }
+    let mut tls = ClientConfig::clone(&*system()?);
+    tls.client_auth_cert_resolver = own.client_auth_cert_resolver;
+    Ok(tls)
+}
+
+/// Trusts the system's authorities. All servers without an authority of their own share them: they take
+/// some 100 KB, and milliseconds to load. As in client-go, changes of them need a restart.
+fn system() -> Result<Arc<ClientConfig>, kube::Error> {
+    static SYSTEM: Mutex<Option<Arc<ClientConfig>>> = Mutex::new(None);
+    let mut system = SYSTEM.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(system) = &*system {
+        return Ok(Arc::clone(system));
+    }
+    let loaded = Arc::new(kube::Config::new(Uri::default()).rustls_client_config()?);
+    *system = Some(Arc::clone(&loaded));
+    Ok(loaded)
 }
 
 /// The connections to one server.
@@ -358,6 +389,21 @@ mod tests {
         }
         let read = unread(&client, &address, "/1/1").await.into_body().collect().await.unwrap();
         assert_eq!(read.to_bytes().len(), 1);
+    }
+
+    #[test]
+    fn servers_without_an_authority_share_the_systems() {
+        let of = |url: &str| kube::Config::new(url.parse().unwrap());
+        // Fails where the system has none; servers that need none are usable all the same.
+        let loaded = system();
+        assert_eq!(tls_config(&of("https://one:6443"), None).is_ok(), loaded.is_ok());
+        assert!(tls_config(&of("http://one:8080"), None).is_ok());
+        let mut blind = of("https://one:6443");
+        blind.accept_invalid_certs = true;
+        assert!(tls_config(&blind, None).is_ok());
+        if let Ok(loaded) = loaded {
+            assert!(Arc::ptr_eq(&loaded, &system().unwrap()), "loaded once");
+        }
     }
 
     #[test]
