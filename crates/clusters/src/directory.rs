@@ -13,9 +13,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use model::ClusterName;
+use model::{ClusterName, Prefix};
 
-use crate::Prefix;
 use crate::file::WatchedFile;
 use crate::kubeconfig::{Contexts, Origin};
 use crate::polled::{Look, Polled};

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use marks::{Sightings, Standing};
 use model::{Cluster, ClusterName, ClusterSet, ClusterState, ClusterUid, Identity, Moment};
 use tokio::task::AbortHandle;
 
 use crate::connect::Life;
 use crate::identity::Flips;
-use crate::mark::{Sightings, Standing};
 use crate::merge::Right;
 use crate::probe::Finding;
 use crate::provider::{Fingerprint, Source};

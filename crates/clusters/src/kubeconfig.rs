@@ -6,10 +6,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedCluster};
-use model::ClusterName;
 use model::error::foreign;
+use model::{ClusterName, Prefix};
 
-use crate::Prefix;
 use crate::error::Unusable;
 use crate::provider::{Access, Fingerprint};
 use crate::reference::{self, Reference};

@@ -22,7 +22,7 @@
 //! - A name is engaged only when its server has said which cluster it is, or has said that it does not
 //!   tell (S8). What it said is remembered for as long as the kubeconfig leads to the same server. A name
 //!   behind which another cluster appears gets another incarnation.
-//! - A cluster in which another fleet does the same is not engaged (S8, [`mark`]). One that takes no mark is.
+//! - A cluster in which another fleet does the same is not engaged (S8, crate `marks`). One that takes no mark is.
 //! - A kubeconfig may do only what the configuration allows its source ([`trust`]): programs, files outside
 //!   of its folder, impersonation, servers without TLS or on this host. People who may write a mounted
 //!   Secret must not run programs here, send this process's files to their server, or reach servers that
@@ -40,7 +40,6 @@ mod directory;
 mod entry;
 mod error;
 mod file;
-pub mod fleet_id;
 mod following;
 #[cfg(test)]
 mod fuzz;
@@ -51,7 +50,6 @@ mod in_cluster;
 #[cfg(feature = "install")]
 pub mod install;
 mod kubeconfig;
-pub mod mark;
 mod merge;
 mod own;
 mod polled;
@@ -76,8 +74,6 @@ pub use file::KubeconfigFile;
 pub use following::{Followed, Following, client_from_kubeconfig, client_in_cluster};
 pub use home::HomeSeries;
 pub use in_cluster::InCluster;
-pub use mark::{Claim, Marker};
-pub use model::{Prefix, may_be_called};
 pub use own::OwnKubeconfig;
 pub use provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source, budgeted};
 pub use registry::{Clusters, Probing, Registry};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use model::Prefix;
 
-use crate::Prefix;
 use crate::provider::{ClusterProvider, Snapshot};
 
 /// How often files are read. A change counts when two reads agree on it, so it is known after at most

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::identity::{Told, ask};
-use crate::mark::{Looked, Own, Sightings, look};
 use crate::turns::{Lane, Turns};
+use marks::{Looked, Own, Sightings, look};
 use model::{Clock, Cluster};
 
 /// How often each cluster is probed.

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use kube::config::{Cluster, Kubeconfig};
-use model::{Budget, ClusterName};
+use model::{Budget, ClusterName, Prefix};
 use sha2::{Digest, Sha256};
 
-use crate::Prefix;
 use crate::error::Unusable;
 use crate::trust::Granted;
 

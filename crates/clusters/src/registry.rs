@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::marks::{Looked, Marker, Own};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use model::{
@@ -35,7 +36,6 @@ use crate::connect::{Connector, Life, Link};
 use crate::entry::{CONNECTING, Entry, Serving};
 use crate::error::Unusable;
 use crate::identity::Told;
-use crate::mark::{Looked, Marker, Own};
 use crate::merge::{Merged, NO_RIGHT, merge};
 use crate::probe::{MAX_PROBES, PROBE_INTERVAL, Probed, Wanted, probe};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};

@@ -10,9 +10,9 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
+use model::Prefix;
 use tokio::time::timeout;
 
-use crate::Prefix;
 use crate::provider::{ClusterProvider, Snapshot, Source};
 use crate::secret::source;
 use crate::terms::Terms;

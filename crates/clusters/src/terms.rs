@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::Prefix;
+use model::Prefix;
+
 use crate::risk::Risk;
 use crate::trust::Trust;
 

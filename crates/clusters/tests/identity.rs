@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_clusters::{
-    ClusterStatus, Clusters, KubeconfigFile, Marker, Probing, Registry, State, Trust,
+    ClusterStatus, Clusters, KubeconfigFile, Probing, Registry, State, Trust,
 };
+use marks::Marker;
 use model::{ClusterSet, DisputedNames, ManualClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusters::{
-    Claim, ClusterProvider, Clusters, Directory, Followed, HomeSeries, InCluster, KubeconfigFile,
-    Marker, Plugins, Probing, Registry, Secrets, Terms, Trust, Unusable, budgeted, fleet_id,
+    ClusterProvider, Clusters, Directory, Followed, HomeSeries, InCluster, KubeconfigFile, Plugins,
+    Probing, Registry, Secrets, Terms, Trust, Unusable, budgeted,
 };
 use engine::{
     DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, Role, SingleSpec, Source,
@@ -20,6 +20,7 @@ use engine::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
+use marks::{Claim, Marker, fleet_id};
 use model::{
     Clock, ClusterLabels, ClusterSet, ClusterState, ControllerName, DisputedNames, GroupName,
     GroupScope, GroupTraits, Living, single,

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ::marks::{Claim, Marker, STALE_AFTER};
 use apiserver::faults::Fault;
 use apiserver::status::{ApiError, Reason};
-use clusters::mark::STALE_AFTER;
-use clusters::{
-    Claim, ClusterStatus, Clusters, KubeconfigFile, Marker, Probing, Registry, State, Trust,
-};
+use clusters::{ClusterStatus, Clusters, KubeconfigFile, Probing, Registry, State, Trust};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use model::{FleetId, Living, ManualClock, ObjectKey};

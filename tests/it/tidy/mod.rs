@@ -35,7 +35,7 @@ const MAX_CRATE_LINES: usize = 8_000;
 /// only `model`, is a crate of its own, mysql until its protocol (`wire`), which needs nothing else of
 /// it, is one, leasehold until its commands about clusters are among those of `ops`, and clusters until what it
 /// puts into clusters (`install`), which needs nothing else of it, is one.
-const LONG_CRATES: &[&str] = &["apiserver", "xtask", "sharding", "mysql", "leasehold", "clusters"];
+const LONG_CRATES: &[&str] = &["apiserver", "xtask", "sharding", "mysql", "leasehold"];
 /// What authors of controllers see. Their code is elsewhere, so nobody here need use all of it.
 const FACES: &[&str] = &["sdk", "leasehold", "apiserver"];
 
@@ -47,7 +47,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("apiserver", &[]),
     ("clock", &["model"]),
     ("sharding", &["model"]),
-    ("clusters", &["fuzz", "model"]),
+    ("marks", &["model"]),
+    ("clusters", &["fuzz", "marks", "model"]),
     ("listwatch", &["fuzz", "model"]),
     ("cache", &["fuzz", "model"]),
     ("queue", &["model"]),
@@ -117,6 +118,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "explain",
             "fleet",
             "journal",
+            "marks",
             "model",
             "operands",
             "ops",

@@ -5,6 +5,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::marks::{Looked, Marker, Own, Refusal, Standing, look};
 use model::{Cluster, ClusterName};
 use tracing::{info, warn};
 
@@ -12,7 +13,6 @@ use super::{Provided, Report, Task};
 use crate::connect::Link;
 use crate::entry::{Entry, Serving};
 use crate::identity::ask_after;
-use crate::mark::{Looked, Marker, Own, Refusal, Standing, look};
 use crate::probe::PROBE_INTERVAL;
 use crate::provider::Fingerprint;
 use crate::turns::Lane;

@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use admin::{Settings as AdminSettings, Tls as AdminTls};
-pub use clusters::{Plugin, Plugins, Prefix, Risk};
+pub use clusters::{Plugin, Plugins, Risk};
+pub use model::Prefix;
 use model::labels::DEFAULT_CLUSTER_LABELS;
 use model::{Budget, Budgets, ClusterName, ControllerName};
 use sharding::LeaseTimings;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use clusters::{DEFAULT_QUOTA, Plugin, Plugins, Prefix, Risk};
+use clusters::{DEFAULT_QUOTA, Plugin, Plugins, Risk};
 use model::labels::{DEFAULT_CLUSTER_LABELS, MAX_CLUSTER_LABELS};
-use model::{Budget, ControllerName};
+use model::{Budget, ControllerName, Prefix};
 use serde_json::{Map, Value};
 use sharding::{LeaseTimings, MAX_LEASE};
 use telemetry::{LogConfig, OtlpConfig};

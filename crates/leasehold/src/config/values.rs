@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clusters::{Prefix, Risk};
+use clusters::Risk;
+use model::Prefix;
 use serde_json::Value;
 use telemetry::LogFormat;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clusters::mark::STALE_AFTER;
+use marks::STALE_AFTER;
 use model::Range;
 use serde_json::json;
 

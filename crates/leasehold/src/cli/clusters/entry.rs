@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use clusters::{LABEL, may_be_called};
+use clusters::LABEL;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
-use model::ClusterName;
+use model::{ClusterName, may_be_called};
 use serde_json::{Value, json};
 
 use super::rights::MADE;

@@ -17,11 +17,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::clusters::may_be_called;
 use anyhow::{Context as _, bail, ensure};
 use clap::Subcommand;
 use fleet::{Fleet, LeftOver, NOT_TAKEN_UP, ReadError};
-use model::{ClusterName, MemberId};
+use model::{ClusterName, MemberId, may_be_called};
 use ops::{HomeArgs, HomeCluster, Output, Pace, columns};
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! What the fleet's user in a cluster is and may do, as manifests: pure.
 
-use ::clusters::{LABEL, mark};
+use ::clusters::LABEL;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use model::ClusterName;
 use serde_json::{Value, json};
@@ -46,9 +46,11 @@ pub(super) fn identity() -> [Value; 2] {
 /// cannot name what does not exist yet, so it may create any Lease there.
 pub(super) fn marks() -> [Value; 2] {
     let rule = |verbs| sdk::rbac::rule("coordination.k8s.io", &["leases"], verbs);
-    let change =
-        PolicyRule { resource_names: Some(vec![mark::NAME.to_owned()]), ..rule(&["get", "patch"]) };
-    role(&format!("{USER}-marks"), Some(mark::NAMESPACE), &[rule(&["create"]), change])
+    let change = PolicyRule {
+        resource_names: Some(vec![marks::NAME.to_owned()]),
+        ..rule(&["get", "patch"])
+    };
+    role(&format!("{USER}-marks"), Some(marks::NAMESPACE), &[rule(&["create"]), change])
 }
 
 /// The rights of one controller: in these namespaces, or in all if there are none. Rules for what has no

@@ -43,6 +43,7 @@
 
 mod claim;
 mod copy;
+pub mod fleet_id;
 mod lease;
 
 use std::collections::BTreeMap;
@@ -57,7 +58,7 @@ use tokio::sync::watch;
 
 pub use self::claim::Claim;
 use self::copy::Writers;
-pub(crate) use self::lease::{Looked, look};
+pub use self::lease::{Looked, look};
 
 /// The namespace of the Lease, and its name.
 pub const NAMESPACE: &str = "kube-public";
@@ -66,7 +67,7 @@ pub const NAME: &str = "leasehold-fleets";
 /// What annotations with marks begin with; the id of the fleet follows.
 const PREFIX: &str = "fleet.leasehold.dev/";
 /// How long a fleet's mark must have been the same before a member of it renews it.
-pub(crate) const RENEW_AFTER: Duration = Duration::from_secs(45);
+const RENEW_AFTER: Duration = Duration::from_secs(45);
 /// How long another fleet's mark must have been the same before it counts no more: several renewals, and the
 /// looks between them.
 pub const STALE_AFTER: Duration = Duration::from_secs(180);
@@ -96,7 +97,7 @@ pub struct Marker {
 
 /// Our fleet, as a look needs it.
 #[derive(Clone, Debug)]
-pub(crate) struct Own {
+pub struct Own {
     id: FleetId,
     former: Vec<FleetId>,
     installation: String,
@@ -123,14 +124,14 @@ type Marks = BTreeMap<String, String>;
 
 /// Since when each mark has been as it is, by the clock of who looks, and who wrote ours.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sightings {
+pub struct Sightings {
     since: BTreeMap<String, (u64, Moment)>,
     writers: Writers,
 }
 
 /// How our fleet stands in a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub enum Standing {
     /// Nobody has looked, or a look got no answer.
     #[default]
     Unknown,
@@ -144,11 +145,11 @@ pub(crate) enum Standing {
 
 /// Why a fleet does not work in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     /// The other fleet, as its mark's annotation names it.
     other: String,
     /// Names both fleets, where the mark is and what to do.
-    pub(crate) reason: Arc<str>,
+    pub reason: Arc<str>,
 }
 
 /// What follows from a look.
@@ -175,7 +176,7 @@ struct Change {
 
 impl Own {
     /// The fleet of a marker, if home has said which it is. `before` is what it was until now.
-    pub(crate) fn of(marker: &mut Marker, before: Option<&Self>) -> Option<Self> {
+    pub fn of(marker: &mut Marker, before: Option<&Self>) -> Option<Self> {
         let id = marker.fleet.borrow_and_update().clone()?;
         let mut former = before.map_or_else(Vec::new, |before| before.former.clone());
         former.extend(before.map(|before| before.id.clone()));
@@ -186,7 +187,7 @@ impl Own {
     }
 
     /// Whether it is not that of `before`.
-    pub(crate) fn is_another(&self, before: &Self) -> bool {
+    pub fn is_another(&self, before: &Self) -> bool {
         self.id != before.id
     }
 
@@ -301,7 +302,7 @@ impl Sightings {
 impl Standing {
     /// Takes in what a look found. A refusal by the same fleet stays as it is: its members take turns in
     /// renewing the mark, and that is no news.
-    pub(crate) fn turn(&mut self, found: Self) {
+    pub fn turn(&mut self, found: Self) {
         match (&*self, &found) {
             (Self::Refused(before), Self::Refused(now)) if before.other == now.other => {}
             // A look without an answer changes nothing, and one that is denied says nothing of the other fleet.

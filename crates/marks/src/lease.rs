@@ -31,9 +31,11 @@ const MAX_ANSWER_BYTES: usize = 512 << 10;
 
 /// What a look found.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
-    pub(crate) standing: Standing,
-    pub(crate) sightings: Sightings,
+pub struct Looked {
+    /// How our fleet stands there.
+    pub standing: Standing,
+    /// For the next look.
+    pub sightings: Sightings,
 }
 
 /// Why a request did not succeed.
@@ -49,7 +51,7 @@ enum Failure {
 }
 
 /// Looks at the marks in a cluster, and writes ours if it is due.
-pub(crate) async fn look(
+pub async fn look(
     client: &Client,
     own: &Own,
     mut sightings: Sightings,
