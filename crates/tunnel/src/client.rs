@@ -80,12 +80,16 @@ impl TunnelRun<'_> {
         host: &str,
     ) -> Result<Deployment, ReconcileError> {
         let secret = exit::client_secret(&self.tunnel, client, config);
-        let stored = match self.secrets.clients[client].take() {
-            Some(found) if found.data == secret.data => found,
-            Some(found) => self.apply(Some(&found), secret).await?,
-            None => self.create_secret(secret).await?,
+        let stored = match &self.secrets.clients[client] {
+            Some(found) if found.data == secret.data => None,
+            found => Some(match found {
+                Some(found) => self.apply(Some(found), secret).await?,
+                None => self.create_secret(secret).await?,
+            }),
         };
-        self.secrets.clients[client] = Some(stored);
+        if stored.is_some() {
+            self.secrets.clients[client] = stored;
+        }
         // After the Secret: a new Pod must find its configuration.
         let priority = self.defaults.priority();
         let deployment = exit::client(&self.tunnel, (client, clients), config, host, priority);

@@ -15,8 +15,8 @@ pub(super) struct Clients {
     pub available: usize,
     /// Whether the first one has: it alone has UDP.
     pub first: bool,
-    /// How many of them are connected, where the host says so.
-    pub connected: Option<usize>,
+    /// How many of them are connected, where the host was asked, if it answered.
+    pub connected: Option<Option<usize>>,
     /// How many of as many connections come through, where some were tried.
     pub through: Option<usize>,
     /// Why the API server takes one of them not, in its words.
@@ -48,11 +48,14 @@ impl Clients {
     pub(super) fn finding(&self, spec: &TunnelSpec) -> Option<Finding> {
         let Self { wanted, available, first, connected, through, ref refused } = *self;
         let (live, what) = match connected {
-            Some(live) => (live, "connected"),
-            None => (available, "running"),
+            Some(Some(live)) => (live, "connected"),
+            Some(None) | None => (available, "running"),
         };
         let are = if live == 1 { "is" } else { "are" };
         let mut message = format!("{live} of {wanted} clients {are} {what}");
+        if connected == Some(None) {
+            message += "; the host does not say how many are connected";
+        }
         let lost = through.filter(|through| *through < wanted);
         if let Some(through) = lost {
             let come = if through == 1 { "comes" } else { "come" };
@@ -67,7 +70,8 @@ impl Clients {
         if let Some(why) = refused {
             message += &format!("; {why}");
         }
-        let holds = live >= wanted && lost.is_none() && refused.is_none();
+        let is_told = connected != Some(None);
+        let holds = live >= wanted && is_told && lost.is_none() && refused.is_none();
         let reason = if holds { "Complete" } else { "Incomplete" };
         (wanted > 1).then_some(Finding { type_: CLIENTS, holds, reason, message })
     }
@@ -120,7 +124,8 @@ mod tests {
     #[test]
     fn a_client_that_does_not_reach_its_service_is_missed() {
         let tcp = spec(&[Protocol::Tcp]);
-        let all = Clients { wanted: 2, available: 2, connected: Some(2), ..Clients::default() };
+        let all =
+            Clients { wanted: 2, available: 2, connected: Some(Some(2)), ..Clients::default() };
         assert!(Clients { through: Some(2), ..all.clone() }.finding(&tcp).unwrap().holds);
         let told = Clients { through: Some(1), ..all }.finding(&tcp).unwrap();
         assert!(!told.holds);

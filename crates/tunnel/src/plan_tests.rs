@@ -407,10 +407,14 @@ fn what_the_status_tells_of_several_clients() {
         Some(Clients { wanted: 2, available, first, connected, ..Clients::default() })
     };
     for (clients, expect) in [
-        (clients(2, Some(2)), "True Connected, True Complete 2 of 2 clients are connected"),
-        (clients(2, Some(1)), "True Connected, False Incomplete 1 of 2 clients is connected"),
+        (clients(2, Some(Some(2))), "True Connected, True Complete 2 of 2 clients are connected"),
+        (clients(2, Some(Some(1))), "True Connected, False Incomplete 1 of 2 clients is connected"),
         (clients(1, None), "True Connected, False Incomplete 1 of 2 clients is running"),
         (clients(2, None), "True Connected, True Complete 2 of 2 clients are running"),
+        (
+            clients(2, Some(None)),
+            "True Connected, False Incomplete 2 of 2 clients are running; the host does not say how many are connected",
+        ),
         (clients(0, None), "False ClientUnavailable, False Incomplete 0 of 2 clients are running"),
     ] {
         let active = Outcome::Active {
@@ -430,7 +434,10 @@ fn what_the_status_tells_of_several_clients() {
     }
     // Of a host that is gone nothing is said.
     let gone = Outcome::Gone { reason: "HostLost", message: String::new() };
-    assert_eq!(status(&tunnel(marked(5)), &gone, clients(2, Some(2)), now()).conditions.len(), 1);
+    assert_eq!(
+        status(&tunnel(marked(5)), &gone, clients(2, Some(Some(2))), now()).conditions.len(),
+        1
+    );
 }
 
 /// What was told is not told again: a status computed from the one on record is the same.

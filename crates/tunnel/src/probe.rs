@@ -72,8 +72,8 @@ pub(super) struct At {
     pub tries: usize,
     /// How many of these came through.
     pub through: usize,
-    /// How many of several clients are connected, if the host says so.
-    pub clients: Option<usize>,
+    /// How many of several clients are connected, where the host is asked, if it answered.
+    pub clients: Option<Option<usize>>,
 }
 
 impl At {
@@ -88,7 +88,7 @@ impl At {
         &self,
         through: usize,
         tried: Option<&Result<(), String>>,
-        clients: Option<usize>,
+        clients: Option<Option<usize>>,
     ) -> bool {
         let known = match &self.ipv6 {
             Some(Ipv6::At { closed, .. }) => Some(closed.is_none()),
@@ -307,16 +307,21 @@ mod tests {
         let ipv6 = |closed: Option<&str>| {
             let known = Ipv6::At { address: String::new(), closed: closed.map(str::to_owned) };
             let address = String::new();
-            At { address, ipv6: Some(known), tries: 2, through: 2, clients: Some(2) }
+            At { address, ipv6: Some(known), tries: 2, through: 2, clients: Some(Some(2)) }
         };
         let (opens, fails) = (Ok(()), Err("refused".to_owned()));
-        let is_still = |at: At, tried: &Result<(), String>| at.is_still(2, Some(tried), Some(2));
+        let is_still =
+            |at: At, tried: &Result<(), String>| at.is_still(2, Some(tried), Some(Some(2)));
         assert!(is_still(ipv6(None), &opens) && !is_still(ipv6(None), &fails));
         assert!(is_still(ipv6(Some("")), &fails) && !is_still(ipv6(Some("")), &opens));
-        assert!(At { ipv6: Some(Ipv6::None), ..ipv6(None) }.is_still(2, None, Some(2)));
+        assert!(At { ipv6: Some(Ipv6::None), ..ipv6(None) }.is_still(2, None, Some(Some(2))));
         // So it is once another number of clients is connected, or of connections comes through.
-        assert!(!ipv6(None).is_still(2, Some(&opens), Some(1)));
-        assert!(!ipv6(None).is_still(1, Some(&opens), Some(2)));
+        assert!(!ipv6(None).is_still(2, Some(&opens), Some(Some(1))));
+        assert!(!ipv6(None).is_still(1, Some(&opens), Some(Some(2))));
+        // And once the host does not say it, or says it again.
+        let silent = At { clients: Some(None), ..ipv6(None) };
+        assert!(!ipv6(None).is_still(2, Some(&opens), Some(None)));
+        assert!(!silent.is_still(2, Some(&opens), Some(Some(2))));
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl TunnelReconciler {
         let ports = open_ports(&tunnel.spec);
         let (tried, ipv6) = self.settings.probe.both(&at, &ports).await;
         let clients = match at.clients {
-            Some(_) => self.settings.probe.connected(&at.address).await,
+            Some(_) => Some(self.settings.probe.connected(&at.address).await),
             None => None,
         };
         if at.is_still(tried?.unwrap_or_default(), ipv6.as_ref(), clients) {
@@ -335,13 +335,9 @@ impl TunnelRun<'_> {
             return Ok(Action::RequeueAfter(POLL));
         }
         // The clients are updated even if the provider does not answer.
-        match self.connected(archives.clone()).await.map_err(Blocked::within) {
-            Ok(clients) => self.clients = clients,
-            Err(Ok(blocked)) => return Err(blocked.into()),
-            // The API server is in trouble, or an admission webhook: the host is looked at all the same. Before it is
-            // connected, its clients are applied again.
-            Err(Err(_)) => {}
-        }
+        // Where they cannot be, the host is looked at all the same: it may be lost. Before it is connected, they are
+        // applied again, and then the error is told.
+        self.clients = self.connected(archives.clone()).await.unwrap_or_default();
         let provider = self.provider(&at).await?;
         // Before the provider is asked: hundreds that wait for a place would use up what it answers in an hour.
         if self.status().held().is_none() {

@@ -96,7 +96,7 @@ impl TunnelRun<'_> {
             false => (None, None),
         };
         if probes && clients.wanted > 1 {
-            at.clients = self.settings.probe.connected(&at.address).await;
+            at.clients = Some(self.settings.probe.connected(&at.address).await);
         }
         let through = tried.clone().and_then(Result::ok);
         at.through = through.unwrap_or_default();

@@ -393,30 +393,34 @@ async fn what_the_api_server_refuses_is_told_and_keeps_nothing() {
         .await;
 }
 
-/// As when an admission webhook is down.
+/// As when an admission webhook is down, or a policy denies it.
 #[tokio::test(start_paused = true)]
 async fn a_host_is_replaced_although_its_client_cannot_be_updated() {
-    let world = World::running().await;
-    let first = world.example().await.status.unwrap().host_id;
-    world.env.set_faults(|request: &apiserver::faults::Request| {
-        let ours = request.user_agent.starts_with("leasehold/") && request.verb == "patch";
-        match ours && request.resource == "deployments" {
-            true => Fault::Error(ApiError::new(Reason::InternalError, "the webhook is down")),
-            false => Fault::None,
+    for (reason, why) in
+        [(Reason::InternalError, "the webhook is down"), (Reason::Forbidden, "the policy says no")]
+    {
+        let world = World::running().await;
+        let first = world.example().await.status.unwrap().host_id;
+        world.env.set_faults(move |request: &apiserver::faults::Request| {
+            let ours = request.user_agent.starts_with("leasehold/") && request.verb == "patch";
+            match ours && request.resource == "deployments" {
+                true => Fault::Error(ApiError::new(reason, why)),
+                false => Fault::None,
+            }
+        });
+        let clients: Api<Deployment> = world.env.api(NAMESPACE);
+        merge(&clients, CLIENT, json!({"spec": {"replicas": 3}})).await;
+        let (id, now) = (world.hosts()[0], world.env.now());
+        world.cloud.machines(|machines| assert!(machines.delete(id, now)));
+        for _ in 0..15 {
+            world.env.pass(Duration::from_secs(100)).await;
         }
-    });
-    let clients: Api<Deployment> = world.env.api(NAMESPACE);
-    merge(&clients, CLIENT, json!({"spec": {"replicas": 3}})).await;
-    let (id, now) = (world.hosts()[0], world.env.now());
-    world.cloud.machines(|machines| assert!(machines.delete(id, now)));
-    for _ in 0..15 {
-        world.env.pass(Duration::from_secs(100)).await;
+        assert_eq!(world.hosts().len(), 1, "another was made although {why}");
+        world.env.end_faults();
+        // What failed so often is tried again within 1,000 s and half of that again.
+        world.env.pass(Duration::from_secs(1500)).await;
+        assert_ne!(world.served().await.status.unwrap().host_id, first);
     }
-    assert_eq!(world.hosts().len(), 1, "another was made");
-    world.env.end_faults();
-    // What failed so often is tried again within 1,000 s and half of that again.
-    world.env.pass(Duration::from_secs(1500)).await;
-    assert_ne!(world.served().await.status.unwrap().host_id, first);
 }
 
 /// The Secret of host and client, which somebody damaged.
