@@ -20,16 +20,13 @@ use super::record::record;
 use super::referrers::{REFERRERS, by_name, counts, sends_to};
 use super::requests::{Requests, Stop, WAIT, other_account};
 use super::source::source;
-use super::status::{BLOCKED, Outcome, Recheck};
+use super::status::{BLOCKED, Outcome, Recheck, UNOWNED};
 
 /// The annotation that, set to `true`, lets the object be deleted without its queue.
 pub(crate) const ABANDON: &str = "leasehold.dev/abandon";
 
 /// How many of those that a queue waits for its message names.
 const MAX_NAMED: usize = 5;
-
-/// What the status says of a queue whose tag somebody took: it stays until a person decides.
-const UNOWNED: &str = "is not deleted";
 
 /// Deletes the queue and removes the finalizer, or records what that waits for.
 pub(super) async fn end(
@@ -162,8 +159,8 @@ async fn delete_with<'a>(
             Ok(Some(Event::warning(queue, "Orphaned", "Delete", note)))
         }
         (Ending::Unmanaged { owner }, _) => {
-            let message = format!("queue {name} {UNOWNED}: {}; put it back", whose(owner));
-            Err(Stop::blocked("NotOwned", message, Recheck::At(now + WAIT)))
+            let message = format!("queue {name} is not deleted: {}; put it back", whose(owner));
+            Err(Stop::blocked(UNOWNED, message, Recheck::At(now + WAIT)))
         }
         (Ending::Settle { until }, _) => {
             let message = format!(
@@ -178,12 +175,9 @@ async fn delete_with<'a>(
 /// Whether the queue of an object goes with it before this one has to stay for it, as far as that is known.
 fn ends(referrer: &Queue, queue: &Queue) -> bool {
     let status = referrer.status.as_ref();
-    let is_told = |words: &str| {
-        let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
-        conditions.any(|told| told.reason == BLOCKED && told.message.contains(words))
-    };
+    let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
     let goes = match referrer.spec.deletion_policy {
-        DeletionPolicy::Delete => !is_told(UNOWNED),
+        DeletionPolicy::Delete => !conditions.any(|told| told.reason == UNOWNED),
         // Until then it is received from, for days perhaps, and what fails goes here.
         DeletionPolicy::DeleteIfEmpty => status.is_some_and(|status| status.empty_since.is_some()),
         // It may stay, if its tag was removed. But where it waits for this one, neither would ever go.
@@ -240,21 +234,22 @@ async fn unreferenced(
 /// Records what the deletion waits for, and how to end the wait.
 async fn wait(ctx: &Context, queue: &Queue, outcome: Outcome) -> Result<Action, ReconcileError> {
     let escape = format!("set annotation {ABANDON}=true to delete this Queue without its queue");
-    let (why, recheck) = match outcome {
+    let (reason, why, recheck) = match outcome {
         Outcome::SeemsEmpty { message, since } => {
             let message = format!("{message}; or {escape}");
             return record(ctx, queue, None, None, Outcome::SeemsEmpty { message, since }).await;
         }
-        Outcome::Blocked { message, recheck, .. } => (message, recheck),
-        Outcome::Invalid(invalid) => (invalid.to_string(), Recheck::OnChange),
-        Outcome::Synced { .. } => (String::new(), Recheck::OnChange),
+        Outcome::Blocked { reason: UNOWNED, message, recheck, .. } => (UNOWNED, message, recheck),
+        Outcome::Blocked { message, recheck, .. } => (BLOCKED, message, recheck),
+        Outcome::Invalid(invalid) => (BLOCKED, invalid.to_string(), Recheck::OnChange),
+        Outcome::Synced { .. } => (BLOCKED, String::new(), Recheck::OnChange),
     };
     let recheck = match recheck {
         Recheck::Soon => Recheck::At(ctx.now() + WAIT),
         recheck => recheck,
     };
     let message = format!("{why}; or {escape}");
-    let blocked = Outcome::Blocked { reason: BLOCKED, message, ready: false, recheck };
+    let blocked = Outcome::Blocked { reason, message, ready: false, recheck };
     record(ctx, queue, None, None, blocked).await
 }
 

@@ -27,6 +27,8 @@ const LATER: Duration = Duration::from_secs(120);
 
 /// The reason of an object that waits for the end of its queue.
 pub(super) const BLOCKED: &str = "DeletionBlocked";
+/// The reason of one that waits because somebody took its queue's tag: until a person decides.
+pub(super) const UNOWNED: &str = "DeletionNotOwned";
 
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
