@@ -84,7 +84,7 @@ pub(crate) fn paused_by_its_old_name(old: &ClusterName, new: &ClusterName, polic
 pub(crate) fn paused_and_gone(cluster: &ClusterName, policy: &str) -> String {
     let policy = foreign(policy);
     format!(
-        "shardmaps.leasehold.dev {cluster} of the home cluster: no live member has this cluster configured, and the FleetPolicy {policy} pauses it: the map stays for a while, so that the cluster stays paused if it comes back under another name; fix: if it was removed for good, take the pause back: leasehold lift {policy}"
+        "shardmaps.leasehold.dev {cluster} of the home cluster: no live member has this cluster configured, and the FleetPolicy {policy} pauses it: the map stays for ten minutes, or for as long as a cluster may have got its name that does not tell its identity (the right to get Namespace kube-system), so that the cluster stays paused if it comes back under another name; fix: if it was removed for good, take the pause back: leasehold lift {policy}"
     )
 }
 
@@ -111,11 +111,11 @@ pub(crate) fn unreadable_maps(world: &World, namespace: &str) -> Option<String> 
 }
 
 /// Why the ShardMaps of these clusters stay although nobody says that the clusters are configured.
-pub(crate) fn perhaps_unclaimed(clusters: &[&ClusterName], member: &MemberId) -> Option<String> {
-    let (first, more) = (clusters.first()?, more(clusters.len() - 1));
-    Some(format!(
+pub(crate) fn perhaps_unclaimed(first: &ClusterName, others: usize, member: &MemberId) -> String {
+    let more = more(others);
+    format!(
         "shardmaps.leasehold.dev {first}{more} of the home cluster: no live member says that it has this cluster configured, but {member} cannot read one of its sources of clusters and may have it, so nobody serves it and the map stays; fix: see the log of that member and correct the source"
-    ))
+    )
 }
 
 /// ` (and 2 more)`
@@ -133,7 +133,7 @@ pub(crate) fn unclaimed(
     let more = more(clusters.len() - 1);
     let minutes = after.as_secs() / 60;
     let why = if is_mass {
-        "so many at once are rarely meant: was a Secret, a folder or a kubeconfig emptied?; fix: put the clusters back and their owners go on"
+        "so many at once are rarely meant, and a Secret, a folder or a kubeconfig may have been emptied; fix: put the clusters back and their owners go on"
     } else {
         "the members that had it died or left, so its shards are not served; fix: start a replica that has it configured"
     };

@@ -93,13 +93,9 @@ impl Removals {
             let mut paths = map.entries.keys().filter(|_| is_workload(cluster));
             let policy = paths.find_map(|path| view.policies.pause_in(map, path));
             let may_be_another = policy.is_some() && map.cluster_uid.is_some() && any_untold;
-            let grace = match missing {
-                _ if is_mass && is_workload(cluster) => LONG_GRACE,
-                _ if may_return(cluster, peers) || policy.is_some() => LONG_GRACE,
-                Missing { was_removed: true, .. } => REMOVAL_GRACE,
-                Missing { was_left: true, .. } => LEFT_GRACE,
-                _ => LONG_GRACE,
-            };
+            let may_be_mistaken =
+                is_mass && is_workload(cluster) || may_return(cluster, peers) || policy.is_some();
+            let grace = missing.grace(may_be_mistaken);
             let (early, late) = (missing.since + REMOVAL_GRACE, missing.since + grace);
             if now < early {
                 plan.wake_at(early);
@@ -118,14 +114,7 @@ impl Removals {
         }
         plan.problems.extend(problem::unclaimed(&kept, LONG_GRACE, is_mass));
         plan.problems.extend(paused.map(|(name, policy)| problem::paused_and_gone(name, policy)));
-        let mut members = view.world.members().iter().filter(|(id, _)| peers.is_alive(id));
-        let is_partial = |said: &ConfiguredClusters| !said.open.is_empty();
-        let partial = members.find(|(_, its)| its.spec.clusters.as_ref().is_some_and(is_partial));
-        if let Some((member, _)) = partial {
-            let unclaimed = maps.keys().filter(|name| !view.clusters.contains(*name));
-            let open = unclaimed.filter(|name| wanted(name, view, peers) == Wanted::Unknown);
-            plan.problems.extend(problem::perhaps_unclaimed(&open.collect::<Vec<_>>(), member));
-        }
+        plan.problems.extend(perhaps_unclaimed(view, peers));
         if all == 0
             && !view.clusters.iter().any(is_workload)
             && !peers.groups.keys().all(single::is_single)
@@ -165,6 +154,36 @@ impl Removals {
             self.missing.entry(cluster.clone()).or_insert(fresh).was_removed |= was_removed;
         }
     }
+}
+
+impl Missing {
+    /// How long its map stays.
+    fn grace(&self, may_be_mistaken: bool) -> Duration {
+        match self {
+            _ if may_be_mistaken => LONG_GRACE,
+            Self { was_removed: true, .. } => REMOVAL_GRACE,
+            Self { was_left: true, .. } => LEFT_GRACE,
+            _ => LONG_GRACE,
+        }
+    }
+}
+
+/// What is wrong where clusters are served by nobody, because a member may have them in a source that it cannot read.
+fn perhaps_unclaimed(view: &View<'_>, peers: &Peers<'_>) -> Option<String> {
+    let is_partial = |said: &ConfiguredClusters| !said.open.is_empty();
+    let members = view.world.members().iter();
+    let partial = members.filter(|(_, its)| its.spec.clusters.as_ref().is_some_and(is_partial));
+    let partial: Vec<_> =
+        partial.filter_map(|(id, _)| Some((id, &peers.roles.get(id)?.reach))).collect();
+    let may_have = |name: &ClusterName| {
+        let mut partial = partial.iter();
+        partial.find(|(_, reach)| reach.of(name) == Fit::Unknown).map(|(id, _)| *id)
+    };
+    let unclaimed = view.world.maps().keys().filter(|name| !view.clusters.contains(*name));
+    let mut open = unclaimed.filter(|name| wanted(name, view, peers) == Wanted::Unknown);
+    let (first, member) = open.find_map(|name| Some((name, may_have(name)?)))?;
+    let more = open.filter(|name| may_have(name) == Some(member)).count();
+    Some(problem::perhaps_unclaimed(first, more, member))
 }
 
 /// Whether it is a cluster, and not the name that stands for the fleet.
