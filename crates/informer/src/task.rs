@@ -30,6 +30,11 @@ const SWEPT_AT_ONCE: usize = 256;
 /// How often a change between failing and working is told to a log, at most.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
+/// JSON that is taken in without letting other tasks of the thread have a turn, in bytes: some 200 microseconds of work.
+const TURN_BYTES: usize = 32 << 10;
+/// What an object counts for besides.
+const OBJECT_BYTES: usize = 256;
+
 /// Why a list of pages is given up that brings nothing new.
 const ENDLESS: &str = "the server's list does not end: it repeats a continue token, or sends page after page \
                        without objects";
@@ -50,6 +55,8 @@ pub(crate) struct Task {
     overrun: Option<Overrun>,
     /// Bytes of a line or page under way that are counted.
     counted: usize,
+    /// Bytes taken in since other tasks had a turn.
+    taken: usize,
     trainer: Trainer,
     scopes: ScopeWatch,
     held: Held,
@@ -89,6 +96,7 @@ impl Task {
             part,
             overrun: None,
             counted: 0,
+            taken: 0,
             trainer: Trainer::default(),
             scopes,
             held: Held::default(),
@@ -209,7 +217,7 @@ impl Task {
     }
 
     async fn arrived(&mut self, arrival: Arrival) {
-        // A long list must not starve the other tasks of this thread.
+        // What is no object must not starve the other tasks of this thread either.
         tokio::task::consume_budget().await;
         let now = self.clock.now();
         if self.counted > 0 || matches!(arrival, Arrival::More) {
@@ -223,6 +231,7 @@ impl Task {
             }
             Arrival::Line(bytes) => {
                 self.heard(now);
+                self.in_turn(bytes.len()).await;
                 match self.line(&bytes, now).await {
                     Ok(()) => return,
                     Err(end) => end,
@@ -239,6 +248,15 @@ impl Task {
         }
         self.ended(end, why);
         self.absent(now).await;
+    }
+
+    /// Before an object of so many bytes is taken in: a long list must not starve the other tasks of this thread.
+    async fn in_turn(&mut self, bytes: usize) {
+        self.taken += bytes + OBJECT_BYTES;
+        if self.taken >= TURN_BYTES {
+            self.taken = 0;
+            tokio::task::yield_now().await;
+        }
     }
 
     fn heard(&mut self, now: Moment) {
@@ -381,6 +399,7 @@ impl Task {
         self.held.answered();
         let objects = page.items.len();
         for raw in page.items {
+            self.in_turn(raw.len()).await;
             if let Err(end) = self.item(raw, now).await {
                 return end;
             }
