@@ -17,6 +17,7 @@
 //! | a stream that broke after it began, [`MAX_STREAM_BREAKS`] times in a row | the same |
 //! | 429, 5xx, no connection | nothing about streams or versions: the same again, later |
 //! | 410, or a version that the server does not have yet | list again |
+//! | a watch that brings nothing, not even a bookmark, 2, 4, 8 times in a row | its version may be one that a restored server does not have yet, which it does not say: list again |
 //! | a page that is too large | the same page with a quarter of the limit, which doubles again with each page |
 //! | a continue token that repeats, or pages without objects | the list starts over |
 //! | 400 or 422 to a watch | its version is the server's own and no good: list again |
@@ -172,6 +173,8 @@ pub struct Machine {
     failures: u32,
     /// Lists in a row that started over within [`CALM`].
     relists: u32,
+    /// Watches in a row of which nothing was heard.
+    silent: u32,
     /// Garbage without progress in between.
     garbage: bool,
     unknown_kind: bool,
@@ -211,6 +214,7 @@ impl Machine {
             stream_breaks: 0,
             failures: 0,
             relists: 0,
+            silent: 0,
             garbage: false,
             unknown_kind: false,
             began: Moment::default(),
@@ -288,7 +292,7 @@ impl Machine {
             };
         };
         version.clone_into(resource_version);
-        self.garbage = false;
+        (self.garbage, self.silent) = (false, 0);
         Progress::Continue
     }
 
@@ -328,6 +332,7 @@ impl Machine {
         self.failures = self.failures.saturating_add(1);
         self.unknown_kind = end == End::Refused(404) && !is_watching;
         let garbage_again = std::mem::replace(&mut self.garbage, end == End::Garbage);
+        let is_forgotten = is_watching && end == End::Idle && self.is_forgotten();
         match (&mut self.state, end) {
             (State::Watching { .. }, End::Garbage) if garbage_again => {}
             // With the definition of the kind, all its objects are gone: a list shows it.
@@ -335,6 +340,7 @@ impl Machine {
             // What the server named is not what it takes, or no request can carry it.
             (State::Watching { .. }, End::Refused(400 | 422)) => {}
             (State::Watching { .. }, End::Panicked) => {}
+            (State::Watching { .. }, End::Idle) if is_forgotten => {}
             (State::Watching { .. }, _) => return self.wait(self.failures),
             (State::Paging { continue_token: token @ Some(_), limited }, End::Expired) => {
                 // The token expired between pages: take everything in one piece.
@@ -362,6 +368,12 @@ impl Machine {
         }
         self.state = State::Anew;
         self.list_again(end, now)
+    }
+
+    /// Counts a watch of which nothing was heard: after two, four, eight of them its version may be unknown.
+    fn is_forgotten(&mut self) -> bool {
+        self.silent = self.silent.saturating_add(1);
+        self.silent > 1 && self.silent.is_power_of_two()
     }
 
     /// A streaming list broke after it began.

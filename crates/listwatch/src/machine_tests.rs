@@ -102,6 +102,16 @@ fn the_protocol() {
         ("end 5, bookmark 9, pass 5000, closed", "stream anew synced watch@9"),
         ("end 5, change 6, lost, change 8, lost", "stream anew synced wait watch@6 wait watch@8"),
         ("end 5, pass 200000, idle", "stream anew synced wait watch@5"),
+        // Nothing is heard again and again: the server may be a restored one, which has no such version yet.
+        (
+            "end 9, idle, idle, end 5, idle, idle, end 6, idle, idle, idle",
+            "stream anew synced wait watch@9 wait stream anew synced wait watch@5 wait stream anew synced \
+             wait watch@6 wait watch@6 wait watch@6",
+        ),
+        (
+            "end 9, idle, bookmark 9, idle, idle, end 5",
+            "stream anew synced wait watch@9 wait watch@9 wait stream anew synced",
+        ),
         // A watch that the server closes at once is not asked for in a hot loop.
         ("end 5, closed, closed", "stream anew synced wait watch@5 wait watch@5"),
         // Too old: list again at once; too old again: with a pause.
