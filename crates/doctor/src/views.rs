@@ -1,6 +1,8 @@
 //! What replicas say of themselves and of their clusters at `/debug` and `/metrics`: pure. A replica of another
 //! release may say more or less.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +72,7 @@ struct Informer {
     objects: u64,
     bytes: u64,
     lag_seconds: Option<f64>,
+    throttled: Vec<String>,
     /// Told once for each controller that needs it.
     absent: Option<String>,
     error: Option<String>,
@@ -122,6 +125,11 @@ pub fn of_clusters(member: &str, answer: &[u8], now: Timestamp) -> Vec<Finding> 
     };
     found.extend(all.quarantines.iter().map(quarantined));
     found.extend(all.informers.iter().filter_map(of_informer));
+    let mut throttled = BTreeSet::new();
+    for informer in &all.informers {
+        throttled.extend(informer.throttled.iter().map(|why| (&informer.cluster, why)));
+    }
+    found.extend(throttled.into_iter().map(|(cluster, why)| of_throttled(cluster, why)));
     found.extend(all.absent.iter().filter(|absent| !absent.optional).map(|absent| {
         let Absent { controller, cluster, kind, error, .. } = absent;
         let said = error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
@@ -208,6 +216,20 @@ fn of_informer(informer: &Informer) -> Option<Finding> {
         format!("the server sent nothing about {kind} for {lag:.0} s"),
         fix,
     ))
+}
+
+fn of_throttled(cluster: &str, why: &str) -> Finding {
+    let (what, fix) = match why {
+        "changes" => (
+            "it changes faster than we take changes in, so ours come late there",
+            "see who writes to it so often (`leasehold top`, the audit log of its API server)",
+        ),
+        _ => (
+            "its lists come slowly, so they have few places and take long",
+            "see its API server and what lies between",
+        ),
+    };
+    Finding::warning(format!("cluster {cluster}"), what, fix)
 }
 
 /// What a member's `/debug/queues` tells: the objects that fail.
@@ -368,6 +390,12 @@ mod tests {
                 json!(400.0),
                 Level::Warning,
                 "the server sent nothing about Pod for 400 s",
+            ),
+            (
+                "/informers/0/throttled",
+                json!(["changes"]),
+                Level::Warning,
+                "it changes faster than we take changes in, so ours come late there",
             ),
             ("/informers/0/error", json!("500"), Level::Failure, "Pod cannot be watched: 500"),
             (

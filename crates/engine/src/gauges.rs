@@ -53,6 +53,7 @@ struct Families {
     missing: IntGaugeVec,
     breaker: IntGaugeVec,
     quarantined: IntGaugeVec,
+    throttled: IntGaugeVec,
     concurrency: IntGaugeVec,
 }
 
@@ -177,6 +178,12 @@ impl Families {
                  bound that it exceeded.",
                 &["cluster", "reason"],
             )?,
+            throttled: ints(
+                "leasehold_cluster_throttled",
+                "1 for a cluster of which less is taken in than it sends, so that others do not notice it, \
+                 with the reason: changes, more than 2,000 a second; pages, which come slowly.",
+                &["cluster", "reason"],
+            )?,
             concurrency: ints(
                 "leasehold_cluster_concurrency_limit",
                 "Requests to a cluster that may be under way at once, fewer when it is overloaded.",
@@ -185,7 +192,7 @@ impl Families {
         })
     }
 
-    fn collectors(&self) -> [&dyn Collector; 16] {
+    fn collectors(&self) -> [&dyn Collector; 17] {
         [
             &self.depth,
             &self.unfinished,
@@ -202,6 +209,7 @@ impl Families {
             &self.missing,
             &self.breaker,
             &self.quarantined,
+            &self.throttled,
             &self.concurrency,
         ]
     }
@@ -222,6 +230,7 @@ impl Families {
             &self.missing,
             &self.breaker,
             &self.quarantined,
+            &self.throttled,
             &self.concurrency,
         ] {
             ints.reset();
@@ -260,6 +269,9 @@ impl Families {
         self.queued_items.with_label_values(&resource(INFORMERS)).add(int(informer.queued()));
         let Some(series) = held.get(&informer.target.cluster) else { return };
         let cluster = series.label();
+        for reason in informer.intake.throttled() {
+            self.throttled.with_label_values(&[cluster, reason.label()]).set(1);
+        }
         let (is_empty, mode) = (informer.store.is_empty(), informer.condition().mode);
         let lag = informer.lag(now).filter(|lag| !is_empty || *lag >= QUIET);
         if is_empty && lag.is_none() && mode == ShardMode::None {

@@ -118,7 +118,6 @@ pub struct Informer {
     admissions: mpsc::Sender<mailbox::Sender>,
     /// What is kept of its cluster.
     account: Arc<Account>,
-    intake: Intake,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -136,7 +135,8 @@ impl Informer {
         rng: fastrand::Rng,
         (writer, account): (StoreWriter, &Arc<Account>),
     ) -> Arc<Self> {
-        let state = Arc::new(InformerState::new(target, writer.store(), clock.now()));
+        let state =
+            Arc::new(InformerState::new(target, writer.store(), clock.now(), intake.clone()));
         let (admissions, waiting) = mpsc::channel(ADMISSIONS);
         let scopes = Scopes::default();
         let task = Task::new(
@@ -145,12 +145,12 @@ impl Informer {
             scopes.follow(),
             wire,
             waiting,
-            intake.clone(),
+            intake,
             (clock, metrics, rng),
         );
         let task = AbortOnDropHandle::new(tokio::spawn(Box::new(task).run()));
         let account = Arc::clone(account);
-        Arc::new(Self { state, scopes, admissions, account, intake, _task: task })
+        Arc::new(Self { state, scopes, admissions, account, _task: task })
     }
 
     /// Holds the objects of a scope from now until the guard is dropped.
@@ -169,7 +169,7 @@ impl Informer {
     /// How much of its cluster is taken in at once.
     #[must_use]
     pub fn intake(&self) -> &Intake {
-        &self.intake
+        &self.state.intake
     }
 
     /// What others may see of it.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cache::{ResourceVersion, Store};
-use listwatch::{Form, Scope};
+use listwatch::{Form, Intake, Scope};
 use model::{ClusterName, Kind, Moment};
 use tokio::sync::watch;
 
@@ -45,6 +45,8 @@ pub struct InformerState {
     /// What it holds.
     pub store: Store,
     began: Moment,
+    /// How much of its cluster is taken in at once.
+    pub intake: Intake,
     pub(crate) condition: Mutex<Condition>,
     /// The version up to which the store shows everything; changes with each change of the store.
     pub(crate) seen: watch::Sender<Option<ResourceVersion>>,
@@ -74,11 +76,12 @@ pub struct Condition {
 }
 
 impl InformerState {
-    pub(crate) fn new(target: Target, store: Store, began: Moment) -> Self {
+    pub(crate) fn new(target: Target, store: Store, began: Moment, intake: Intake) -> Self {
         Self {
             target,
             store,
             began,
+            intake,
             condition: Mutex::default(),
             seen: watch::Sender::default(),
             queued: AtomicUsize::new(0),
@@ -158,6 +161,7 @@ impl InformerState {
             objects: self.store.len(),
             bytes: self.store.bytes(),
             resource_version,
+            throttled: self.intake.throttled(),
             lag_seconds: heard.map(|heard| now.since(heard).as_secs_f64()),
             subscribers: self.subscribers.load(Ordering::Relaxed),
             metadata_only: *form == Form::Metadata,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use extent::ShardMode;
-use listwatch::End;
+use listwatch::{End, Throttled};
 use model::ClusterName;
 use serde::Serialize;
 
@@ -76,6 +76,9 @@ pub struct InformerStatus {
     pub objects: usize,
     /// Bytes of the cache: objects, tables, dictionaries.
     pub bytes: usize,
+    /// Why less of its cluster is taken in than it sends.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub throttled: Vec<Throttled>,
     /// The newest resourceVersion seen.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,

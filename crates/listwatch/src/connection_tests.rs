@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::body::{IDLE_TIMEOUT, PAGE_TIMEOUT};
-use crate::intake::{LENT_AFTER, LINES_AT_ONCE, LINES_PER_SECOND};
+use crate::intake::{LENT_AFTER, LINES_AT_ONCE, LINES_PER_SECOND, Throttled};
 use crate::lines::LARGE_LINE_BYTES;
 
 const WATCH_SECONDS: u32 = 260;
@@ -268,10 +268,14 @@ async fn a_cluster_that_is_flooded_with_changes_is_taken_in_at_a_bounded_rate() 
     }
     let expect = (LINES_AT_ONCE + 10 * LINES_PER_SECOND) as usize;
     assert!((expect - 200..expect + 200).contains(&come), "{come}");
+    assert_eq!(flooded.throttled(), [Throttled::Changes]);
+    tokio::time::advance(Duration::from_secs(120)).await;
+    assert_eq!(flooded.throttled(), []);
     let (mut other, feed) = watched(&intake.of_another_cluster());
     feed.send("line\n");
     assert!(matches!(other.next().await, Arrival::Opened));
     assert!(matches!(other.next().now_or_never(), Some(Arrival::Line(_))));
+    assert_eq!(intake.throttled(), []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -47,7 +48,9 @@ pub const LENT_AFTER: Duration = Duration::from_secs(1);
 /// Lines of a cluster's watches that are taken in for each second,
 pub const LINES_PER_SECOND: u32 = 2_000;
 /// and so many at once after a rest.
-pub const LINES_AT_ONCE: u32 = 20_000;
+pub const LINES_AT_ONCE: u32 = 10_000;
+/// How long a cluster whose lines had to wait is said to be throttled: longer than the time between two scrapes.
+const THROTTLED_FOR: Duration = Duration::from_secs(60);
 /// What one of them counts for.
 const LINE_TIME: Duration = Duration::from_nanos(1_000_000_000 / LINES_PER_SECOND as u64);
 
@@ -64,6 +67,29 @@ pub struct Intake {
     slow_until: Arc<Mutex<Option<Instant>>>,
     /// When the cluster will have rested from the lines of its watches.
     rested: Arc<Mutex<Instant>>,
+    /// Until when it is said that they had to wait.
+    throttled_until: Arc<Mutex<Option<Instant>>>,
+}
+
+/// Why a cluster is throttled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Throttled {
+    /// It changes more often than [`LINES_PER_SECOND`].
+    Changes,
+    /// Its pages come slowly: they have few places.
+    Pages,
+}
+
+impl Throttled {
+    /// The value of a label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Changes => "changes",
+            Self::Pages => "pages",
+        }
+    }
 }
 
 /// What all have together, and the most that one cluster may have of it.
@@ -118,6 +144,7 @@ impl Default for Intake {
             large_lines: Pool::new(LARGE_LINES, CLUSTER_LARGE_LINES),
             slow_until: Arc::default(),
             rested: Arc::new(Mutex::new(Instant::now())),
+            throttled_until: Arc::default(),
         }
     }
 }
@@ -133,7 +160,18 @@ impl Intake {
             large_lines: self.large_lines.with_part(CLUSTER_LARGE_LINES),
             slow_until: Arc::default(),
             rested: Arc::new(Mutex::new(Instant::now())),
+            throttled_until: Arc::default(),
         }
+    }
+
+    /// Why its cluster gets less than it asks for, in order.
+    #[must_use]
+    pub fn throttled(&self) -> Vec<Throttled> {
+        let lasts = |until: &Mutex<Option<Instant>>| {
+            lock(until).is_some_and(|until| Instant::now() < until)
+        };
+        let changes = lasts(&self.throttled_until).then_some(Throttled::Changes);
+        changes.into_iter().chain(lasts(&self.slow_until).then_some(Throttled::Pages)).collect()
     }
 
     /// KiB that nobody holds.
@@ -175,7 +213,8 @@ impl Intake {
     pub(crate) async fn lines_may_come(&self) -> Duration {
         let (at, began) = (*lock(&self.rested), Instant::now());
         let wait = at.saturating_duration_since(began).checked_sub(LINE_TIME * LINES_AT_ONCE);
-        if let Some(wait) = wait {
+        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+            *lock(&self.throttled_until) = Some(began + wait + THROTTLED_FOR);
             tokio::time::sleep(wait).await;
         }
         began.elapsed()

@@ -37,6 +37,6 @@ pub mod wire;
 
 pub use body::IDLE_TIMEOUT;
 pub use connection::{Arrival, Connection};
-pub use intake::{Intake, LENT_AFTER, LISTED_KIB, STREAM_KIB};
+pub use intake::{Intake, LENT_AFTER, LISTED_KIB, STREAM_KIB, Throttled};
 pub use machine::{End, Machine, Progress, Request, Signal};
 pub use scope::{Form, Scope};

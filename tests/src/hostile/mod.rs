@@ -69,11 +69,12 @@ pub fn run(args: &HostileArgs, memory: Memory) -> Result<()> {
     let modes = if args.modes.is_empty() { Mode::ALL.to_vec() } else { args.modes.clone() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut rows = Vec::new();
-    for mode in modes {
+    for (number, mode) in modes.iter().enumerate() {
+        eprintln!("{mode} ({} of {})", number + 1, modes.len());
         let budget = Budget { max_cache_bytes: 16 << 20, ..Budget::default() };
         let observe = Duration::from_secs(args.seconds);
         let plan = Plan { observe, changes: MIN_CHANGES, budget };
-        rows.extend(runtime.block_on(perform(&[mode], plan, memory))?);
+        rows.extend(runtime.block_on(perform(&[*mode], plan, memory))?);
     }
     println!("{}", table(&rows).render(args.format));
     let wrong: Vec<String> = rows.iter().flat_map(|row| row.faults(MAX_GROWTH_BYTES)).collect();

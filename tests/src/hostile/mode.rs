@@ -19,6 +19,10 @@ pub enum Mode {
     EndlessList,
     /// A streaming list whose initial events never end.
     EndlessStream,
+    /// A streaming list with an object a second.
+    SlowStream,
+    /// A watch with as many changes as the connection takes.
+    FloodedWatch,
     /// A watch with a line that never ends.
     EndlessLine,
     /// Each page has the same continue token.
@@ -80,12 +84,14 @@ pub enum Expected {
 
 impl Mode {
     /// All that misbehave.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::VersionBomb,
         Self::TinyChunks,
         Self::PageBomb,
         Self::EndlessList,
         Self::EndlessStream,
+        Self::SlowStream,
+        Self::FloodedWatch,
         Self::EndlessLine,
         Self::RepeatedToken,
         Self::EmptyPages,
@@ -131,7 +137,9 @@ impl Mode {
             Self::ManyObjects => Expected::Reported("more than 16384 objects"),
             Self::TwiceTheUid => Expected::Reported("twice"),
             Self::Redirects => Expected::Reported("302"),
-            Self::EndlessLine
+            Self::SlowStream
+            | Self::FloodedWatch
+            | Self::EndlessLine
             | Self::WatchGone
             | Self::LongVersion
             | Self::BookmarkAndEnd
@@ -150,6 +158,7 @@ impl Mode {
             Self::Behaves
                 | Self::VersionBomb
                 | Self::TinyChunks
+                | Self::FloodedWatch
                 | Self::EndlessLine
                 | Self::WatchGone
                 | Self::LongVersion

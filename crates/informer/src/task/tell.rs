@@ -136,7 +136,8 @@ mod tests {
         let target = Target { cluster, engagement: 1, kind, scope, form };
         let writer = StoreWriter::new(StoreOptions::default(), Arc::new(DecodedCache::new(0)));
         let clock = PausedClock::new();
-        let state = Arc::new(InformerState::new(target, writer.store(), clock.now()));
+        let state =
+            Arc::new(InformerState::new(target, writer.store(), clock.now(), Intake::default()));
         let (sender, subscription) = mailbox(&state, account.part());
         let task = Task::new(
             state,
