@@ -194,9 +194,8 @@ impl TunnelRun<'_> {
             reason: "CredentialsDamaged",
             message: error.to_string(),
         };
-        let credentials = Credentials::of(&stored).map_err(damaged)?;
-        self.secrets.credentials = Some(stored);
-        Ok(credentials)
+        let stored = self.secrets.credentials.insert(stored);
+        Ok(Credentials::of(stored).map_err(damaged)?)
     }
 }
 

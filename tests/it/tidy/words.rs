@@ -9,9 +9,18 @@ use regex::Regex;
 
 use super::source::Sources;
 
-/// Crates in which some retired words mean something else: HTTP routes, OIDC claims, a tunnel's echo.
-const ELSEWHERE: &[&str] =
-    &["admin", "apiserver", "clusters", "controllers", "demo", "leasehold", "telemetry", "xtask"];
+/// Crates in which some retired words mean something else: HTTP routes, OIDC claims, those of fleets, a tunnel's echo.
+const ELSEWHERE: &[&str] = &[
+    "admin",
+    "apiserver",
+    "clusters",
+    "controllers",
+    "demo",
+    "leasehold",
+    "marks",
+    "telemetry",
+    "xtask",
+];
 
 /// Where a word is retired.
 enum Retired {

@@ -51,7 +51,7 @@ async fn a_queue_whose_tag_was_removed_is_not_deleted_and_an_annotation_ends_the
     let (env, aws) = settled(json!({})).await;
     untag(&aws);
     delete(&env).await;
-    let queue = says(&env, "orders", "Ready", "False", "DeletionBlocked").await;
+    let queue = says(&env, "orders", "Ready", "False", "DeletionNotOwned").await;
     let message = &queue.status.unwrap().conditions[0].message;
     assert!(message.contains("its tag leasehold.dev/owner was removed outside"), "{message}");
     assert!(message.contains("set annotation leasehold.dev/abandon=true"), "{message}");
@@ -154,7 +154,8 @@ async fn a_dead_letter_queue_stays_while_a_queue_waits_for_its_end() {
             _ => assert_eq!(aws.sqs(|sqs| sqs.messages.insert("default-uses".to_owned(), 1)), None),
         }
         queues(&env).delete("uses", &DeleteParams::default()).await.unwrap();
-        says(&env, "uses", "Ready", "False", "DeletionBlocked").await;
+        let why = if policy == "Delete" { "DeletionNotOwned" } else { "DeletionBlocked" };
+        says(&env, "uses", "Ready", "False", why).await;
         delete(&env).await;
         env.pass(Duration::from_secs(300)).await;
         let queue = says(&env, "orders", "Ready", "False", "DeletionBlocked").await;

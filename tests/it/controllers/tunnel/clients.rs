@@ -241,8 +241,8 @@ fn refuse(env: &TestEnv) {
     });
 }
 
-const REFUSED: &str = "1 of 2 clients is running; the API server refuses Deployment nginx-1-tunnel-client-1: exceeded \
-     quota; change the policy, quota or right that refuses it; it is tried again every minute";
+const REFUSED: &str = "1 of 2 clients is running; the host does not say how many are connected; the API server refuses \
+     Deployment nginx-1-tunnel-client-1: exceeded quota; change the policy, quota or right that refuses it; it is tried again every minute";
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_the_api_server_refuses_leaves_the_others_as_they_are() {
@@ -290,6 +290,8 @@ async fn a_crash_while_the_number_of_clients_changes_leaves_one_host_with_its_cl
         crash.watch(&world.env);
         watched(&world.cloud, &crash);
         let (settings, cloud) = (settings(&world.cloud), world.cloud.clone());
+        let probe = settings.probe.clone().asking(|_| async { Some(2) }.boxed());
+        let settings = Settings { probe, ..settings };
         let scenario = async |env: &TestEnv| {
             let defaults: Api<ConfigMap> = env.api("leasehold-system");
             let other = format!("{CLIENT}-1");

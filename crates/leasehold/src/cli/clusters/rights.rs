@@ -44,7 +44,7 @@ pub(super) fn identity() -> [Value; 2] {
 
 /// The right to mark the cluster as this fleet's, by which another fleet that does the same is noticed. A rule
 /// cannot name what does not exist yet, so it may create any Lease there.
-pub(super) fn marks() -> [Value; 2] {
+pub(super) fn own_marks() -> [Value; 2] {
     let rule = |verbs| sdk::rbac::rule("coordination.k8s.io", &["leases"], verbs);
     let change = PolicyRule {
         resource_names: Some(vec![marks::NAME.to_owned()]),
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn marks_are_written_in_one_namespace_and_one_lease() {
-        let [role, _] = marks();
+        let [role, _] = own_marks();
         assert_eq!(role["metadata"]["namespace"], "kube-public");
         let rules = role["rules"].as_array().unwrap();
         assert_eq!(rules[0]["verbs"], json!(["create"]));

@@ -148,7 +148,7 @@ impl Target {
     ) -> anyhow::Result<()> {
         let mut manifests = rights::user(fleet, cluster);
         manifests.extend(rights::identity());
-        manifests.extend(rights::marks());
+        manifests.extend(rights::own_marks());
         let mut definitions = Vec::new();
         for named in controllers {
             let (name, more) = named.split_once('+').unwrap_or((named, ""));
