@@ -78,6 +78,6 @@ impl Informers {
         let before = self.running.range(..target).rev().take_while(is_near);
         let mut near = before.chain(self.running.range(target..).take_while(is_near));
         let informer = near.find_map(|(_, informer)| informer.upgrade());
-        informer.map_or_else(|| self.intake.of_another_cluster(), |one| one.intake().clone())
+        informer.map_or_else(|| self.intake.of_another_cluster(), |one| one.state().intake.clone())
     }
 }

@@ -166,12 +166,6 @@ impl Informer {
         subscription
     }
 
-    /// How much of its cluster is taken in at once.
-    #[must_use]
-    pub fn intake(&self) -> &Intake {
-        &self.state.intake
-    }
-
     /// What others may see of it.
     #[must_use]
     pub fn state(&self) -> &Arc<InformerState> {

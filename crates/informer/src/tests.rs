@@ -89,6 +89,35 @@ async fn a_list_is_streamed_and_changes_follow() {
     );
 }
 
+/// It is taken in piece by piece, for a watcher on the same thread sees it grow.
+#[tokio::test]
+async fn a_page_and_a_stream_leave_turns_to_other_tasks() {
+    let objects: Vec<_> = (0..500)
+        .map(|n| {
+            let mut object = config_map(&format!("c{n}"), 3);
+            object["data"] = serde_json::json!({"text": "x".repeat(1024)});
+            object
+        })
+        .collect();
+    for is_paged in [true, false] {
+        let (informer, mut server) = informer();
+        let asked = server.expect(STREAM).await;
+        let _list = if is_paged {
+            asked.refuse(422, "Invalid");
+            server.expect(PAGED).await.page(5, "", &objects);
+            None
+        } else {
+            Some(asked.list(5, &objects))
+        };
+        let mut partly = std::collections::BTreeSet::new();
+        while informer.state().store.len() < objects.len() {
+            partly.insert(informer.state().store.len());
+            tokio::task::yield_now().await;
+        }
+        assert!(partly.len() >= 10, "{partly:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_vanished_in_a_gap_is_told_as_last_known() {
     let (informer, mut server) = informer();
