@@ -105,24 +105,6 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
         Mode::EndlessStream => asked
             .is_stream()
             .then(|| ok(lines((0..).map(|n| added(&map("default", &format!("map-{n}"))))))),
-        Mode::SlowStream => asked.is_stream().then(|| {
-            let objects = stream::iter(0..).then(async |n: u32| {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                Bytes::from(added(&map("default", &format!("map-{n}"))))
-            });
-            ok(objects.boxed())
-        }),
-        Mode::FloodedWatch => asked.is_watch().then(|| {
-            // One that it knows, so that it goes on from there when it behaves again.
-            let version = asked.value("resourceVersion").unwrap_or("1").to_owned();
-            let change = move |n: usize| {
-                let mut object = map("default", &format!("flood-{}", n % FLOODED));
-                object["metadata"]["resourceVersion"] = version.as_str().into();
-                object["data"]["text"] = n.to_string().into();
-                format!("{}\n", json!({"type": "MODIFIED", "object": object}))
-            };
-            ok(lines((0..).map(change)))
-        }),
         Mode::EndlessLine => (asked.is_stream() || asked.is_watch()).then(|| ok(endless_line())),
         Mode::RepeatedToken => {
             let page = asked.value("continue").map_or(0, str::len);
@@ -144,6 +126,24 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
         {
             Some(status(422, "Invalid", &[]))
         }
+        Mode::SlowStream => asked.is_stream().then(|| {
+            let objects = stream::iter(0..).then(async |n: u32| {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Bytes::from(added(&map("default", &format!("map-{n}"))))
+            });
+            ok(objects.boxed())
+        }),
+        Mode::FloodedWatch => asked.is_watch().then(|| {
+            // One that it knows, so that it goes on from there when it behaves again.
+            let version = asked.value("resourceVersion").unwrap_or("1").to_owned();
+            let change = move |n: usize| {
+                let mut object = map("default", &format!("flood-{}", n % FLOODED));
+                object["metadata"]["resourceVersion"] = version.as_str().into();
+                object["data"]["text"] = n.to_string().into();
+                format!("{}\n", json!({"type": "MODIFIED", "object": object}))
+            };
+            ok(lines((0..).map(change)))
+        }),
         Mode::LongVersion => asked.is_watch().then(|| {
             let line = whole(bookmark(&"7".repeat(70_000)));
             ok(line.chain(stream::pending()).boxed())
