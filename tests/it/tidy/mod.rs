@@ -33,8 +33,7 @@ const MAX_LINES: usize = 600;
 const MAX_CRATE_LINES: usize = 8_000;
 /// May be longer: a whole API server, the checks of everything, sharding until its planner, which needs
 /// only `model`, is a crate of its own, mysql until its protocol (`wire`), which needs nothing else of
-/// it, is one, leasehold until its commands about clusters are among those of `ops`, and clusters until what it
-/// puts into clusters (`install`), which needs nothing else of it, is one.
+/// it, is one, and leasehold until its commands about clusters are among those of `ops`.
 const LONG_CRATES: &[&str] = &["apiserver", "xtask", "sharding", "mysql", "leasehold"];
 /// What authors of controllers see. Their code is elsewhere, so nobody here need use all of it.
 const FACES: &[&str] = &["sdk", "leasehold", "apiserver"];
