@@ -221,7 +221,7 @@ fn of_informer(informer: &Informer) -> Option<Finding> {
 fn of_throttled(cluster: &str, why: &str) -> Finding {
     let (what, fix) = match why {
         "changes" => (
-            "it changes faster than we take changes in, so ours come late there",
+            "it changes faster than we take changes in, so they are reconciled late",
             "see who writes to it so often (`leasehold top`, the audit log of its API server)",
         ),
         _ => (
@@ -395,7 +395,7 @@ mod tests {
                 "/informers/0/throttled",
                 json!(["changes"]),
                 Level::Warning,
-                "it changes faster than we take changes in, so ours come late there",
+                "it changes faster than we take changes in, so they are reconciled late",
             ),
             ("/informers/0/error", json!("500"), Level::Failure, "Pod cannot be watched: 500"),
             (
