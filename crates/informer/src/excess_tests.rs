@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cache::ResourceVersion;
-use listwatch::{Form, Scope};
+use listwatch::{Form, Scope, Throttled};
 use model::testing::PausedClock;
 use model::{Budget, Clock};
 use tracing::{Level, Metadata, span};
@@ -13,7 +13,7 @@ use tracing::{Level, Metadata, span};
 use super::state::{ENDLESS_AFTER, FAILING_AFTER, SYNC_PATIENCE};
 use super::tests::{PAGED, STREAM, settle, told};
 use super::{Informer, Subscription};
-use crate::testing::{PATIENCE, Server, config_map, informer, informer_with};
+use crate::testing::{PATIENCE, Server, Watch, config_map, informer, informer_with};
 use extent::RangeScope;
 use extent::{Account, MENTIONED_FOR_EACH, Overrun};
 
@@ -95,6 +95,41 @@ async fn a_stream_that_repeats_itself_for_ever_is_an_overrun() {
     ended(&mut events).await;
     let most = 3 * MENTIONED_FOR_EACH;
     assert_eq!(account.overrun(), Some(Overrun::Mentioned(most)));
+}
+
+/// Bookmarks, deletions of what nobody knew, and one object again and again are no list.
+#[tokio::test(start_paused = true)]
+async fn a_stream_with_many_times_as_many_lines_as_objects_makes_no_progress() {
+    let (informer, mut server) = informer();
+    let state = informer.state();
+    let sends: [fn(&Watch, u64); 3] = [
+        |stream, version| stream.bookmark(version),
+        |stream, version| stream.event("DELETED", &config_map("unknown", version)),
+        |stream, version| stream.event("MODIFIED", &config_map("a", version)),
+    ];
+    for send in sends {
+        let stream = server.expect(STREAM).await.watch();
+        (1..=11_000).for_each(|version| send(&stream, version));
+        stream.hung_up().await;
+        let error = state.condition().error.unwrap();
+        assert!(error.contains("many times as many lines as objects"), "{error}");
+    }
+    assert_eq!(state.intake.throttled(), [Throttled::Changes]);
+    // The changes of a kind that changes so much do not come between pages.
+    server.expect(PAGED).await.page(5, "", &[config_map("a", 4)]);
+    settle().await;
+    assert!(state.is_available() && state.condition().error.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_with_many_objects_has_no_rate() {
+    let (informer, mut server) = informer();
+    let objects: Vec<_> = (0..11_000).map(|number| config_map(&format!("o{number}"), 3)).collect();
+    let _list = server.expect(STREAM).await.list(5, &objects);
+    settle().await;
+    let state = informer.state();
+    assert!(state.is_available() && state.store.len() == objects.len());
+    assert_eq!(state.intake.throttled(), []);
 }
 
 /// An object that takes so many bytes of cache, at least.

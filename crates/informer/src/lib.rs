@@ -34,7 +34,7 @@
 //!   guards, and runs hold assignments, so a draining shard reads everything until its last run has
 //!   ended.
 //! - Everything that is kept counts against the budget of its cluster, what waits for subscribers too, and so does
-//!   how much a list mentions.
+//!   how much a list mentions. A streaming list that has many times as many lines as objects is given up.
 //!   An informer of a cluster that is overdrawn ends; what it has kept goes with its readers.
 //! - A panic ends no informer: it is told as a failure, and everything is listed again, after a wait.
 //! - Only the partial metadata is read of an object in no scope: it is neither stored nor decoded.

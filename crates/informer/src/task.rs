@@ -38,6 +38,9 @@ const OBJECT_BYTES: usize = 256;
 /// Why a list of pages is given up that brings nothing new.
 const ENDLESS: &str = "the server's list does not end: it repeats a continue token, or sends page after page \
                        without objects";
+/// Why a streaming list is given up.
+const REPETITIVE: &str =
+    "the server's list does not end: it has many times as many lines as objects";
 /// Why a line or page is refused whose protocol is wrong.
 const UNUSABLE: &str = "the server names no resourceVersion, or one of more than 253 bytes, or a continue token of \
                         more than 8 KiB";
@@ -57,6 +60,8 @@ pub(crate) struct Task {
     counted: usize,
     /// Bytes taken in since other tasks had a turn.
     taken: usize,
+    /// Lines of the streaming list under way.
+    lines: usize,
     trainer: Trainer,
     scopes: ScopeWatch,
     held: Held,
@@ -97,6 +102,7 @@ impl Task {
             overrun: None,
             counted: 0,
             taken: 0,
+            lines: 0,
             trainer: Trainer::default(),
             scopes,
             held: Held::default(),
@@ -180,6 +186,7 @@ impl Task {
             self.state.update(|condition| {
                 condition.listing_since.get_or_insert(now);
             });
+            self.lines = 0;
             self.writer.begin_replace();
             self.held.list_begins(selector.is_some());
             self.census.begin(matches!(request, Request::List { .. }));
@@ -232,7 +239,7 @@ impl Task {
             Arrival::Line(bytes) => {
                 self.heard(now);
                 self.in_turn(bytes.len()).await;
-                match self.line(&bytes, now).await {
+                match self.line(&bytes, now).await.and_then(|()| self.progresses()) {
                     Ok(()) => return,
                     Err(end) => end,
                 }

@@ -52,6 +52,10 @@ pub(crate) struct Stream {
     large: Option<Box<(Share, Pace)>>,
     /// Bytes of a line of which its reader was told last.
     told: usize,
+    /// Bytes of the last line.
+    last: usize,
+    /// Whether a line of a list has brought no new object since the last wait until more may come.
+    repeats: bool,
 }
 
 /// The answer to a list.
@@ -95,12 +99,20 @@ impl Stream {
             until: Instant::now() + timeout + OVERTIME,
             large: None,
             told: 0,
+            last: 0,
+            repeats: false,
         }
     }
 
     /// Bytes of a line whose end has not come.
     pub(crate) fn held_bytes(&self) -> usize {
         self.lines.partial_len()
+    }
+
+    /// The last line brought a list no new object: it counts like a change.
+    pub(crate) fn repeats(&mut self, intake: &Intake) {
+        self.repeats = true;
+        intake.line(self.last);
     }
 
     /// The next line, or how it ended; none if more of a long one has come. Cancel-safe.
@@ -116,9 +128,9 @@ impl Stream {
             }
             match self.lines.next_line() {
                 Ok(Some(line)) => {
-                    (self.heard, self.told) = (true, 0);
+                    (self.heard, self.told, self.last) = (true, 0, line.len());
                     if share.is_none() {
-                        intake.line();
+                        intake.line(self.last);
                     }
                     return Ok(Some(line));
                 }
@@ -131,12 +143,18 @@ impl Stream {
                 return Ok(None);
             }
             // The line before has been taken in when the next is asked for.
-            match share {
-                Some(share) => share.pass_on(),
-                None => {
-                    let waited = intake.lines_may_come().await;
-                    self.put_off(waited);
+            let waited = match share.as_mut() {
+                None => intake.lines_may_come().await,
+                // In a box, because it is rare.
+                Some(share) if self.repeats => {
+                    Box::pin(share.lent_during(intake.lines_may_come())).await
                 }
+                Some(_) => Duration::ZERO,
+            };
+            self.repeats = false;
+            self.put_off(waited);
+            if let Some(share) = share.as_mut() {
+                share.pass_on();
             }
             let mut due = None;
             if partial <= LARGE_LINE_BYTES {

@@ -116,6 +116,13 @@ impl Connection {
         self.share = None;
     }
 
+    /// The last line brought the list that is streamed no new object. Such lines come no faster than those of watches.
+    pub fn repeats(&mut self) {
+        if let State::Watching(stream) = &mut self.state {
+            stream.repeats(&self.intake);
+        }
+    }
+
     /// Bytes of a line or page whose end has not come. Of a page no more than it may lend: beyond that, its share bounds it.
     pub fn held_bytes(&self) -> usize {
         match &self.state {

@@ -45,10 +45,13 @@ const CLUSTER_LARGE_LINES: usize = 1;
 /// How long a list may bring nothing, all in all, before it lends its share, and how long a stream or a large line is
 /// read before it is another's turn.
 pub const LENT_AFTER: Duration = Duration::from_secs(1);
-/// Lines of a cluster's watches that are taken in for each second,
+/// Lines of a cluster's watches, and those of its lists that bring no new object, that are taken in for each second, long
+/// ones as several,
 pub const LINES_PER_SECOND: u32 = 2_000;
 /// and so many at once after a rest.
 pub const LINES_AT_ONCE: u32 = 10_000;
+/// The bytes of a line that count for one: 8 MiB come in a second, and 40 MiB at once.
+const LINE_BYTES: usize = 4 << 10;
 /// How long a cluster whose lines had to wait is said to be throttled: longer than the time between two scrapes.
 const THROTTLED_FOR: Duration = Duration::from_secs(60);
 /// What one of them counts for.
@@ -65,7 +68,7 @@ pub struct Intake {
     large_lines: Pool,
     /// Until when the cluster asks for pages among those that come slowly.
     slow_until: Arc<Mutex<Option<Instant>>>,
-    /// When the cluster will have rested from the lines of its watches.
+    /// When the cluster will have rested from the lines that were counted.
     rested: Arc<Mutex<Instant>>,
     /// Until when it is said that they had to wait.
     throttled_until: Arc<Mutex<Option<Instant>>>,
@@ -75,7 +78,7 @@ pub struct Intake {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Throttled {
-    /// It changes more often than [`LINES_PER_SECOND`].
+    /// It changes more often than [`LINES_PER_SECOND`], or its changes are long.
     Changes,
     /// Its pages come slowly: they have few places.
     Pages,
@@ -203,13 +206,13 @@ impl Intake {
         page.moves_to(&self.slow) || page.pool.all.available_permits() > 0
     }
 
-    /// Counts a line of a watch.
-    pub(crate) fn line(&self) {
+    /// Counts a line of a watch, or one of a list that brings no new object, of so many bytes.
+    pub(crate) fn line(&self, bytes: usize) {
         let mut rested = lock(&self.rested);
-        *rested = (*rested).max(Instant::now()) + LINE_TIME;
+        *rested = (*rested).max(Instant::now()) + LINE_TIME * counts(bytes);
     }
 
-    /// Waits until more lines of watches may come; says how long that took.
+    /// Waits until more of these lines may come; says how long that took.
     pub(crate) async fn lines_may_come(&self) -> Duration {
         let (at, began) = (*lock(&self.rested), Instant::now());
         let wait = at.saturating_duration_since(began).checked_sub(LINE_TIME * LINES_AT_ONCE);
@@ -289,6 +292,11 @@ impl Share {
             self.part = None;
         }
     }
+}
+
+/// For how many lines one of so many bytes counts.
+fn counts(bytes: usize) -> u32 {
+    u32::try_from(bytes / LINE_BYTES).unwrap_or(u32::MAX).max(1)
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -400,6 +408,24 @@ mod tests {
         assert!(waited.is_err());
         lines[0].hold().await;
         assert!(own.large_line().hold().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_line_of_a_watch_counts_for_several() {
+        for (bytes, expect) in
+            [(0, 1), (2 * LINE_BYTES - 1, 1), (2 * LINE_BYTES, 2), (4 << 20, 1024)]
+        {
+            assert_eq!(counts(bytes), expect, "{bytes} bytes");
+        }
+        let intake = Intake::default();
+        for _ in 0..LINES_AT_ONCE / 50 {
+            assert!(intake.lines_may_come().now_or_never().is_some());
+            intake.line(50 * LINE_BYTES);
+        }
+        assert!(intake.lines_may_come().now_or_never().is_some());
+        intake.line(50 * LINE_BYTES);
+        assert!(intake.lines_may_come().await >= LINE_TIME * 50);
+        assert_eq!(intake.throttled(), [Throttled::Changes]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@
 //! | cause | what follows |
 //! |---|---|
 //! | 400, 406, 415 or 422 to a stream | the server cannot stream: pages, and a stream again after [`STREAM_AGAIN`] |
-//! | a stream that broke after it began, [`MAX_STREAM_BREAKS`] times in a row | the same |
+//! | a stream that broke after it began or made no progress, [`MAX_STREAM_BREAKS`] times in a row | the same |
 //! | 429, 5xx, no connection | nothing about streams or versions: the same again, later |
 //! | 410, or a version that the server does not have yet | list again |
 //! | a watch that brings nothing, not even a bookmark, 2, 4, 8 times in a row | its version may be one that a restored server does not have yet, which it does not say: list again |
@@ -32,6 +32,7 @@
 //!   is none, nor is a line before a failure.
 //! - Lists that start over are spaced in the same way, whatever they brought: at most one in [`CALM`] follows
 //!   at once.
+//! - Pages that bring few objects follow each other at a bounded rate, whatever the server's own limit is.
 
 use std::time::Duration;
 
@@ -51,6 +52,11 @@ pub const CALM: Duration = Duration::from_secs(60);
 pub const PAGE_LIMIT: u32 = 500;
 /// Pages in a row that say that there is more and bring no object.
 pub const MAX_EMPTY_PAGES: u32 = 10;
+/// Pages of a list that may bring little before it is slowed down.
+const THIN_PAGES: u32 = 10;
+/// The wait after a page if a list brings less than a tenth of what was asked for, all in all; four times as long if
+/// it brings less than a hundredth. A server whose own limit is ten objects tells 100,000 of them in five minutes.
+const THIN_WAIT: Duration = Duration::from_millis(25);
 /// Streaming lists that may break in a row before pages are asked for instead.
 pub const MAX_STREAM_BREAKS: u32 = 3;
 /// How long pages are asked for from a server that cannot stream lists, or breaks them. It may be replaced
@@ -117,7 +123,7 @@ pub enum Progress {
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// A page was read; the next request follows at once.
+    /// A page was read; the next request follows.
     Page,
     /// The server ended the watch.
     Closed,
@@ -165,7 +171,7 @@ pub struct Machine {
     paged_until: Moment,
     /// Objects in a page: fewer after one that was too large.
     page_limit: u32,
-    empty_pages: u32,
+    pages: Pages,
     /// Whether the streaming list under way has brought anything.
     heard: bool,
     stream_breaks: u32,
@@ -198,6 +204,35 @@ enum State {
     },
 }
 
+/// What the pages of a list under way have brought.
+#[derive(Debug, Default)]
+struct Pages {
+    count: u32,
+    /// How many of them, in a row and at last, had no object.
+    empty: u32,
+    objects: usize,
+    /// The most objects that they may have had.
+    asked: usize,
+}
+
+impl Pages {
+    fn read(&mut self, objects: usize, limit: u32) {
+        self.count = self.count.saturating_add(1);
+        self.empty = if objects == 0 { self.empty + 1 } else { 0 };
+        self.objects += objects;
+        self.asked += limit as usize;
+    }
+
+    /// How long to wait before the next.
+    fn wait(&self) -> Duration {
+        let brings_less = |part: usize| u32::from(self.objects * part < self.asked);
+        if self.count <= THIN_PAGES {
+            return Duration::ZERO;
+        }
+        THIN_WAIT * (brings_less(10) + 3 * brings_less(100))
+    }
+}
+
 impl State {
     const FIRST_PAGE: Self = Self::Paging { continue_token: None, limited: true };
 }
@@ -209,7 +244,7 @@ impl Machine {
             state: State::Anew,
             paged_until: Moment::default(),
             page_limit: PAGE_LIMIT,
-            empty_pages: 0,
+            pages: Pages::default(),
             heard: false,
             stream_breaks: 0,
             failures: 0,
@@ -245,7 +280,7 @@ impl Machine {
             }
         };
         if anew {
-            (self.listed, self.heard, self.empty_pages) = (now, false, 0);
+            (self.listed, self.heard, self.pages) = (now, false, Pages::default());
         }
         (request, anew)
     }
@@ -305,8 +340,8 @@ impl Machine {
         let (State::Paging { continue_token, .. }, Some(next)) = (&mut self.state, next) else {
             return self.complete(version);
         };
-        self.empty_pages = if objects == 0 { self.empty_pages + 1 } else { 0 };
-        if continue_token.as_ref() == Some(&next) || self.empty_pages > MAX_EMPTY_PAGES {
+        self.pages.read(objects, self.page_limit);
+        if continue_token.as_ref() == Some(&next) || self.pages.empty > MAX_EMPTY_PAGES {
             return Progress::Restart(End::Endless);
         }
         *continue_token = Some(next);
@@ -317,7 +352,8 @@ impl Machine {
     /// Takes in how a request ended. Returns how long to wait before the next.
     pub fn end(&mut self, end: End, now: Moment) -> Duration {
         if end == End::Page {
-            return Duration::ZERO;
+            let is_last = matches!(self.state, State::Watching { .. });
+            return if is_last { Duration::ZERO } else { self.pages.wait() };
         }
         let lived = now.since(self.began);
         let is_watching = matches!(self.state, State::Watching { .. });
@@ -362,7 +398,9 @@ impl Machine {
                 self.state = State::Anew;
                 return Duration::ZERO;
             }
-            (State::Streaming, End::Closed | End::Idle | End::Garbage) => self.broke(now),
+            (State::Streaming, End::Closed | End::Idle | End::Garbage | End::Endless) => {
+                self.broke(now);
+            }
             (State::Streaming, End::Lost) if self.heard => self.broke(now),
             _ => {}
         }
@@ -376,7 +414,7 @@ impl Machine {
         self.silent > 1 && self.silent.is_power_of_two()
     }
 
-    /// A streaming list broke after it began.
+    /// A streaming list broke after it began, or made no progress.
     fn broke(&mut self, now: Moment) {
         self.stream_breaks += 1;
         if self.stream_breaks >= MAX_STREAM_BREAKS {

@@ -10,7 +10,7 @@ fn at(millis: u64) -> Moment {
 ///
 /// `change N`, `bookmark N`, `end N` (initial events end) and `garbage` are lines; `page N` and
 /// `page N next` are pages with an object, `empty N next` one without; `closed`, `lost`, `idle`,
-/// `expired`, `large`, `panic`, `status N` end a request; `pass MS` lets time go by; `restart` and `paged` ask for
+/// `expired`, `large`, `endless`, `panic`, `status N` end a request; `pass MS` lets time go by; `restart` and `paged` ask for
 /// a list.
 fn play(script: &str) -> String {
     let mut machine = Machine::new(fastrand::Rng::with_seed(1));
@@ -72,6 +72,7 @@ fn play(script: &str) -> String {
             }
             "expired" => Progress::Restart(End::Expired),
             "large" => Progress::Restart(End::TooLarge),
+            "endless" => Progress::Restart(End::Endless),
             "panic" => Progress::Restart(End::Panicked),
             "closed" => Progress::Restart(End::Closed),
             "lost" => Progress::Restart(End::Lost),
@@ -134,6 +135,11 @@ fn the_protocol() {
             "change 3, lost, change 3, lost, end 3, pass 5000, expired, lost, lost",
             "stream anew wait stream anew wait stream anew synced wait stream anew wait stream anew \
              wait stream anew",
+        ),
+        // So does one that makes no progress.
+        (
+            "bookmark 3, endless, bookmark 3, endless, bookmark 3, endless, page 4",
+            "stream anew wait stream anew wait stream anew wait list[] anew synced watch@4",
         ),
         // The kind is not known yet, or no more.
         (
@@ -210,6 +216,24 @@ fn pages_without_objects_end_a_list() {
     assert!(bound.ends_with("synced watch@4"), "{bound}");
     let beyond = play(&format!("paged{}, end 5", empty(MAX_EMPTY_PAGES + 1)));
     assert!(beyond.ends_with("wait stream anew synced"), "{beyond}");
+}
+
+/// How many objects a server puts into a page, and the seconds that 100,000 of them take by its reader's waits.
+#[test]
+fn a_list_of_thin_pages_is_slowed_down_and_one_with_its_own_limit_is_not() {
+    for (each, seconds) in [(500, 0..1), (50, 0..1), (10, 200..300), (1, 9_000..11_000)] {
+        let mut machine = Machine::new(fastrand::Rng::with_seed(1));
+        let mut now = Duration::ZERO;
+        machine.page_next();
+        for page in 0..100_000 / each {
+            machine.begin(Moment::from_origin(now));
+            machine.page("4", Some(page.to_string()), each);
+            now += machine.end(End::Page, Moment::from_origin(now));
+        }
+        assert!(seconds.contains(&now.as_secs()), "{each} objects a page: {now:?}");
+        machine.page("4", None, each);
+        assert_eq!(machine.end(End::Page, Moment::from_origin(now)), Duration::ZERO);
+    }
 }
 
 #[test]

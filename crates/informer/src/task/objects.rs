@@ -7,11 +7,17 @@ use listwatch::End;
 use listwatch::wire::{self, Line};
 use model::uid_hash;
 
-use super::{Ended, Task, garbage};
+use super::{Ended, REPETITIVE, Task, garbage};
 use crate::{LogLine, Target};
 
 /// Bytes that an object may take in the queue of a controller: its key and its place. An estimate.
 const QUEUED_BYTES: usize = 256;
+/// Bytes that the census of a list takes for each object, at least.
+const CENSUS_BYTES: usize = 16;
+/// Lines that a streaming list may have for each object, because objects change while it comes,
+const LINES_FOR_EACH: usize = 16;
+/// and so many more, of few objects that change often.
+const LINES_BESIDE: usize = 10_000;
 
 impl Task {
     /// Reads the object of a line.
@@ -90,6 +96,24 @@ impl Task {
             self.count();
         }
         self.overrun = self.part.mentions(self.census.mentioned()).err();
+        Ok(())
+    }
+
+    /// Counts a line of a streaming list. More lines than objects are changes, bookmarks or repetitions: they come no
+    /// faster than the lines of a watch, and not for ever.
+    pub(super) fn progresses(&mut self) -> Result<(), Ended> {
+        if self.machine.position().is_some() {
+            return Ok(());
+        }
+        self.lines += 1;
+        // No fewer than it has brought, and not many more than twice as many.
+        let objects = self.census.bytes() / CENSUS_BYTES;
+        if self.lines > objects {
+            self.connection.repeats();
+        }
+        if self.lines > LINES_BESIDE + LINES_FOR_EACH * objects {
+            return Err((End::Endless, Some(REPETITIVE.to_owned())));
+        }
         Ok(())
     }
 
