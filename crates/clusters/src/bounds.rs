@@ -5,15 +5,16 @@
 //! ```
 //!
 //! The bound counts what reaches memory: it is above decompression. An answer that exceeds it ends with an
-//! [`Excess`], its connection is dropped, and what was read goes with the request.
+//! [`Excess`], its connection is dropped, and what was read goes with the request. What takes time to unfold and unfolds
+//! to nothing is counted below decompression ([`Folded`]).
 //!
 //! | answer | bytes | time |
 //! |---|---|---|
 //! | `/version` and the probes | [`SMALL_BYTES`] | [`WHOLE_TIME`] |
 //! | discovery | [`DISCOVERY_BYTES`] | [`WHOLE_TIME`] |
 //! | a refusal | [`REFUSAL_BYTES`] | [`WHOLE_TIME`] |
-//! | an object | [`OBJECT_BYTES`] | [`WHOLE_TIME`] |
-//! | the answer to a write | [`WRITE_BYTES`] | [`WHOLE_TIME`] |
+//! | an object, and the answer to a write of one | [`OBJECT_BYTES`] | [`WHOLE_TIME`] |
+//! | a log, and what is no object | [`TEXT_BYTES`] | [`WHOLE_TIME`] |
 //! | a list | [`LIST_BYTES`] | [`LIST_TIME`] |
 //! | a watch | [`LINE_BYTES`] for each line | [`LINE_TIME`] for each line |
 //! | a log that is followed | none: its reader has to stop | none |
@@ -24,6 +25,8 @@
 //! lines, and the budget of a cluster for everything that is kept.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -43,14 +46,18 @@ pub(crate) const SMALL_BYTES: usize = 64 << 10;
 pub(crate) const DISCOVERY_BYTES: usize = 8 << 20;
 /// The most bytes of a refusal: a Status, or a page of a proxy.
 pub(crate) const REFUSAL_BYTES: usize = 1 << 20;
-/// The most bytes of an object. etcd stores 1.5 MiB by default, and JSON is longer than what is stored.
-pub(crate) const OBJECT_BYTES: usize = 16 << 20;
-/// The most bytes of the answer to a write, of one object: an API server takes 3 MiB of one.
-pub(crate) const WRITE_BYTES: usize = 4 << 20;
+/// The most bytes of an object, as of one in a cache, and of the answer to a write of one. API servers take 3 MiB of one,
+/// and etcd stores 1.5 MiB by default.
+pub(crate) const OBJECT_BYTES: usize = 4 << 20;
+/// The most bytes of a log, of what a proxy passes on, and of all else that is no object.
+pub(crate) const TEXT_BYTES: usize = 16 << 20;
 /// The most bytes of a list or of one page of it: more than `listwatch` takes, which then asks for less.
 pub(crate) const LIST_BYTES: usize = 33 << 20;
 /// The most bytes of a line of a watch: more than `listwatch` takes, which says why it refuses a line.
 pub(crate) const LINE_BYTES: usize = 17 << 20;
+/// The most bytes that may come without unfolding to as many. Gzip makes nothing longer but for a few bytes, so a whole
+/// answer may have little more of them than its bound, and one without an end goes on for as long as it says something.
+pub(crate) const FOLDED_BYTES: usize = 1 << 20;
 /// How long an answer may take from its head to its end.
 pub(crate) const WHOLE_TIME: Duration = Duration::from_secs(120);
 /// How long a list may take. Its reader has bounds of its own, and may wait for its turn in between.
@@ -69,6 +76,9 @@ pub(crate) enum Excess {
     /// A line of it is too long.
     #[error("the answer to {what} has a line longer than {limit} bytes")]
     Line { what: String, limit: usize },
+    /// It unfolds to next to nothing.
+    #[error("the answer to {what} has {limit} bytes that unfold to nothing")]
+    Folded { what: String, limit: usize },
     /// It, or a line of it, takes too long.
     #[error("the answer to {what} has not come to its end within {}s", limit.as_secs())]
     Slow { what: String, limit: Duration },
@@ -103,7 +113,7 @@ impl Bound {
                 return Self::Whole(DISCOVERY_BYTES);
             }
             ["api", _, within @ ..] | ["apis", _, _, within @ ..] => within,
-            _ => return Self::Whole(OBJECT_BYTES),
+            _ => return Self::Whole(TEXT_BYTES),
         };
         let of_kind = match within {
             // The namespaces themselves have no namespace.
@@ -113,9 +123,9 @@ impl Bound {
         };
         match of_kind {
             [_, _, "log"] if asks("follow") => Self::Open,
+            [_, _, "log" | "proxy", ..] if *method == Method::GET => Self::Whole(TEXT_BYTES),
             [_] if matches!(*method, Method::GET | Method::DELETE) => Self::Whole(LIST_BYTES),
-            _ if *method == Method::GET => Self::Whole(OBJECT_BYTES),
-            _ => Self::Whole(WRITE_BYTES),
+            _ => Self::Whole(OBJECT_BYTES),
         }
     }
 
@@ -127,6 +137,28 @@ impl Bound {
             (Self::Whole(bytes), _) => Self::Whole(bytes.min(REFUSAL_BYTES)),
             _ => Self::Whole(REFUSAL_BYTES),
         }
+    }
+}
+
+/// Bytes of one answer that have come and have not unfolded to as many. It goes with the request to where they come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Folded(Arc<AtomicUsize>);
+
+impl Folded {
+    /// So many have come.
+    pub(crate) fn come(&self, bytes: usize) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What has come has unfolded to so many. One reader at a time does both.
+    fn unfolded(&self, bytes: usize) {
+        let left = self.0.load(Ordering::Relaxed).saturating_sub(bytes);
+        self.0.store(left, Ordering::Relaxed);
+    }
+
+    /// Whether there are more than may be.
+    pub(crate) fn is_too_much(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > FOLDED_BYTES
     }
 }
 
@@ -160,7 +192,9 @@ where
         self.0.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let folded = Folded::default();
+        request.extensions_mut().insert(folded.clone());
         let (method, uri) = (request.method(), request.uri());
         let bound = Bound::of(method, uri.path(), uri.query().unwrap_or_default());
         let what = format!("{method} {}", uri.path());
@@ -168,7 +202,7 @@ where
         async move {
             let answer = answer.await?;
             let bound = bound.answered(answer.status());
-            Ok(answer.map(|body| Bounded::new(body, bound, what)))
+            Ok(answer.map(|body| Bounded { folded, ..Bounded::new(body, bound, what) }))
         }
         .boxed()
     }
@@ -183,18 +217,22 @@ pub(crate) struct Bounded<B> {
     what: String,
     /// Bytes that have passed: of the line, if lines are bounded.
     passed: usize,
+    /// Bytes that have come below decompression.
+    folded: Folded,
     /// When it is too late, from the first wait on.
     late: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> Bounded<B> {
     fn new(body: B, bound: Bound, what: String) -> Self {
-        Self { body: Some(Box::pin(body)), bound, what, passed: 0, late: None }
+        let folded = Folded::default();
+        Self { body: Some(Box::pin(body)), bound, what, passed: 0, folded, late: None }
     }
 
     /// Counts a part of the body.
     fn pass(&mut self, part: &[u8]) -> Result<(), Excess> {
         let what = || self.what.clone();
+        self.folded.unfolded(part.len());
         match self.bound {
             Bound::Open => Ok(()),
             Bound::Whole(limit) => {
@@ -220,9 +258,12 @@ impl<B> Bounded<B> {
         }
     }
 
-    /// Checks the time while nothing comes. The clock runs from the first wait for the whole, or for the
-    /// rest of a line.
+    /// Checks the time while nothing comes, and how much has come for it. The clock runs from the first wait for the
+    /// whole, or for the rest of a line.
     fn wait(&mut self, cx: &mut Context<'_>) -> Result<(), Excess> {
+        if self.folded.is_too_much() {
+            return Err(Excess::Folded { what: self.what.clone(), limit: FOLDED_BYTES });
+        }
         let limit = match self.bound {
             Bound::Whole(LIST_BYTES) => LIST_TIME,
             Bound::Whole(_) => WHOLE_TIME,
@@ -297,7 +338,8 @@ mod tests {
             ("/api/v1/namespaces/kube-system", "", Whole(OBJECT_BYTES)),
             ("/api/v1/namespaces/web/pods", "", Whole(LIST_BYTES)),
             ("/api/v1/namespaces/web/pods/a", "", Whole(OBJECT_BYTES)),
-            ("/api/v1/namespaces/web/pods/a/log", "", Whole(OBJECT_BYTES)),
+            ("/api/v1/namespaces/web/pods/a/log", "", Whole(TEXT_BYTES)),
+            ("/api/v1/namespaces/web/pods/a/proxy/metrics", "", Whole(TEXT_BYTES)),
             ("/api/v1/namespaces/web/pods/a/log", "tailLines=9&follow=true", Open),
             ("/api/v1/namespaces/web/pods/a/status", "follow=true", Whole(OBJECT_BYTES)),
             ("/apis/apps/v1/deployments", "", Whole(LIST_BYTES)),
@@ -305,17 +347,17 @@ mod tests {
             ("/apis/apps/v1/deployments", "watch=1", Lines(LINE_BYTES)),
             ("/apis/apps/v1/deployments", "watch=false&watchful=true", Whole(LIST_BYTES)),
             ("/apis/apps/v1/namespaces/web/deployments/a", "", Whole(OBJECT_BYTES)),
-            ("/openapi/v3", "", Whole(OBJECT_BYTES)),
-            ("", "", Whole(OBJECT_BYTES)),
+            ("/openapi/v3", "", Whole(TEXT_BYTES)),
+            ("", "", Whole(TEXT_BYTES)),
         ] {
             assert_eq!(Bound::of(&Method::GET, path, query), expect, "{path}?{query}");
         }
         let (pods, pod) = ("/api/v1/namespaces/web/pods", "/api/v1/namespaces/web/pods/a");
         for (method, path, expect) in [
-            (Method::PATCH, pod, WRITE_BYTES),
-            (Method::PUT, "/apis/apps/v1/namespaces/web/deployments/a/status", WRITE_BYTES),
-            (Method::POST, pods, WRITE_BYTES),
-            (Method::DELETE, pod, WRITE_BYTES),
+            (Method::PATCH, pod, OBJECT_BYTES),
+            (Method::PUT, "/apis/apps/v1/namespaces/web/deployments/a/status", OBJECT_BYTES),
+            (Method::POST, pods, OBJECT_BYTES),
+            (Method::DELETE, pod, OBJECT_BYTES),
             (Method::DELETE, pods, LIST_BYTES),
         ] {
             let bound = Bound::of(&method, path, "watch=true");

@@ -180,6 +180,9 @@ fn refused(origin: &str, source: impl std::error::Error + Send + Sync + 'static)
 mod tests {
     use std::fs;
 
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
     use crate::{Trust, client_from_kubeconfig};
 
@@ -203,6 +206,33 @@ mod tests {
     async fn check(user: &str, expect: &str) {
         let found = connect(user).await;
         assert!(found.contains(expect), "{found}");
+    }
+
+    #[tokio::test]
+    async fn a_gzip_that_unfolds_to_nothing_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}]\n\
+             users: [{{name: u, user: {{}}}}]\n\
+             contexts: [{{name: east, context: {{cluster: c, user: u}}}}]\n",
+            listener.local_addr().unwrap()
+        );
+        let access = Access::own(Arc::new(Kubeconfig::from_yaml(&text).unwrap()), "east");
+        let clock = Arc::new(model::ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
+        let client = Connector::new(Role::Workload, clock).client("k", &access).await.unwrap();
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert_ne!(stream.read(&mut [0; 4096]).await.unwrap(), 0);
+            let head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n";
+            let begins = [0x1f_u8, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+            stream.write_all(&[&head[..], &begins].concat()).await.unwrap();
+            // Blocks of nothing, none of which is the last, for as long as anybody reads.
+            let blocks = [0_u8, 0, 0, 0xff, 0xff].repeat(10_000);
+            while stream.write_all(&blocks).await.is_ok() {}
+        };
+        let (answer, ()) = tokio::join!(client.apiserver_version(), server);
+        let why = model::error::chain(&answer.unwrap_err());
+        assert!(why.contains("GET /version has 1048576 bytes that unfold to nothing"), "{why}");
     }
 
     #[tokio::test]

@@ -25,7 +25,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use base64::Engine;
@@ -42,9 +42,11 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
+use tokio::task::coop;
 use tower::BoxError;
 
 use crate::address::Dialer;
+use crate::bounds::Folded;
 
 /// Streams on one connection before the next opens.
 const STREAMS_PER_CONNECTION: usize = 64;
@@ -60,6 +62,9 @@ const STREAM_WINDOW: u32 = 256 << 10;
 /// The window of a connection: that of all its streams, so that unread ones do not stop others. It is no
 /// larger, because the library bounds by it what many small frames cost beside their bytes.
 const CONNECTION_WINDOW: u32 = STREAMS_PER_CONNECTION as u32 * STREAM_WINDOW;
+/// The most bytes that a connection of HTTP/1.1 reads ahead, also of a head that does not end. Heads have one or two
+/// thousand.
+const READ_AHEAD_BYTES: usize = 32 << 10;
 
 /// The protocol of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,8 +205,9 @@ impl Connections {
     ) -> Result<Response<Counted>, BoxError> {
         let (connection, stream) =
             self.choose(identity, request.headers().contains_key(UPGRADE))?;
+        let folded = request.extensions().get::<Folded>().cloned();
         let response = connection.client.request(request).await?;
-        Ok(response.map(|body| Counted { body, _stream: stream }))
+        Ok(response.map(|body| Counted { body, folded, _stream: stream }))
     }
 
     /// The first connection with room, or the least busy one; one of its own for an upgrade.
@@ -273,6 +279,7 @@ fn builder() -> legacy::Builder {
     builder
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
+        .http1_max_buf_size(READ_AHEAD_BYTES)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .http2_keep_alive_interval(PING_EVERY)
@@ -299,6 +306,8 @@ impl Drop for Stream {
 /// The body of an answer. Its stream is open until it is dropped.
 pub(crate) struct Counted {
     body: Incoming,
+    /// Counts what comes, for whoever bounds what it unfolds to.
+    folded: Option<Folded>,
     _stream: Stream,
 }
 
@@ -310,7 +319,19 @@ impl HttpBody for Counted {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let this = &mut *self;
+        if this.folded.as_ref().is_some_and(Folded::is_too_much) {
+            // Whoever bounds it ends it now.
+            return Poll::Pending;
+        }
+        // What unfolds it reads on until it has something: others have their turn, deadlines too.
+        let turn = ready!(coop::poll_proceed(cx));
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        turn.made_progress();
+        if let (Some(folded), Some(Ok(frame))) = (&this.folded, &frame) {
+            folded.come(frame.data_ref().map_or(0, Bytes::len));
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -10,12 +10,12 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
 use http::header::{CONTENT_TYPE, HOST};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use operands::tls::{Identity, TlsClient};
-use sdk::Context;
+use sdk::{Context, Gathered};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
@@ -126,7 +126,7 @@ impl Connection {
             sender.ready().await?;
             let answer = sender.send_request(request).await?;
             let code = answer.status().as_u16();
-            let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await?;
+            let body = Gathered::new(answer.into_body(), MAX_ANSWER).collect().await?;
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>((code, body.to_bytes()))
         };
         match select(Box::pin(exchange), driver).await {

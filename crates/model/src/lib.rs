@@ -13,10 +13,12 @@
 pub mod budget;
 pub mod clock;
 pub mod cluster;
+pub mod definition;
 mod duration;
 pub mod error;
 #[cfg(test)]
 mod fuzz;
+mod gathered;
 pub mod group;
 pub mod heaviest;
 pub mod key;
@@ -41,6 +43,7 @@ pub use budget::{Budget, Budgets};
 pub use clock::{Clock, ManualClock, Moment, Sleep};
 pub use cluster::{Cluster, ClusterSet, ClusterState, DisputedNames, Identity, Living};
 pub use duration::{doubled, duration};
+pub use gathered::Gathered;
 pub use group::{GroupScope, GroupTraits};
 pub use key::ObjectKey;
 pub use kind::{AnyObject, Kind, Object};

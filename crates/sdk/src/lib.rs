@@ -58,8 +58,9 @@ pub use finalizers::Lifecycle;
 pub use label::{is_object_name, label_value};
 pub use lookup::Lookup;
 pub use model::{
-    AnyObject, Clock, ClusterName, ClusterUid, ControllerName, Epoch, GroupName, GroupScope, Kind,
-    Object, ObjectKey, Selector, SelectorError, ShardId, Validity, error, uid_hash,
+    AnyObject, Clock, ClusterName, ClusterUid, ControllerName, Epoch, Gathered, GroupName,
+    GroupScope, Kind, Object, ObjectKey, Selector, SelectorError, ShardId, Validity, error,
+    uid_hash,
 };
 pub use owner::{OwnerError, controlled_by, set_controller};
 pub use pod::PodAddress;

@@ -29,6 +29,7 @@ mod tests;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -205,15 +206,15 @@ impl Inner {
         let Self { origin, clock, renewals: Renewals { turns, .. }, .. } = self;
         let lane = self.with(|lifecycle| lifecycle.lane());
         let prompt = if lane == Lane::First { FIRST_PROMPT } else { PROMPT };
-        let is_program = source.is_program();
+        let runs_on = source.runs_on();
         let mut work = source.obtain(origin, &**clock).boxed();
         let obtained = turns.promptly(lane, prompt, &mut work).await;
         let (_place, work) = match obtained {
             Ok(obtained) => return Some(obtained),
             Err(Some(place)) => (place, work),
-            // A program runs on while nobody looks, so it is ended, and begun again. A question to an issuer stands still:
-            // the token for which it gives another may be good for one answer.
-            Err(None) if is_program => {
+            // It is ended, and begun again. A question that an issuer has not begun to answer stands still: the token for
+            // which it gives another may be good for one answer.
+            Err(None) if runs_on.load(Ordering::Relaxed) => {
                 drop(work);
                 let place = turns.turn(Lane::Late).await;
                 (place, source.obtain(origin, &**clock).boxed())

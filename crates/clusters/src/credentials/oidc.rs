@@ -13,16 +13,19 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use jiff::{Timestamp, ToSpan};
 use kube::client::Body;
 use kube::config::AuthProviderConfig;
+use model::Gathered;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -56,6 +59,8 @@ pub(crate) struct Issuer {
     endpoint: Option<Uri>,
     /// How this client identifies itself, once the issuer has accepted one way.
     style: Option<Style>,
+    /// Whether an answer has begun to come since it was asked last.
+    answers: Arc<AtomicBool>,
 }
 
 /// How a client identifies itself: RFC 6749, section 2.3.1, has both ways.
@@ -109,6 +114,7 @@ impl Issuer {
             connections,
             endpoint: None,
             style: None,
+            answers: Arc::default(),
             url,
         })
     }
@@ -116,6 +122,11 @@ impl Issuer {
     /// Its address.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whether an answer has begun to come since it was asked last, now and later.
+    pub fn answers(&self) -> &Arc<AtomicBool> {
+        &self.answers
     }
 
     /// A token and its end: the kubeconfig's own while it is valid, then one from the issuer.
@@ -227,11 +238,13 @@ impl Issuer {
     }
 
     async fn send(&self, request: Request<Body>) -> Result<(StatusCode, Bytes), String> {
+        self.answers.store(false, Ordering::Relaxed);
         let response = self.connections.send(request, None).await;
+        self.answers.store(true, Ordering::Relaxed);
         let response = response.map_err(|error| model::error::chain(&*error))?;
         let status = response.status();
         let limit = usize::try_from(MAX_ANSWER_BYTES).unwrap_or(usize::MAX);
-        let body = Limited::new(response.into_body(), limit).collect().await;
+        let body = Gathered::new(response.into_body(), limit).collect().await;
         let body = body.map_err(|error| format!("its answer broke off: {error}"))?;
         Ok((status, body.to_bytes()))
     }

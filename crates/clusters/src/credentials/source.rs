@@ -1,6 +1,8 @@
 //! Where credentials come from.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -110,6 +112,15 @@ impl CredentialSource {
     /// Whether a program gives its credentials.
     pub fn is_program(&self) -> bool {
         matches!(self.kind, Kind::Program(_))
+    }
+
+    /// Whether it must not stand still while it is asked, now and later: a program runs on while nobody looks, and an
+    /// answer that has begun takes memory.
+    pub fn runs_on(&self) -> Arc<AtomicBool> {
+        match &self.kind {
+            Kind::Issuer(issuer) => Arc::clone(issuer.answers()),
+            _ => Arc::new(self.is_program().into()),
+        }
     }
 
     /// The error when it gave no credential within `limit`.

@@ -19,6 +19,7 @@ use kube::config::{AuthInfo, Kubeconfig};
 use model::ManualClock;
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -473,6 +474,29 @@ async fn an_issuer_gives_tokens_until_it_takes_the_refresh_token_no_more() {
         asked,
         ["grant_type=refresh_token&refresh_token=r1", &form("r1"), &form("r2"), &form("r2")]
     );
+}
+
+#[tokio::test]
+async fn an_answer_that_has_begun_does_not_stand_still() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let user = format!(
+        "{{auth-provider: {{name: oidc, config: {{idp-issuer-url: 'http://{}', client-id: c, \
+         refresh-token: r}}}}}}",
+        listener.local_addr().unwrap()
+    );
+    let (clock, turns) = (clock(), Turns::new([1, 1, 0]));
+    let keeper = keeper_among(&clock, &user, Renewals { turns, calls: Calls::new() });
+    let issuer = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert_ne!(stream.read(&mut [0; 1024]).await.unwrap(), 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{").await.unwrap();
+        // Its connection is dropped, with what has come.
+        let _ended = stream.read_to_end(&mut Vec::new()).await;
+    };
+    tokio::select! {
+        _ = keeper => unreachable!("there is no place for what takes long"),
+        ended = tokio::time::timeout(seconds(60), issuer) => ended.unwrap(),
+    }
 }
 
 #[tokio::test]

@@ -11,13 +11,14 @@ use ::http::{Request, Response};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Empty, Full, Limited, StreamBody};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rusty_s3::Method;
+use sdk::Gathered;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -109,7 +110,7 @@ impl Http {
         if status.is_success() {
             return Ok(Answer(answer));
         }
-        let body = Limited::new(answer.into_body(), MAX_REFUSAL).collect();
+        let body = Gathered::new(answer.into_body(), MAX_REFUSAL).collect();
         let body = timeout(ANSWER, body).await.ok().and_then(Result::ok);
         let body = body.map(|body| body.to_bytes()).unwrap_or_default();
         Err(refusal(what, status, &String::from_utf8_lossy(&body)))
