@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use model::{Clock, ClusterName, Moment, Ownership};
 use serde::Serialize;
@@ -20,11 +20,11 @@ use upstream::{Gate, Gates, UpstreamStatus};
 /// Whether the engine does its work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Readiness {
-    /// Whether the informers of every owned shard have synced, those of clusters left out that do not
-    /// answer, fail, or take longer than a minute for a list: no cluster may keep a replica from being
-    /// ready for the others.
+    /// Whether it runs and its first lists have been waited for, but for those of clusters that do not answer or fail.
+    /// They are waited for once, and for a minute at most: no cluster may keep a replica from being ready for the
+    /// others. What it gains later is warm before it is handed over.
     pub ready: bool,
-    /// What is waited for: informers that have yet to sync.
+    /// Informers that have yet to sync. While it is not ready, they are waited for.
     pub waiting: Vec<String>,
     /// Informers that have not synced because their cluster refuses, does not answer or is too slow. What
     /// every controller does without is left out.
@@ -46,6 +46,10 @@ pub(crate) struct Board {
     quarantines: Quarantines,
     /// Whether the first look at shards and clusters has been acted on.
     running: AtomicBool,
+    /// When the first informer began.
+    began: OnceLock<Moment>,
+    /// Whether the first lists have been waited for.
+    has_listed: AtomicBool,
 }
 
 impl Board {
@@ -69,6 +73,8 @@ impl Board {
             presences,
             quarantines,
             running,
+            began: OnceLock::new(),
+            has_listed: AtomicBool::new(false),
         }
     }
 
@@ -80,6 +86,7 @@ impl Board {
         let mut informers = self.informers.lock().expect("no holder of this lock panics");
         informers.retain(|informer| informer.strong_count() > 0);
         informers.push(Arc::downgrade(informer));
+        self.began.get_or_init(|| self.now());
     }
 
     pub(crate) fn watch_gate(&self, cluster: &ClusterName, gate: &Arc<Gate>) {
@@ -130,9 +137,10 @@ impl Board {
         let now = self.now();
         let dispensable = self.presences.dispensable();
         let left_alone: BTreeMap<_, _> = self.gates.left_alone(now).collect();
-        let (mut waiting, mut failing) = (Vec::new(), Vec::new());
+        let (mut waiting, mut failing, mut any_synced) = (Vec::new(), Vec::new(), false);
         for state in self.informers() {
             let Condition { synced, error, .. } = state.condition();
+            any_synced |= synced;
             let mut name = format!("{}/{}", state.target.cluster, state.target.kind);
             if let Some(namespace) = &state.target.scope.namespace {
                 name += &format!(" in {namespace}");
@@ -154,7 +162,13 @@ impl Board {
             }
         }
         let running = self.running.load(Ordering::Acquire);
-        Readiness { ready: running && waiting.is_empty(), waiting, failing }
+        let is_late = self.began.get().is_some_and(|began| now.since(*began) >= SYNC_PATIENCE);
+        // One that holds nothing yet is ready, and waits for its first lists later.
+        if is_late || (any_synced && waiting.is_empty()) {
+            self.has_listed.store(true, Ordering::Release);
+        }
+        let has_listed = self.has_listed.load(Ordering::Acquire);
+        Readiness { ready: running && (has_listed || waiting.is_empty()), waiting, failing }
     }
 }
 

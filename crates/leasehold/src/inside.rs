@@ -121,7 +121,7 @@ impl Inside {
 
 impl Handles {
     /// Ready means: the home cluster answers, this member speaks the fleet's version of the protocol, and
-    /// the informers of owned shards have synced. What is wrong with the fleet, such as a policy that selects
+    /// the first lists of its shards have been waited for. What is wrong with the fleet, such as a policy that selects
     /// nothing, no other replica could do better.
     fn checks(&self) -> Vec<Check> {
         let own = self.sharding.status();

@@ -197,6 +197,46 @@ async fn a_cluster_that_goes_down_gets_no_other_chance_by_that() {
     world.stop().await;
 }
 
+/// Whoever changes a cluster's kubeconfig or identity again and again lets every list of it begin anew.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_has_been_ready_is_so_whatever_is_listed_later() {
+    let world = World::start(vec![maps(idle)]);
+    settle().await;
+    assert!(world.status.readiness().ready, "it holds nothing");
+    let mut east = world.engage("east", 1);
+    world.hold_active("east", 1);
+    let first = east.expect(MAPS).await;
+    assert!(!world.status.readiness().ready, "its first lists are waited for");
+    let _list = first.list(5, &objects(1));
+    world.wait_entries(2).await;
+    assert!(world.status.readiness().ready);
+    for incarnation in 2..5 {
+        let mut east = world.engage("east", incarnation);
+        let _stream = east.expect(MAPS).await.watch();
+        settle().await;
+        let readiness = world.status.readiness();
+        assert!(readiness.ready, "{readiness:?}");
+        assert_eq!(readiness.waiting, ["east/ConfigMap"]);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    world.stop().await;
+}
+
+/// Nor can they keep a replica from being ready that has just started.
+#[tokio::test(start_paused = true)]
+async fn first_lists_that_begin_again_and_again_are_waited_for_a_minute() {
+    let world = World::start(vec![maps(idle)]);
+    world.hold_active("east", 1);
+    for incarnation in 1..10 {
+        let mut east = world.engage("east", incarnation);
+        let _stream = east.expect(MAPS).await.watch();
+        settle().await;
+        assert_eq!(world.status.readiness().ready, incarnation > 6, "{incarnation}");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    world.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_that_comes_to_no_end_keeps_nobody_unready_and_one_that_fails_is_reported() {
     let world = World::start(vec![maps(idle)]);
