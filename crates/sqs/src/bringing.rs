@@ -6,6 +6,7 @@ use sdk::condition::{rest, whole_seconds};
 
 use super::api::{Queue, QueueStatus};
 use super::desired::Desired;
+use super::documents::REDRIVE_POLICY;
 use super::owner::{OWNER_TAG, Place, Whose};
 use super::plan::{Observed, SETTLED_AFTER, Step, attribute_changes, plan, tag_changes};
 use super::record::write;
@@ -76,31 +77,37 @@ impl Bringing<'_, '_> {
     /// Brings the queue to the desired state.
     pub(super) async fn run(mut self) -> Result<Outcome, Stop> {
         let mut seen = self.seen().await?;
+        let (mut desired, mut lack) = (self.desired.clone(), None);
         for _ in 0..MAX_STEPS {
             let status = self.queue.status.clone().unwrap_or_default();
-            match plan(self.desired, self.place, seen.as_ref(), &status, self.turn.now) {
+            match plan(&desired, self.place, seen.as_ref(), &status, self.turn.now) {
                 Step::Create { anew } => seen = Some(self.create(anew).await?),
                 Step::Adopt { from } => seen = self.adopt(seen, from).await?,
                 Step::Foreign { owner, adoptable } => {
                     return Err(self.foreign(owner, adoptable));
                 }
-                Step::Correct { attributes, tags } => {
+                Step::Correct { mut attributes, tags } => {
                     let Some(found) = seen else { break };
                     let name = &self.desired.name;
                     let changes = self.turn.change(&found, name, &attributes, &tags).await;
-                    changes.map_err(Stop::while_ready)?;
+                    if let Some(refused) = changes.map_err(Stop::while_ready)? {
+                        // What it has stays.
+                        desired.attributes.remove(REDRIVE_POLICY);
+                        attributes.retain(|change| change.name != REDRIVE_POLICY);
+                        lack = Some(refused);
+                    }
                     for changes in [&attributes, &tags] {
                         announce(self.turn.ctx, self.queue, name, changes).await;
                         self.drifted |= changes.iter().any(|change| change.drift);
+                        self.changed |= !changes.is_empty();
                     }
-                    self.changed = true;
                     seen = Some(found.with(&attributes, &tags));
                 }
                 Step::Settle { until } => return Err(self.settling(until, seen.is_some())),
                 Step::Keep => {
                     let Some(observed) = seen else { break };
                     let Self { changed, drifted, .. } = self;
-                    return Ok(Outcome::Synced { observed, changed, drifted, lack: None });
+                    return Ok(Outcome::Synced { observed, changed, drifted, lack });
                 }
             }
         }
@@ -144,9 +151,11 @@ impl Bringing<'_, '_> {
     }
 
     /// Records the name and the region of the queue before it is created, and when that is: an end waits until SQS
-    /// shows it, also where it is created again or was refused before.
+    /// shows it, also where it is created again or was refused before. Its dead-letter queue is set after that, which
+    /// corrects nothing that others did.
     async fn intend(&mut self) -> Result<(), Stop> {
-        let (before, now) = (self.queue.status.clone().unwrap_or_default(), self.turn.now);
+        let (mut before, now) = (self.queue.status.clone().unwrap_or_default(), self.turn.now);
+        before.attributes.remove(REDRIVE_POLICY);
         let last = before.last_change.as_ref().map(|last| last.0);
         let is_recent = last.and_then(|last| rest(last, SETTLED_AFTER / 2, now)).is_some();
         let status = match before.queue_name {

@@ -16,11 +16,10 @@ use aws_sdk_sqs::config::{
 use aws_sdk_sqs::error::{BoxError, ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::types::QueueAttributeName;
 use aws_smithy_types::body::SdkBody;
-use http_body_util::Limited;
-use sdk::{ExternalFailure, ExternalLimits, Verdict};
+use sdk::{ExternalFailure, ExternalLimits, Gathered, Verdict};
 
 use super::desired::Desired;
-use super::documents::normalised;
+use super::documents::{REDRIVE_POLICY, normalised};
 use super::owner::OWNER_TAG;
 use super::plan::Change;
 
@@ -39,7 +38,7 @@ pub const LIMITS: ExternalLimits = ExternalLimits {
 
 /// Requests of a look at a queue: its attributes and its tags.
 pub(super) const TO_LOOK: u32 = 2;
-/// Requests to create one: a look for it, the creation, and a look at it.
+/// Requests to create one: a look for it, the creation, and a look at it. One more sets its dead-letter queue.
 pub(super) const TO_MAKE: u32 = 4;
 
 /// How many queues are asked for whose dead-letter queue goes: as many as SQS lists at once.
@@ -52,8 +51,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The largest answer that is read, in bytes. A queue has about twenty attributes and at most fifty tags.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// Bounds the answers of SQS and STS, which the library would read to their end. The address of SQS may come
-/// from a Queue.
+/// Bounds the answers of SQS and STS, which the library would read to their end, however small the parts are. The
+/// address of SQS may come from a Queue.
 #[derive(Debug)]
 pub(super) struct BoundedAnswers;
 
@@ -70,7 +69,7 @@ impl Intercept for BoundedAnswers {
     ) -> Result<(), BoxError> {
         let response = context.response_mut();
         let body = response.take_body();
-        *response.body_mut() = SdkBody::from_body_1_x(Limited::new(body, MAX_ANSWER_BYTES));
+        *response.body_mut() = SdkBody::from_body_1_x(Gathered::new(body, MAX_ANSWER_BYTES));
         Ok(())
     }
 }
@@ -254,12 +253,14 @@ impl Sqs {
         Ok(found.tags.unwrap_or_default().into_iter().collect())
     }
 
-    /// Creates the queue with this owner tag and returns its URL, also if it exists with the same attributes.
+    /// Creates the queue with this owner tag and returns its URL, also if it exists with the same attributes. It gets
+    /// its dead-letter queue later: for want of that one SQS would make none.
     ///
     /// # Errors
     /// What SQS says.
     pub(super) async fn create(self, desired: Desired, mark: String) -> Result<String, Failure> {
-        let given = desired.attributes.iter().filter(|(_, value)| !value.is_empty());
+        let given = desired.attributes.iter();
+        let given = given.filter(|(name, value)| **name != REDRIVE_POLICY && !value.is_empty());
         let mut attributes: HashMap<_, _> =
             given.map(|(name, value)| (QueueAttributeName::from(*name), value.clone())).collect();
         if desired.fifo {

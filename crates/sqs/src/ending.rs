@@ -4,6 +4,8 @@
 //! Nothing blocks the deletion for ever: the conditions say what it waits for, and the annotation
 //! [`ABANDON`] ends the wait at once.
 
+use std::collections::BTreeSet;
+
 use kube::ResourceExt;
 use sdk::{Action, Context, Event, ReconcileError};
 
@@ -27,6 +29,8 @@ pub(crate) const ABANDON: &str = "leasehold.dev/abandon";
 
 /// How many of those that a queue waits for its message names.
 const MAX_NAMED: usize = 5;
+/// How many Queues are looked at to find a ring of such that wait for each other.
+const MAX_RING: usize = 100;
 
 /// Deletes the queue and removes the finalizer, or records what that waits for.
 pub(super) async fn end(
@@ -173,7 +177,7 @@ async fn delete_with<'a>(
 }
 
 /// Whether the queue of an object goes with it before this one has to stay for it, as far as that is known.
-fn ends(referrer: &Queue, queue: &Queue) -> bool {
+fn ends(ctx: &Context, referrer: &Queue, queue: &Queue) -> Result<bool, ReconcileError> {
     let status = referrer.status.as_ref();
     let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
     let goes = match referrer.spec.deletion_policy {
@@ -181,17 +185,38 @@ fn ends(referrer: &Queue, queue: &Queue) -> bool {
         // Until then it is received from, for days perhaps, and what fails goes here.
         DeletionPolicy::DeleteIfEmpty => status.is_some_and(|status| status.empty_since.is_some()),
         // It may stay, if its tag was removed. But where it waits for this one, neither would ever go.
-        DeletionPolicy::OrphanOnUnmanaged => sends_to(queue, referrer),
+        DeletionPolicy::OrphanOnUnmanaged => waits_for(ctx, referrer, queue)?,
         DeletionPolicy::Retain => false,
     };
-    goes && referrer.metadata.deletion_timestamp.is_some()
+    Ok(goes
+        && referrer.metadata.deletion_timestamp.is_some()
         && left(referrer).is_none()
         && referrer.spec.management == Management::Manage
-        && status.is_some_and(QueueStatus::is_ours)
+        && status.is_some_and(QueueStatus::is_ours))
+}
+
+/// Whether a Queue waits for another that names it, or for one that ends and waits for that in its turn.
+fn waits_for(ctx: &Context, waiting: &Queue, queue: &Queue) -> Result<bool, ReconcileError> {
+    let (mut next, mut seen) = (vec![waiting.clone()], BTreeSet::new());
+    while let Some(waiting) = next.pop() {
+        if sends_to(queue, &waiting) {
+            return Ok(true);
+        }
+        if seen.len() == MAX_RING || !seen.insert(by_name(&waiting)) {
+            continue;
+        }
+        let arn = waiting.status.as_ref().and_then(|status| status.arn.clone());
+        for key in [Some(by_name(&waiting)), arn].into_iter().flatten() {
+            let found = ctx.indexed::<Queue>(REFERRERS, &key)?.into_iter();
+            let found = found.filter(|queue| queue.metadata.deletion_timestamp.is_some());
+            next.extend(found.map(|queue| (*queue).clone()));
+        }
+    }
+    Ok(false)
 }
 
 /// Whether nobody's messages go to the queue any more when they fail. Queues that go with their objects do
-/// not count: else two that name each other would wait for ever.
+/// not count: else those that name each other in a ring would wait for ever.
 async fn unreferenced(
     turn: &Requests<'_>,
     queue: &Queue,
@@ -201,8 +226,11 @@ async fn unreferenced(
     let mut referrers = turn.ctx.indexed::<Queue>(REFERRERS, &by_name(queue))?;
     let arn = found.arn().cloned().unwrap_or_default();
     referrers.extend(turn.ctx.indexed::<Queue>(REFERRERS, &arn)?);
-    let (ending, staying): (Vec<_>, Vec<_>) =
-        referrers.iter().partition(|referrer| ends(referrer, queue));
+    let (mut ending, mut staying) = (Vec::new(), Vec::new());
+    for referrer in &referrers {
+        let part = if ends(turn.ctx, referrer, queue)? { &mut ending } else { &mut staying };
+        part.push(referrer);
+    }
     let staying = staying.into_iter().filter(|referrer| counts(referrer, queue, &arn));
     let mut names: Vec<_> = staying
         .map(|queue| {

@@ -196,7 +196,8 @@ impl QueueReconciler {
         let mut asked = Asked::of(place, &desired.name, location.endpoint, desired.source.clone());
         asked.target = target.other();
         let is_made = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
-        let requests = if is_made { TO_LOOK } else { TO_MAKE };
+        let to_make = TO_MAKE + u32::from(target.arn().is_some());
+        let requests = if is_made { TO_LOOK } else { to_make };
         let mut more_tries = 0..1;
         let outcome = loop {
             let session = self.sessions.open(ctx, &asked, location, requests).await;

@@ -9,8 +9,9 @@ use super::api::Queue;
 use super::client::{Failure, Refusal};
 use super::credentials::{Session, SessionError};
 use super::desired::Desired;
+use super::documents::REDRIVE_POLICY;
 use super::plan::{Change, Observed};
-use super::status::{Outcome, Recheck};
+use super::status::{Lack, Outcome, Recheck};
 use super::sts::StsError;
 
 /// How long to wait for what cannot be watched: a Secret, or the name of a deleted queue, which SQS
@@ -143,7 +144,8 @@ impl Requests<'_> {
         }
     }
 
-    /// Creates the queue with this owner tag. `None` if one of that name exists with other attributes.
+    /// Creates the queue with this owner tag, and no dead-letter queue yet. `None` if one of that name exists with
+    /// other attributes.
     pub(super) async fn create(
         &self,
         desired: &Desired,
@@ -167,18 +169,21 @@ impl Requests<'_> {
         }
     }
 
-    /// Makes the changes.
+    /// Makes the changes, the dead-letter queue last. Returns what is missing if SQS refuses that one.
     pub(super) async fn change(
         &self,
         observed: &Observed,
         name: &str,
         attributes: &[Change],
         tags: &[Change],
-    ) -> Result<(), Stop> {
+    ) -> Result<Option<Lack>, Stop> {
         let Session { sqs, upstream, .. } = &self.session;
         let url = || observed.url.clone();
-        if !attributes.is_empty() {
-            let (sqs, changes) = (sqs.clone(), attributes.to_vec());
+        let (redrive, changes): (Vec<_>, Vec<_>) = attributes.iter().cloned().partition(|change| {
+            change.name == REDRIVE_POLICY && change.to.as_ref().is_some_and(|to| !to.is_empty())
+        });
+        if !changes.is_empty() {
+            let sqs = sqs.clone();
             let set = upstream.write("SetQueueAttributes", |_| sqs.set(url(), changes)).await;
             set.map_err(|error| self.stop("set attributes of", name, error))?;
         }
@@ -194,7 +199,31 @@ impl Requests<'_> {
             let removed = upstream.write("UntagQueue", |_| sqs.untag(url(), unwanted)).await;
             removed.map_err(|error| self.stop("remove tags of", name, error))?;
         }
-        Ok(())
+        if redrive.is_empty() { Ok(None) } else { self.redrive(observed, name, redrive).await }
+    }
+
+    /// Sets the dead-letter queue, which may not exist, or refuse this queue: that is no reason to leave the rest.
+    async fn redrive(
+        &self,
+        observed: &Observed,
+        name: &str,
+        changes: Vec<Change>,
+    ) -> Result<Option<Lack>, Stop> {
+        let Session { sqs, upstream, .. } = &self.session;
+        let (sqs, url) = (sqs.clone(), observed.url.clone());
+        let set = upstream.write("SetQueueAttributes", |_| sqs.set(url, changes)).await;
+        let Err(error) = set else { return Ok(None) };
+        let refused = error.failure().filter(|said| {
+            matches!(said.refusal, Refusal::NoQueue | Refusal::Rejected | Refusal::Denied)
+        });
+        let Some(said) = refused else {
+            return Err(self.stop("set the dead-letter queue of", name, error));
+        };
+        let message = format!(
+            "SQS will not set the dead-letter queue of queue {name}: {said}; see that the one of \
+             spec.redrivePolicy exists, takes messages of this one, and that the credentials may set it"
+        );
+        Ok(Some(Lack { reason: "RedriveTargetNotReady", message }))
     }
 
     /// Sets tags.

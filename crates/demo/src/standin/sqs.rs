@@ -1,8 +1,8 @@
 //! A stand-in for Amazon SQS: the requests that manage queues, in SQS's JSON protocol. Pure.
 //!
 //! It keeps SQS's rules: a name can be reused a minute after its queue was deleted; changes may be shown
-//! late; creating a queue that exists returns its URL if the attributes are the same, else an error. Of
-//! messages it knows the number.
+//! late; creating a queue that exists returns its URL if the attributes are the same, else an error; a
+//! dead-letter queue exists when it is named. Of messages it knows the number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -176,9 +176,10 @@ impl Sqs {
             }
             Some(_) | None => {}
         }
+        self.has_target(&given)?;
         let mut attributes: BTreeMap<String, String> =
             DEFAULTS.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        attributes.insert("QueueArn".into(), format!("arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"));
+        attributes.insert("QueueArn".into(), arn_of(&name));
         let mut contents = Contents { attributes, tags: map(body, "tags") };
         contents.set(given);
         let kept = Kept { versions: vec![(now, contents)], deleted: None };
@@ -206,9 +207,7 @@ impl Sqs {
         let arn = self.shown(&queue_of(body)?, now)?.attributes["QueueArn"].clone();
         let names = |name: &&String| {
             let found = self.shown(name, now).ok();
-            let policy = found.and_then(|found| found.attributes.get("RedrivePolicy"));
-            let policy = policy.and_then(|policy| serde_json::from_str::<Value>(policy).ok());
-            policy.is_some_and(|policy| policy["deadLetterTargetArn"] == arn)
+            found.and_then(|found| target_of(&found.attributes)).is_some_and(|target| target == arn)
         };
         let urls: Vec<_> = self.queues.keys().filter(names).map(|name| url_of(name)).collect();
         // Of a page SQS says whether there are more, and it spells the URLs' field as no other.
@@ -224,6 +223,7 @@ impl Sqs {
 
     fn set(&mut self, body: &Value, now: Timestamp) -> Outcome {
         let given = map(body, "Attributes");
+        self.has_target(&given)?;
         self.change(body, now, |contents| contents.set(given))
     }
 
@@ -244,6 +244,13 @@ impl Sqs {
         let kept = self.queues.get_mut(&name).filter(|kept| kept.deleted.is_none());
         kept.ok_or_else(no_queue)?.deleted = Some(now);
         Ok(json!({}))
+    }
+
+    /// Refuses a dead-letter queue that does not exist.
+    fn has_target(&self, given: &BTreeMap<String, String>) -> Result<(), Wrong> {
+        let Some(target) = target_of(given) else { return Ok(()) };
+        let is_there = self.names().iter().any(|name| target == arn_of(name));
+        if is_there { Ok(()) } else { Err(no_queue()) }
     }
 
     fn change(
@@ -298,6 +305,16 @@ impl Contents {
 
 fn url_of(name: &str) -> String {
     format!("https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{name}")
+}
+
+fn arn_of(name: &str) -> String {
+    format!("arn:aws:sqs:{REGION}:{ACCOUNT}:{name}")
+}
+
+/// The dead-letter queue that attributes name.
+fn target_of(attributes: &BTreeMap<String, String>) -> Option<Value> {
+    let policy: Value = serde_json::from_str(attributes.get("RedrivePolicy")?).ok()?;
+    policy.get("deadLetterTargetArn").cloned()
 }
 
 fn queue_of(body: &Value) -> Result<String, Wrong> {
@@ -390,6 +407,29 @@ mod tests {
             |timeout: &str| json!({"QueueName": "a", "Attributes": {"VisibilityTimeout": timeout}});
         for (timeout, expect) in [("40", "ok"), ("40", "ok"), ("41", "QueueNameExists")] {
             assert_eq!(told(&sqs.answer("CreateQueue", &make(timeout), at(0))), expect);
+        }
+    }
+
+    #[test]
+    fn a_dead_letter_queue_exists_when_it_is_named() {
+        let mut sqs = Sqs::default();
+        let policy = json!({"deadLetterTargetArn": arn_of("dead"), "maxReceiveCount": 3});
+        let to = |policy: String| json!({"RedrivePolicy": policy});
+        let make = json!({"QueueName": "a", "Attributes": to(policy.to_string())});
+        let set = |policy| json!({"QueueUrl": url_of("a"), "Attributes": to(policy)});
+        for (operation, body, expect) in [
+            ("CreateQueue", make.clone(), "QueueDoesNotExist"),
+            ("CreateQueue", json!({"QueueName": "a"}), "ok"),
+            ("SetQueueAttributes", set(policy.to_string()), "QueueDoesNotExist"),
+            ("SetQueueAttributes", set(String::new()), "ok"),
+            ("CreateQueue", json!({"QueueName": "dead"}), "ok"),
+            ("SetQueueAttributes", set(policy.to_string()), "ok"),
+            ("DeleteQueue", json!({"QueueUrl": url_of("dead")}), "ok"),
+            // What it has stays.
+            ("CreateQueue", make, "ok"),
+            ("SetQueueAttributes", set(policy.to_string()), "QueueDoesNotExist"),
+        ] {
+            assert_eq!(told(&sqs.answer(operation, &body, at(0))), expect, "{operation} {body}");
         }
     }
 

@@ -14,7 +14,10 @@ const NAME: &str = "default-orders";
 async fn a_crash_at_any_write_still_creates_one_queue() {
     let writes = at_every_write(async |crash| {
         let (mut env, aws) = world().await;
-        make(&env, "orders", json!({"tags": {"team": "shop"}})).await;
+        aws.outside("CreateQueue", json!({"QueueName": "dead"}));
+        let arn = "arn:aws:sqs:eu-west-1:000000000000:dead";
+        let redrive = json!({"queueArn": arn, "maxReceiveCount": 5});
+        make(&env, "orders", json!({"tags": {"team": "shop"}, "redrivePolicy": redrive})).await;
         crash.watch(&env);
         aws.watch(&crash);
         let controllers = || vec![aws.controller()];
@@ -23,11 +26,12 @@ async fn a_crash_at_any_write_still_creates_one_queue() {
                 ready(env, "orders").await;
             })
             .await;
-        assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
+        assert_eq!(aws.sqs(|sqs| sqs.names()), ["dead", NAME]);
         assert_eq!(aws.sqs(|sqs| sqs.tag_of(NAME, "team")).unwrap(), "shop");
+        assert!(aws.sqs(|sqs| sqs.attribute(NAME, "RedrivePolicy")).unwrap().contains(arn));
     })
     .await;
-    assert!(writes >= 4, "finalizer, intent, queue, status: {writes}");
+    assert!(writes >= 5, "finalizer, intent, queue, dead-letter queue, status: {writes}");
 }
 
 /// SQS shows a new queue late, and its object may be gone before.

@@ -135,6 +135,31 @@ async fn two_queues_that_name_each_other_go_together() {
     }
 }
 
+/// Each is the dead-letter queue of the one before it, and the first that of the last.
+#[tokio::test(start_paused = true)]
+async fn a_ring_of_queues_goes_together() {
+    for policy in ["Delete", "OrphanOnUnmanaged"] {
+        let (env, aws) = settled(json!({"deletionPolicy": policy})).await;
+        let to = |name: &str| json!({"queueRef": {"name": name}, "maxReceiveCount": 3});
+        for (name, target) in [("b", "orders"), ("a", "b")] {
+            let spec = json!({"deletionPolicy": policy, "redrivePolicy": to(target)});
+            make(&env, name, spec).await;
+            ready(&env, name).await;
+        }
+        patch(&env, "orders", json!({"spec": {"redrivePolicy": to("a")}})).await;
+        env.pass(Duration::from_secs(90)).await;
+        ready(&env, "orders").await;
+        for name in ["orders", "a", "b"] {
+            queues(&env).delete(name, &DeleteParams::default()).await.unwrap();
+        }
+        env.pass(Duration::from_secs(120)).await;
+        for name in ["orders", "a", "b"] {
+            env.until_gone(&queues(&env), name).await;
+        }
+        assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0], "{policy}");
+    }
+}
+
 /// Its consumers still receive from it, and what fails needs a place.
 #[tokio::test(start_paused = true)]
 async fn a_dead_letter_queue_stays_while_a_queue_waits_for_its_end() {

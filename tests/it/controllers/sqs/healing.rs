@@ -6,6 +6,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::super::quiet;
+use super::trouble::message;
 use super::world::{A_WHILE, about, events, make, patch, queues, ready, says, settled, url, world};
 
 const NAME: &str = "default-orders";
@@ -130,6 +131,51 @@ async fn a_queue_is_where_a_key_made_it_that_cannot_look_at_it() {
     patch(&env, "orders", json!({"spec": {"endpoint": null}})).await;
     aws.deny(None);
     ready(&env, "orders").await;
+}
+
+/// A row of the table in `trouble`: all else is kept right without a dead-letter queue.
+pub async fn without_target() {
+    let (mut env, aws) = world().await;
+    env.run([aws.controller()]);
+    let arn = "arn:aws:sqs:eu-west-1:000000000000:absent";
+    let to = |count: u32| json!({"queueArn": arn, "maxReceiveCount": count});
+    let attribute = |attribute| aws.sqs(|sqs| sqs.attribute(NAME, attribute));
+    let count = || attribute("RedrivePolicy").is_some_and(|policy| policy.ends_with(":5}"));
+    make(&env, "orders", json!({"redrivePolicy": to(5)})).await;
+    let queue = says(&env, "orders", "Synced", "False", "RedriveTargetNotReady").await;
+    let told = message(&queue, "Synced");
+    assert!(told.contains("SQS will not set the dead-letter queue of queue default-orders"));
+    says(&env, "orders", "Ready", "True", "Available").await;
+    env.pass(Duration::from_secs(5)).await;
+    quiet(&env, A_WHILE).await;
+    let edit = json!({"Attributes": {"VisibilityTimeout": "45"}});
+    aws.outside("SetQueueAttributes", about(NAME, edit));
+    env.pass(A_WHILE).await;
+    assert_eq!(attribute("VisibilityTimeout").unwrap(), "30");
+    aws.outside("CreateQueue", json!({"QueueName": "absent"}));
+    env.pass(A_WHILE).await;
+    ready(&env, "orders").await;
+    assert!(count());
+
+    // It is gone, and the spec asks for something else of it.
+    aws.outside("DeleteQueue", url("absent"));
+    let change = json!({"redrivePolicy": to(6), "delaySeconds": 7, "tags": {"team": "shop"}});
+    patch(&env, "orders", json!({"spec": change})).await;
+    says(&env, "orders", "Synced", "False", "RedriveTargetNotReady").await;
+    assert_eq!(attribute("DelaySeconds").unwrap(), "7");
+    assert_eq!(aws.sqs(|sqs| sqs.tag_of(NAME, "team")).unwrap(), "shop");
+    assert!(count(), "what it has stays");
+    // So it is where the queue itself has to be made again.
+    env.pass(Duration::from_secs(90)).await;
+    aws.outside("DeleteQueue", url(NAME));
+    env.pass(A_WHILE).await;
+    assert_eq!(attribute("DelaySeconds").unwrap(), "7");
+    patch(&env, "orders", json!({"spec": {"redrivePolicy": null}})).await;
+    ready(&env, "orders").await;
+    assert_eq!(attribute("RedrivePolicy"), None);
+    assert_eq!(events(&env, "Recreated").await.len(), 1);
+    let drifted = events(&env, "Drifted").await;
+    assert_eq!(drifted, ["VisibilityTimeout of queue default-orders was 45, put back to 30"]);
 }
 
 /// What it recorded then lies ahead of every clock.

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use sqs::Queue;
 use sqs::environment::AwsEnvironment;
 
-use super::strangers;
 use super::world::{
     A_WHILE, Aws, NAMED, NAMESPACE, about, aws, events, make, make_in, patch, queues, ready, says,
     secret_in, settled, url, without_secret, world,
 };
+use super::{healing, strangers};
 
 type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -35,6 +35,7 @@ const STORIES: &[(&str, Story)] = &[
     ("the manager has its machine's identity", || Box::pin(machine())),
     ("credentials are of another account", || Box::pin(other_account())),
     ("the dead-letter queue is missing", || Box::pin(missing_target())),
+    ("SQS refuses the dead-letter queue", || Box::pin(healing::without_target())),
     ("the dead-letter queue is deleted first", || Box::pin(target_goes())),
     ("queues outside name a dead-letter queue", || Box::pin(sources_outside())),
     ("a namespace is deleted", || Box::pin(namespace_goes())),
