@@ -83,7 +83,7 @@ pub struct TDSetSpec {
     pub cron: Vec<CronWindow>,
     /// Replicas at times that no window holds.
     #[serde(default = "default_replica")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 0))]
     pub default_replica: i32,
     /// The IANA time zone whose clock the windows are read on, such as `Europe/Berlin`.
     #[serde(default = "default_time_zone")]

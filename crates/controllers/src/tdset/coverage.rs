@@ -1,18 +1,30 @@
-//! What windows leave open in a week, and where several hold. Pure.
+//! What windows leave open, and where several hold. Pure.
 //!
 //! Both are allowed: `defaultReplica` is for what is left open, and of several windows the first decides. But
 //! people seldom mean it, so it is told.
+//!
+//! Windows of the week are the same each week. Dates and cron have a calendar, so five weeks of it are counted, from
+//! the Monday of this week: what is told changes with the week at most.
 
-use jiff::ToSpan;
+use std::collections::BTreeSet;
 
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+
+use super::cron::Cron;
 use super::dates::MONDAY;
 use super::schedule::{MINUTES_PER_DAY, MINUTES_PER_HOUR, Schedule};
 
 /// How many times a message names.
 const MAX_NAMED: usize = 3;
+/// How many days are counted where there are dates or cron: five weeks, longer than any month.
+const CALENDAR_DAYS: i32 = 35;
+/// The most beginnings and ends of cron that are counted: a start and an end each hour of these days.
+const MAX_TURNS: usize = 2_000;
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// What the windows of a week leave open, and where several hold.
+/// What windows leave open, and where several hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Coverage {
     /// Times that no window holds, as text.
@@ -21,30 +33,50 @@ pub(super) struct Coverage {
     pub overlaps: Vec<String>,
 }
 
-/// A part of a day or a week, in minutes from its beginning.
+/// A part of a day or of several, in minutes from the beginning.
 type Part = (i32, i32);
 
 impl Coverage {
-    /// What the windows leave open, and where they overlap. Windows of some dates are exceptions to the others
-    /// and overlap on purpose, so they do not count; where there is cron, it may fill what is open.
-    pub(super) fn of(schedule: &Schedule, has_cron: bool) -> Self {
-        let windows: Vec<_> =
-            schedule.windows().iter().filter(|window| window.is_weekly()).collect();
-        if windows.is_empty() {
-            return Self::default();
+    /// What the windows leave open, and where they overlap; `None` where cron comes too often to be counted.
+    ///
+    /// What is above another overlaps on purpose and does not count: exceptions, windows of some dates, and windows
+    /// above cron. Windows of dates count where nothing else is there.
+    pub(super) fn of(schedule: &Schedule, now: Timestamp) -> Option<Self> {
+        let (weekly, dated): (Vec<_>, Vec<_>) =
+            schedule.windows().iter().partition(|window| window.is_weekly());
+        let has_cron = !schedule.cron().is_empty();
+        let is_dated = weekly.is_empty() && !has_cron;
+        let windows = if is_dated { dated } else { weekly };
+        if windows.is_empty() && !has_cron {
+            return Some(Self::default());
         }
-        let held =
-            |date, minute| windows.iter().filter(|window| window.holds(date, minute)).count();
-        let times = |told: &dyn Fn(usize) -> bool| {
-            let days = (0..7).map(|day| MONDAY.saturating_add(day.days()));
-            let days: Vec<_> =
-                days.map(|date| day(schedule, |minute| told(held(date, minute)))).collect();
-            named(&days)
+        let (first, count) = match is_dated || has_cron {
+            true => (schedule.monday(now), CALENDAR_DAYS),
+            false => (MONDAY, 7),
         };
-        Self {
-            gaps: if has_cron { Vec::new() } else { times(&|count| count == 0) },
-            overlaps: times(&|count| count > 1),
-        }
+        let mut turns = MAX_TURNS;
+        let cron = schedule.cron().iter().map(|cron| lasting(cron, first, count, &mut turns));
+        let cron: Vec<_> = cron.collect::<Option<Vec<_>>>()?.concat();
+        let held = |day: i32, minute: i32| {
+            let date = first.saturating_add(day.days());
+            let now = day * MINUTES_PER_DAY + minute;
+            match windows.iter().filter(|window| window.holds(date, minute)).count() {
+                0 => cron.iter().filter(|(start, end)| (*start..*end).contains(&now)).count(),
+                count => count,
+            }
+        };
+        let days = (0..count).map(|day| {
+            let parts = parts(schedule, &cron, day).into_iter();
+            parts.map(|part| (part, held(day, part.0))).collect::<Vec<_>>()
+        });
+        let days: Vec<_> = days.collect();
+        let times = |told: fn(usize) -> bool| {
+            let told = |day: &Vec<(Part, usize)>| {
+                joined(day.iter().filter(|(_, count)| told(*count)).map(|(part, _)| *part))
+            };
+            named(first, &days.iter().map(told).collect::<Vec<_>>())
+        };
+        Some(Self { gaps: times(|count| count == 0), overlaps: times(|count| count > 1) })
     }
 
     /// The words for a message; empty if there is nothing to tell.
@@ -63,11 +95,34 @@ impl Coverage {
     }
 }
 
-/// The parts of a day that are told, between the marks of the schedule.
-fn day(schedule: &Schedule, told: impl Fn(i32) -> bool) -> Vec<Part> {
-    let ends = schedule.marks().iter().skip(1).chain([&MINUTES_PER_DAY]);
-    let parts = schedule.marks().iter().zip(ends).filter(|(start, _)| told(**start));
-    joined(parts.map(|(start, end)| (*start, *end)))
+/// When a window of cron lasts in days from the `first`; `None` if that takes more than so many turns. By the clock
+/// alone, as if it were UTC's.
+fn lasting(cron: &Cron, first: Date, days: i32, turns: &mut usize) -> Option<Vec<Part>> {
+    let midnight = TimeZone::UTC.to_timestamp(first.at(0, 0, 0, 0)).ok()?;
+    let last = days * MINUTES_PER_DAY;
+    let minute = |at: Timestamp| {
+        i32::try_from(at.duration_since(midnight).as_mins()).unwrap_or(last).min(last)
+    };
+    let (mut turn, mut from, mut parts) = (cron.turn(&TimeZone::UTC, midnight), 0, Vec::new());
+    loop {
+        *turns = turns.checked_sub(1)?;
+        let until = turn.next.map_or(last, minute);
+        if turn.lasts {
+            parts.push((from, until));
+        }
+        let Some(next) = turn.next.filter(|_| until < last) else { return Some(parts) };
+        (turn, from) = (cron.turned(&TimeZone::UTC, turn, next), until);
+    }
+}
+
+/// The parts of a day between the minutes at which something begins or ends.
+fn parts(schedule: &Schedule, cron: &[Part], day: i32) -> Vec<Part> {
+    let ends = cron.iter().flat_map(|(start, end)| [*start, *end]);
+    let ends = ends.map(|minute| minute - day * MINUTES_PER_DAY);
+    let ends = ends.filter(|minute| (0..MINUTES_PER_DAY).contains(minute));
+    let marks: BTreeSet<_> = schedule.marks().iter().copied().chain(ends).collect();
+    let ends = marks.iter().copied().skip(1).chain([MINUTES_PER_DAY]);
+    marks.iter().copied().zip(ends).collect()
 }
 
 /// The parts, where those that follow one another are one.
@@ -82,30 +137,41 @@ fn joined(parts: impl Iterator<Item = Part>) -> Vec<Part> {
     joined
 }
 
-/// The parts of seven days as text: without a day if all are alike.
-fn named(days: &[Vec<Part>]) -> Vec<String> {
+/// The parts of days from the `first` as text: without a day if all days are alike, by the day of the week if all
+/// weeks are, else by dates.
+fn named(first: Date, days: &[Vec<Part>]) -> Vec<String> {
     let clock = |minute: i32| {
         let minute = minute.rem_euclid(MINUTES_PER_DAY);
         format!("{:02}:{:02}", minute / MINUTES_PER_HOUR, minute % MINUTES_PER_HOUR)
     };
     if let Some(first) = days.first().filter(|first| days.iter().all(|day| day == *first)) {
-        return first
-            .iter()
-            .map(|(start, end)| format!("{}-{}", clock(*start), clock(*end)))
-            .collect();
+        let text = |part: &Part| match *part {
+            (0, MINUTES_PER_DAY) => "00:00-24:00".to_owned(),
+            (start, end) => format!("{}-{}", clock(start), clock(end)),
+        };
+        return first.iter().map(text).collect();
     }
-    let weekday = |minute: i32| DAYS[(minute / MINUTES_PER_DAY).rem_euclid(7) as usize];
+    let week = &days[..DAYS.len()];
+    let is_weekly = days.chunks(DAYS.len()).all(|other| other == week);
+    let name = |minute: i32| {
+        let day = minute / MINUTES_PER_DAY;
+        match is_weekly {
+            true => DAYS[day.rem_euclid(7) as usize].to_owned(),
+            false => first.saturating_add(day.days()).to_string(),
+        }
+    };
+    let days = if is_weekly { week } else { days };
     let midnights = (0..).step_by(MINUTES_PER_DAY as usize);
     let parts = days.iter().zip(midnights).flat_map(|(day, midnight): (_, i32)| {
         day.iter().map(move |(start, end)| (midnight + start, midnight + end))
     });
     let text = |(start, end): &Part| {
-        let last = if weekday(end - 1) == weekday(*start) && end - start <= MINUTES_PER_DAY {
+        let last = if name(end - 1) == name(*start) && end - start <= MINUTES_PER_DAY {
             clock(*end)
         } else {
-            format!("{} {}", weekday(*end), clock(*end))
+            format!("{} {}", name(*end), clock(*end))
         };
-        format!("{} {}-{last}", weekday(*start), clock(*start))
+        format!("{} {}-{last}", name(*start), clock(*start))
     };
     joined(parts).iter().map(text).collect()
 }
@@ -116,19 +182,20 @@ mod tests {
 
     use super::*;
 
-    /// The coverage of windows that are written as in a manifest.
+    /// The coverage of a schedule that is written as in a manifest, on a Saturday.
+    fn of(spec: &Value) -> Option<Coverage> {
+        let schedule = Schedule::new(&serde_json::from_value(spec.clone()).unwrap()).unwrap();
+        Coverage::of(&schedule, "2026-11-21T10:30:00Z".parse().unwrap())
+    }
+
+    fn check_spec(spec: &Value, gaps: &[&str], overlaps: &[&str]) {
+        let [gaps, overlaps] =
+            [gaps, overlaps].map(|times| times.iter().map(|time| (*time).to_owned()).collect());
+        assert_eq!(of(spec), Some(Coverage { gaps, overlaps }), "{spec}");
+    }
+
     fn check(windows: Value, gaps: &[&str], overlaps: &[&str]) {
-        let spec = json!({"schedulingConfig": windows});
-        let schedule = Schedule::new(&serde_json::from_value(spec).unwrap()).unwrap();
-        let found = Coverage::of(&schedule, false);
-        assert_eq!(
-            found,
-            Coverage {
-                gaps: gaps.iter().map(|gap| (*gap).to_owned()).collect(),
-                overlaps: overlaps.iter().map(|overlap| (*overlap).to_owned()).collect(),
-            },
-            "{windows}"
-        );
+        check_spec(&json!({"schedulingConfig": windows}), gaps, overlaps);
     }
 
     #[test]
@@ -172,6 +239,37 @@ mod tests {
             &[],
             &[],
         );
+    }
+
+    #[test]
+    fn dates_and_cron_are_counted_by_the_calendar() {
+        let cron = |start: &str, end: &str| json!({"start": start, "end": end, "replica": 1});
+        let window = |from: &str, to: &str| json!({"startTime": 0, "endTime": 0, "replica": 1, "from": from, "to": to});
+        let by_cron = |windows: &[Value]| json!({"cron": windows, "timeZone": "Europe/Berlin"});
+        let office = cron("0 9 * * *", "30 17 * * *");
+        check_spec(&by_cron(&[office.clone()]), &["00:00-09:00", "17:30-00:00"], &[]);
+        check_spec(
+            &by_cron(&[office.clone(), cron("0 17 * * *", "0 10 * * *")]),
+            &[],
+            &["09:00-10:00", "17:00-17:30"],
+        );
+        let weekend = &["Mon 00:00-Sat 00:00"];
+        check_spec(&by_cron(&[cron("0 0 * * 6", "0 0 * * 1")]), weekend, &[]);
+        let monthly = ["2026-11-16 00:00-2026-12-01 02:00", "2026-12-01 05:00-2026-12-21 00:00"];
+        check_spec(&by_cron(&[cron("0 2 1 * *", "0 5 1 * *")]), &monthly, &[]);
+        // What windows hold above it does not count.
+        let mut both = by_cron(&[office.clone(), office.clone()]);
+        both["schedulingConfig"] = json!([{"startTime": 9, "endTime": 18, "replica": 2}]);
+        check_spec(&both, &["00:00-09:00", "18:00-00:00"], &[]);
+        // Windows of dates alone, also where none of them comes.
+        check(json!([window("06-01", "06-02")]), &["00:00-24:00"], &[]);
+        check(json!([window("12-01", "12-24")]), &["2026-11-16 00:00-2026-12-01 00:00"], &[]);
+        check(
+            json!([window("2026-11-01", "2026-12-04"), window("12-01", "12-31")]),
+            &[],
+            &["2026-12-01 00:00-2026-12-05 00:00"],
+        );
+        assert_eq!(of(&by_cron(&[cron("*/2 * * * *", "1-59/2 * * * *")])), None);
     }
 
     #[test]

@@ -50,8 +50,8 @@ pub(super) struct Plan {
     pub answer: Answer,
     /// What it says next.
     pub next: Next,
-    /// What the schedule leaves open.
-    pub coverage: Coverage,
+    /// What the schedule leaves open, as far as that can be counted.
+    pub coverage: Option<Coverage>,
     /// How many replicas there should be.
     pub expected: i32,
     /// The step for the Deployment.
@@ -113,7 +113,7 @@ pub(super) fn plan(
     Ok(Plan {
         answer,
         next: if set.spec.suspend { Next::Never } else { schedule.next(now) },
-        coverage: Coverage::of(&schedule, !set.spec.cron.is_empty()),
+        coverage: Coverage::of(&schedule, now),
         expected: wanted.floor.map_or(wanted.replicas, |floor| floor.max(wanted.replicas)),
         deployment,
         service,

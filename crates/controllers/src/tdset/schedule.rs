@@ -22,7 +22,7 @@ use std::sync::LazyLock;
 
 use jiff::civil::{Date, DateTime, Weekday};
 use jiff::tz::{TimeZone, TimeZoneDatabase};
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use super::api::{Day, Exception, TDSetSpec, Window};
 use super::cron::{Cron, Turn};
@@ -143,6 +143,17 @@ impl Schedule {
     /// Its windows.
     pub(super) fn windows(&self) -> &[Span] {
         &self.windows
+    }
+
+    /// Its windows of cron.
+    pub(super) fn cron(&self) -> &[Cron] {
+        &self.cron
+    }
+
+    /// The Monday of the week of `now`, on its clock.
+    pub(super) fn monday(&self, now: Timestamp) -> Date {
+        let day = self.zone.to_datetime(now).date();
+        day.saturating_sub(day.weekday().to_monday_zero_offset().days())
     }
 
     /// The minutes of the day at which a window begins or ends, midnight among them.

@@ -255,8 +255,13 @@ fn progressing(seen: &Seen, expected: i32) -> Finding {
 
 /// What the schedule leaves open, or says twice.
 fn complete(set: &TDSet, plan: &Plan) -> Finding {
-    let message = plan.coverage.message(set.spec.default_replica);
-    let reason = match (plan.coverage.gaps.is_empty(), plan.coverage.overlaps.is_empty()) {
+    let type_ = "ScheduleComplete";
+    let Some(coverage) = &plan.coverage else {
+        let message = "windows of cron come too often to say what they leave open".to_owned();
+        return Finding { type_, holds: false, reason: "CronNotCounted", message };
+    };
+    let message = coverage.message(set.spec.default_replica);
+    let reason = match (coverage.gaps.is_empty(), coverage.overlaps.is_empty()) {
         (true, true) => "Complete",
         (false, true) => "Gaps",
         (true, false) => "Overlaps",
@@ -264,7 +269,7 @@ fn complete(set: &TDSet, plan: &Plan) -> Finding {
     };
     let holds = message.is_empty();
     let message = if holds { "one rule decides at each time".to_owned() } else { message };
-    Finding { type_: "ScheduleComplete", holds, reason, message }
+    Finding { type_, holds, reason, message }
 }
 
 /// Whether the workload's controller has seen the present spec and carried it out.

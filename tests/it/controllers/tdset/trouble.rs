@@ -23,6 +23,7 @@ type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
 const STORIES: &[(&str, Story)] = &[
     ("a StatefulSet exists already", || Box::pin(target())),
+    ("nothing runs outside of the hours", || Box::pin(outside())),
     ("a target comes late", || Box::pin(late_target())),
     ("a kind is listed, another is not", || Box::pin(listed_kind())),
     ("an autoscaler scales the Deployment too", || Box::pin(autoscaler())),
@@ -156,6 +157,19 @@ async fn target() {
     env.pass(Duration::from_secs(60)).await;
     has(&env, &api, 3).await;
     assert!(deployments(&env).list(&Default::default()).await.unwrap().items.is_empty());
+}
+
+async fn outside() {
+    let env = world(LATE).await;
+    let api = stateful_set(&env).await;
+    let mut office = to("StatefulSet", "db");
+    office["schedulingConfig"] = json!([{"startTime": 9, "endTime": 17, "replica": 2}]);
+    office["defaultReplica"] = 0.into();
+    make(&env, "hours", office).await;
+    has(&env, &api, 2).await;
+    has(&env, &api, 0).await;
+    assert_eq!(env.now().to_string()[..16], *"2026-11-21T17:00");
+    says(&env, "hours", "Ready", "True", "ReplicasAvailable").await;
 }
 
 async fn late_target() {
@@ -368,6 +382,10 @@ async fn gap() {
     windows[2].end_time = 1;
     merge(&sets(&env), json!({"spec": {"schedulingConfig": windows}})).await;
     says(&env, NAME, "ScheduleComplete", "True", "Complete").await;
+    let cron = json!([{"start": "0 9 * * 1-5", "end": "0 17 * * 1-5", "replica": 2}]);
+    merge(&sets(&env), json!({"spec": {"schedulingConfig": [], "cron": cron}})).await;
+    let told = says(&env, NAME, "ScheduleComplete", "False", "Gaps").await;
+    assert!(told.starts_with("no window holds Mon 00:00-09:00, Mon 17:00-Tue 09:00"), "{told}");
 }
 
 async fn suspended() {

@@ -109,8 +109,8 @@ const REFUSED: &[Line] = &[
     ),
     given(
         "create -f -",
-        "{apiVersion: schedule.rs/v1, kind: TDSet, metadata: {name: x}, spec: {container: {image: a, port: 1}, defaultReplica: 0}}",
-        &["spec.defaultReplica", "greater than or equal to 1"],
+        "{apiVersion: schedule.rs/v1, kind: TDSet, metadata: {name: x}, spec: {container: {image: a, port: 1}, defaultReplica: -1}}",
+        &["spec.defaultReplica", "greater than or equal to 0"],
     ),
     given(
         "create -f -",
