@@ -1,5 +1,6 @@
 //! BlogPost: published once, whatever happens.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use controllers::BlogPost;
@@ -11,7 +12,23 @@ use serde_json::json;
 use super::crash::at_every_write;
 use super::{confine, quiet, rights_of};
 
+type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
+
+const STORIES: &[(&str, Story)] = &[
+    ("the example is published once and then left alone", || Box::pin(example())),
+    ("a post needs neither title nor author", || Box::pin(bare())),
+    ("a crash at any write still publishes once", || Box::pin(crashes())),
+];
+
 const NAME: &str = "blog-post-1";
+
+#[tokio::test(start_paused = true)]
+async fn stories() {
+    for (name, story) in STORIES {
+        println!("{name}");
+        story().await;
+    }
+}
 
 async fn world() -> TestEnv {
     let env = TestEnv::builder().at("2026-11-21T10:00:00Z").crds(controllers::crds());
@@ -30,8 +47,7 @@ async fn published(env: &TestEnv) -> String {
     post.status.unwrap().published_at.unwrap()
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_example_is_published_once_and_then_left_alone() {
+async fn example() {
     let mut env = world().await;
     env.run(controllers::build("blogpost", 2));
     let at = published(&env).await;
@@ -46,8 +62,7 @@ async fn the_example_is_published_once_and_then_left_alone() {
 }
 
 /// As users wrote the kind: no field is required.
-#[tokio::test(start_paused = true)]
-async fn a_post_needs_neither_title_nor_author() {
+async fn bare() {
     let mut env = TestEnv::builder().crds(controllers::crds()).start().await;
     for (name, spec) in [
         ("bare", json!({})),
@@ -65,8 +80,7 @@ async fn a_post_needs_neither_title_nor_author() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_crash_at_any_write_still_publishes_once() {
+async fn crashes() {
     let writes = at_every_write(async |crash| {
         let mut env = world().await;
         crash.watch(&env);

@@ -249,7 +249,8 @@ async fn argo_rollouts_are_found_and_restart_by_their_field() {
     let asked = env
         .until_object(&rollouts, "canary", |found| found.data["spec"]["restartAt"].is_string())
         .await;
-    let done = json!({"status": {"restartedAt": asked.data["spec"]["restartAt"]}});
+    let at = &asked.data["spec"]["restartAt"];
+    let done = json!({"status": {"restartedAt": at, "phase": "Healthy"}});
     rollouts.patch_status("canary", &PatchParams::default(), &Patch::Merge(done)).await.unwrap();
     restarts(&env, 1).await;
     assert_eq!(restarted(&env, NAMESPACE).await, times(&["canary"], 1));

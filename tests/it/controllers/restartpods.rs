@@ -1,5 +1,6 @@
 //! ConfigMaps that name the Pods to restart: one restart for each change, even through a handover.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use controllers::restartpods::annotation::{Noted, RECORD, RESTART_PODS, record};
@@ -13,8 +14,31 @@ use serde_json::{Value, json};
 use super::crash::at_every_write;
 use super::{confine, generation, quiet, rights_of};
 
+type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
+
+const STORIES: &[(&str, Story)] = &[
+    (
+        "each change of the content restarts once and other changes never",
+        || Box::pin(each_change()),
+    ),
+    ("a change while the manager was down restarts once", || Box::pin(while_down())),
+    ("without the annotation nothing happens and a wrong one is reported once", || {
+        Box::pin(annotation())
+    }),
+    ("a Pod without an owner is left alone", || Box::pin(bare_pod())),
+    ("a crash at any write still restarts once", || Box::pin(crashes())),
+];
+
 const CONFIG_MAP: &str = "greeting";
 const DEPLOYMENT: &str = "greeter";
+
+#[tokio::test(start_paused = true)]
+async fn stories() {
+    for (name, story) in STORIES {
+        println!("{name}");
+        story().await;
+    }
+}
 
 fn start(env: &mut TestEnv) {
     env.run(controllers::build("restart-pods", 2));
@@ -72,8 +96,7 @@ async fn warnings(env: &TestEnv) -> Vec<String> {
     warnings.filter_map(|event| event.note).collect()
 }
 
-#[tokio::test(start_paused = true)]
-async fn each_change_of_the_content_restarts_once_and_other_changes_never() {
+async fn each_change() {
     let env = example().await;
     let before = generation(&env, DEPLOYMENT).await;
     for (change, value) in [(1, "Hello"), (2, "Good evening")] {
@@ -88,8 +111,7 @@ async fn each_change_of_the_content_restarts_once_and_other_changes_never() {
     quiet(&env, Duration::from_secs(600)).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_change_while_the_manager_was_down_restarts_once() {
+async fn while_down() {
     let mut env = example().await;
     let before = generation(&env, DEPLOYMENT).await;
     env.stop().await;
@@ -99,8 +121,7 @@ async fn a_change_while_the_manager_was_down_restarts_once() {
     assert_eq!(generation(&env, DEPLOYMENT).await, before + 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn without_the_annotation_nothing_happens_and_a_wrong_one_is_reported_once() {
+async fn annotation() {
     let env = example().await;
     let before = generation(&env, DEPLOYMENT).await;
     annotate(&env, RESTART_PODS, Some("app in greeter")).await;
@@ -125,8 +146,7 @@ async fn without_the_annotation_nothing_happens_and_a_wrong_one_is_reported_once
     assert_eq!(generation(&env, DEPLOYMENT).await, before + 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_pod_without_an_owner_is_left_alone() {
+async fn bare_pod() {
     let env = example().await;
     let pods: Api<Pod> = env.api("default");
     let bare = serde_json::from_value(json!({
@@ -143,8 +163,7 @@ async fn a_pod_without_an_owner_is_left_alone() {
     assert_eq!(pods.get("bare").await.unwrap().metadata.uid, uid);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_crash_at_any_write_still_restarts_once() {
+async fn crashes() {
     let writes = at_every_write(async |crash| {
         let mut env = example().await;
         let before = generation(&env, DEPLOYMENT).await;

@@ -97,12 +97,15 @@ fn deployment(label: &str, object: &Value) -> Stage {
         let words = format!("{label} exceeded its progressDeadlineSeconds: look at its new Pods");
         return held("ProgressDeadlineExceeded", words);
     }
+    done(is_renewed(object))
+}
+
+/// Whether all Pods are new and available.
+fn is_renewed(object: &Value) -> bool {
     let updated = told(object, "updatedReplicas");
-    done(
-        updated >= replicas(object)
-            && told(object, "replicas") <= updated
-            && told(object, "availableReplicas") >= updated,
-    )
+    updated >= replicas(object)
+        && told(object, "replicas") <= updated
+        && told(object, "availableReplicas") >= updated
 }
 
 fn on_delete(label: &str) -> Stage {
@@ -147,23 +150,35 @@ fn daemon_set(label: &str, object: &Value) -> Stage {
     done(is_updated && told(object, "numberAvailable") >= wanted)
 }
 
-/// A Rollout restarts its Pods one by one, without a new template, and says until when it has.
+/// A Rollout restarts its Pods one by one, without a new template, and says until when it has. It says so too when it
+/// only sees a new template, while old Pods run on beside its canary: so its phase counts.
 fn rollout(label: &str, object: &Value, pending: &Pending) -> Stage {
     let time = |value: &Value| value.as_str().and_then(|text| text.parse::<Timestamp>().ok());
     let asked = pending.decided_at.as_ref().map(|decided| decided.0);
-    if time(&object["status"]["restartedAt"]) >= asked {
-        return Stage::Done;
-    }
-    if time(&object["spec"]["restartAt"]) < asked {
+    let has_restarted = time(&object["status"]["restartedAt"]) >= asked;
+    if !has_restarted && time(&object["spec"]["restartAt"]) < asked {
         let words = format!("others took spec.restartAt off {label}: let them ignore it");
         return Stage::Ended(Trouble::new("Reverted", words));
+    }
+    // It is text, and in early versions a hash.
+    let observed = object["status"]["observedGeneration"].as_str();
+    let observed = observed.and_then(|text| text.parse::<i64>().ok());
+    let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
+    if observed.is_some_and(|observed| observed < generation) {
+        return Stage::Rolling;
     }
     match object["status"]["phase"].as_str() {
         Some("Degraded") => {
             let words = format!("{label} is degraded: look at its status");
             held("Degraded", words)
         }
-        _ => Stage::Rolling,
+        Some("Paused") => {
+            held("Paused", format!("{label} is paused: promote or resume it to restart its Pods"))
+        }
+        Some("Healthy") => done(has_restarted),
+        Some(_) => Stage::Rolling,
+        // An early version, which has none.
+        None => done(has_restarted && is_renewed(object)),
     }
 }
 
@@ -267,15 +282,32 @@ mod tests {
             assert_eq!(word(WorkloadKind::DaemonSet, spec, status.clone()), expect, "{status}");
         }
         let (asked, before) = ("2026-11-21T10:00:05Z", "2026-11-21T10:00:04Z");
+        let restarted = |at: &str, phase: &str| json!({"restartedAt": at, "phase": phase, "observedGeneration": "2"});
+        let early = |updated: i64, replicas: i64| {
+            json!({"restartedAt": asked, "observedGeneration": "5d8f", "replicas": replicas,
+                "updatedReplicas": updated, "availableReplicas": replicas})
+        };
+        let mut unseen = restarted(asked, "Healthy");
+        unseen["observedGeneration"] = "1".into();
+        assert_eq!(word(WorkloadKind::Rollout, json!({"restartAt": asked}), unseen), "rolling");
         for (spec, status, expect) in [
-            (json!({"restartAt": asked}), json!({"restartedAt": asked}), "done"),
-            (json!({"restartAt": asked}), json!({"restartedAt": before}), "rolling"),
+            (json!({"restartAt": asked}), restarted(asked, "Healthy"), "done"),
+            (json!({"restartAt": before}), restarted(asked, "Healthy"), "done"),
+            (json!({"restartAt": asked}), restarted(before, "Healthy"), "rolling"),
+            (json!({"restartAt": asked}), restarted(asked, "Progressing"), "rolling"),
+            (json!({"restartAt": asked}), restarted(asked, "Paused"), "Paused"),
+            (json!({"restartAt": asked}), restarted(asked, "Degraded"), "Degraded"),
             (json!({"restartAt": asked}), json!({}), "rolling"),
             (json!({"restartAt": asked}), json!({"phase": "Degraded"}), "Degraded"),
             (json!({"restartAt": before}), json!({}), "Reverted"),
             (json!({}), json!({}), "Reverted"),
+            // Of early versions, whose observed generation is a hash.
+            (json!({"restartAt": asked}), early(2, 2), "done"),
+            (json!({"restartAt": asked}), early(1, 2), "rolling"),
+            (json!({"restartAt": asked}), early(2, 3), "rolling"),
         ] {
-            // The observed generation of a Rollout is a string.
+            let mut spec = spec;
+            spec["replicas"] = 2.into();
             let found = word(WorkloadKind::Rollout, spec.clone(), status.clone());
             assert_eq!(found, expect, "{spec} {status}");
         }

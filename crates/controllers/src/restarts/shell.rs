@@ -31,8 +31,10 @@ use super::record::{Decision, Record, next_second};
 const AT_ONCE: usize = 16;
 /// How many rollouts begin before that is recorded: a reconcile that is broken off goes on from there.
 const BATCH: usize = 50;
-/// How many workloads are read at once when they are searched.
+/// How many workloads are read at once when they are searched,
 const PAGE: u32 = 500;
+/// and how many pages of a kind at most: 10,000 workloads of a server that has no more than 50 in a page.
+const MAX_PAGES: usize = 200;
 
 /// Restarts Pods of one namespace.
 pub(crate) struct Restarts<'a> {
@@ -154,12 +156,12 @@ impl Restarts<'_> {
 
     /// The workloads that restart for what changed, and at most one more than may restart at once. Read from
     /// the server, page by page.
-    async fn discovered(&self) -> Result<Vec<Workload>, kube::Error> {
+    async fn discovered(&self) -> Result<Vec<Workload>, ReconcileError> {
         let mut found = Vec::new();
         let Some(changed) = &self.discovery else { return Ok(found) };
         for kind in WorkloadKind::ALL {
             let (workloads, mut params) = (self.workloads(kind), ListParams::default().limit(PAGE));
-            loop {
+            for number in 1.. {
                 let page = match workloads.list(&params).await {
                     // A cluster without Argo Rollouts.
                     Err(error) if is_gone(&error) => break,
@@ -172,8 +174,8 @@ impl Restarts<'_> {
                     found.truncate(MAX_TARGETS + 1);
                     return Ok(found);
                 }
-                match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) => params = params.continue_token(&token),
+                match next_page(params, number, page.metadata.continue_)? {
+                    Some(next) => params = next,
                     None => break,
                 }
             }
@@ -345,6 +347,23 @@ impl Restarts<'_> {
     }
 }
 
+/// What asks for the page after the one that `params` asked for, which was the `number`th; none after the last.
+///
+/// # Errors
+/// If the list comes to no end.
+fn next_page(
+    params: ListParams,
+    number: usize,
+    token: Option<String>,
+) -> Result<Option<ListParams>, ReconcileError> {
+    let Some(token) = token.filter(|token| !token.is_empty()) else { return Ok(None) };
+    if number >= MAX_PAGES || params.continue_token.as_ref() == Some(&token) {
+        let why = "the server's list of workloads does not end: it repeats a continue token, or has too many pages";
+        return Err(ReconcileError::transient(why));
+    }
+    Ok(Some(params.continue_token(&token)))
+}
+
 /// The workload, if it restarts for what changed.
 fn restarting(changed: &Discovery, kind: WorkloadKind, object: &DynamicObject) -> Option<Workload> {
     let workload = Workload::new(kind, object.name_any());
@@ -390,4 +409,28 @@ fn left_alone(pending: &Pending) -> Option<Trouble> {
         )
     };
     (pending.kept > 0).then(|| Trouble::new("PodsLeft", words()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The token of the page that follows; none at the end of a list.
+    fn after(number: usize, asked: Option<&str>, token: &str) -> Result<Option<String>, String> {
+        let continue_token = asked.map(str::to_owned);
+        let params = ListParams { continue_token, ..ListParams::default().limit(PAGE) };
+        let next = next_page(params, number, Some(token.to_owned()));
+        let next = next.map_err(|error| error.to_string())?;
+        Ok(next.and_then(|next| next.continue_token.filter(|_| next.limit == Some(PAGE))))
+    }
+
+    #[test]
+    fn a_list_that_leads_nowhere_is_a_failure() {
+        assert_eq!(after(1, None, ""), Ok(None));
+        assert_eq!(after(1, None, "a"), Ok(Some("a".to_owned())));
+        assert_eq!(after(2, Some("a"), "b"), Ok(Some("b".to_owned())));
+        assert_eq!(after(MAX_PAGES, Some("a"), ""), Ok(None));
+        assert!(after(2, Some("a"), "a").is_err());
+        assert!(after(MAX_PAGES, Some("a"), "b").is_err());
+    }
 }

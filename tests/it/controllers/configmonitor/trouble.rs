@@ -340,8 +340,15 @@ async fn rollout() {
     let found = rollouts.get("r").await.unwrap();
     let at = found.data["spec"]["restartAt"].clone();
     assert!(at.as_str().unwrap().starts_with("2026-11-21T10:00"), "{at}");
-    let status = Patch::Merge(json!({"status": {"restartedAt": at}}));
-    rollouts.patch_status("r", &PatchParams::default(), &status).await.unwrap();
+    // Argo says so too when it only sees a new template, while a canary waits.
+    for phase in ["Paused", "Healthy"] {
+        let status = Patch::Merge(json!({"status": {"restartedAt": at, "phase": phase}}));
+        rollouts.patch_status("r", &PatchParams::default(), &status).await.unwrap();
+        if phase == "Paused" {
+            let (_, words) = told(&env, "Paused").await;
+            assert!(words.starts_with("Rollout r is paused"), "{words}");
+        }
+    }
     restarts_of(&env, 1).await;
     assert_eq!(found.metadata.generation, Some(2), "asked once");
 }
