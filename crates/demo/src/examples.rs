@@ -162,7 +162,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
                 }),
             ]
         },
-        settings: the_defaults,
+        settings: |_| json!({"configNamespace": "kube-system"}),
     },
 ];
 

@@ -1,5 +1,6 @@
 //! What the administrator of the manager lets Tunnels use: which namespaces of which clusters may use which
-//! account, and how many hosts an account may have over all clusters. Pure.
+//! account, how many hosts an account may have over all clusters, and in which namespace of each cluster its ConfigMap
+//! of defaults counts. It is one: of two, whoever may create namespaces could make the one that comes first. Pure.
 //!
 //! An account is named by its provider and its token's Secret, as `digitalocean/leasehold-system/cloud`. It is for
 //! those that an entry gives it to. If no entry names it, it is for whom the ConfigMap of its cluster lets use it:
@@ -13,7 +14,9 @@ use serde_json::Value;
 use crate::choice::InvalidTunnel;
 
 /// The keys of the configuration's section `controllers.tunnel` that are this controller's own.
-pub const KEYS: &[&str] = &["access", "maxHostsPerAccount"];
+pub const KEYS: &[&str] = &["access", "configNamespace", "maxHostsPerAccount"];
+/// The namespace of the ConfigMap of defaults unless the administrator says otherwise.
+const CONFIG_NAMESPACE: &str = "leasehold-system";
 /// How many hosts of Tunnels an account may have unless the administrator says otherwise.
 const MAX_HOSTS: usize = 500;
 
@@ -22,6 +25,7 @@ const MAX_HOSTS: usize = 500;
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Access {
     access: Vec<Entry>,
+    config_namespace: String,
     max_hosts_per_account: usize,
 }
 
@@ -42,7 +46,11 @@ struct Entry {
 /// # Errors
 /// What is wrong with them.
 pub fn check(settings: &Value) -> Result<(), String> {
-    let Access { access: entries, .. } = Access::parse(settings)?;
+    let Access { access: entries, config_namespace: namespace, .. } = Access::parse(settings)?;
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if namespace.is_empty() || namespace.len() > 63 || !namespace.chars().all(fits) {
+        return Err(format!("configNamespace is {namespace:?}; allowed: the name of a namespace"));
+    }
     at_most("access", entries.len(), MAX_ENTRIES)?;
     entries.iter().enumerate().try_for_each(|(index, entry)| {
         let lists = [("clusters", &*entry.clusters), ("accounts", &*entry.accounts)];
@@ -53,7 +61,8 @@ pub fn check(settings: &Value) -> Result<(), String> {
 
 impl Default for Access {
     fn default() -> Self {
-        Self { access: Vec::new(), max_hosts_per_account: MAX_HOSTS }
+        let config_namespace = CONFIG_NAMESPACE.to_owned();
+        Self { access: Vec::new(), config_namespace, max_hosts_per_account: MAX_HOSTS }
     }
 }
 
@@ -67,6 +76,11 @@ impl Access {
             return Ok(Self::default());
         }
         Self::deserialize(settings).map_err(|error| error.to_string())
+    }
+
+    /// The only namespace in which a ConfigMap of defaults counts.
+    pub(super) fn config_namespace(&self) -> &str {
+        &self.config_namespace
     }
 
     /// How many hosts of Tunnels an account may have over all clusters.
@@ -160,6 +174,8 @@ mod tests {
             (json!({"acces": []}), "unknown field `acces`"),
             (json!({"maxHostsPerAccount": "two"}), "invalid type"),
             (json!({"maxHostsPerAccount": -1}), "invalid value"),
+            (json!({"configNamespace": ""}), "configNamespace is \"\""),
+            (json!({"configNamespace": "a, b"}), "allowed: the name of a namespace"),
             (json!({"access": [{"accounts": []}]}), "access[0]: namespaces is missing"),
             (
                 json!({"access": [{"namespaces": ["a"], "accounts": [""]}]}),
@@ -171,5 +187,6 @@ mod tests {
             assert!(problem.contains(expect), "{problem}");
         }
         assert_eq!(check(&Value::Null), Ok(()));
+        assert_eq!(check(&json!({"configNamespace": "kube-system"})), Ok(()));
     }
 }

@@ -7,10 +7,11 @@ use kube::api::Api;
 use sdk::refusal::refused;
 use sdk::{Context, Controller, External, ExternalError, Object, ReconcileError, Scope, Selector};
 
+use crate::access::Access;
 use crate::api::Placement;
 use crate::choice::{Defaults, InvalidTunnel, TokenRef};
 use crate::exit::Exit;
-use crate::names::{CONFIG_MAP, Tag, is_system};
+use crate::names::{CONFIG_MAP, Tag};
 use crate::provider::{self, Account, Address, AddressRequest, Failure, Host, Kind};
 use crate::settings::Settings;
 
@@ -106,9 +107,13 @@ pub(super) fn defaults_scope() -> Scope {
 }
 
 /// Reconciles every object that defaults may apply to when these change.
-pub(super) fn watching_defaults<K: Object>(controller: Controller<K>) -> Controller<K> {
-    controller.watches_with::<ConfigMap>(defaults_scope(), |config_map, lookup| {
-        if !is_system(config_map.metadata.namespace.as_deref()) {
+pub(super) fn watching_defaults<K: Object>(
+    controller: Controller<K>,
+    access: &Access,
+) -> Controller<K> {
+    let namespace = access.config_namespace().to_owned();
+    controller.watches_with::<ConfigMap>(defaults_scope(), move |config_map, lookup| {
+        if config_map.metadata.namespace.as_ref() != Some(&namespace) {
             return Vec::new();
         }
         let found = lookup.list::<K>(None, &Selector::all());
@@ -118,9 +123,10 @@ pub(super) fn watching_defaults<K: Object>(controller: Controller<K>) -> Control
 }
 
 /// The administrator's defaults.
-pub(super) fn defaults(ctx: &Context) -> Result<Defaults, ReconcileError> {
+pub(super) fn defaults(ctx: &Context, access: &Access) -> Result<Defaults, ReconcileError> {
     let config_maps = ctx.list::<ConfigMap>(None, &Selector::all())?;
-    Ok(Defaults::of_system(config_maps.iter().map(AsRef::as_ref)))
+    let config_maps = config_maps.iter().map(AsRef::as_ref);
+    Ok(Defaults::of_system(config_maps, access.config_namespace()))
 }
 
 /// The account at a placement's provider, with the token that a Secret holds, and that Secret.
@@ -192,7 +198,8 @@ impl ProviderClient {
     }
 
     /// Every host with a tag, and the recorded one, which a list that lags may not show. What is recorded is
-    /// only an id, and may be that of a stranger's host: it counts if it has the Tunnel's tag.
+    /// only an id, and an API or a proxy may list more than it is asked for: either may be a stranger's host, and
+    /// counts only with the tag.
     pub(super) async fn look(
         &self,
         tag: Tag,
@@ -203,8 +210,9 @@ impl ProviderClient {
         if let Some(id) = recorded.filter(|id| hosts.iter().all(|host| host.id != **id)) {
             let get = self.account.provider.get(id.to_owned());
             let found = self.external.read("GetHost", get).await?;
-            hosts.extend(found.filter(|host| host.tunnel.as_ref() == Some(&tag.value)));
+            hosts.extend(found);
         }
+        hosts.retain(|host| host.has(&tag));
         Ok(hosts)
     }
 

@@ -18,9 +18,12 @@
 
 use std::fmt::Write;
 
+use crate::api::{Protocol, TunnelPort};
+
 /// The most clients that a Tunnel may have: a host knows every port once for each of them.
 pub(crate) const MAX_CLIENTS: usize = 3;
-/// Where haproxy listens, and where it says how many clients live.
+/// Where haproxy listens, and where it says how many clients live. The only client of a host takes what comes there,
+/// and closes it, which shows that it lives.
 pub(crate) const BALANCE_PORT: i32 = 2334;
 /// The port of the first client's check; those of the others follow.
 const CHECK_PORT: usize = 2340;
@@ -76,6 +79,11 @@ impl Addresses {
     pub(crate) fn check(&self, client: usize) -> String {
         format!("{}:{}", self.own, CHECK_PORT + client)
     }
+}
+
+/// Whether a Service has that port itself, which it may where its host has one client: this one is not asked then.
+pub(crate) fn is_taken(ports: &[TunnelPort]) -> bool {
+    ports.contains(&TunnelPort { port: BALANCE_PORT, protocol: Protocol::Tcp })
 }
 
 /// haproxy's arguments for a configuration file.

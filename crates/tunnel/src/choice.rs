@@ -1,7 +1,7 @@
 //! Which provider creates a Service's host, and where: from the Service's annotations, then from the
 //! administrator's ConfigMap of defaults. Pure.
 //!
-//! Who writes Services and Tunnels chooses only from what the administrator's ConfigMap, in a system namespace,
+//! Who writes Services and Tunnels chooses only from what the administrator's ConfigMap, in the one namespace for it,
 //! allows: no other endpoint gets a token, no other Secret is read, and no other size is paid for. The token of
 //! the defaults is used only with the provider and the endpoint that the same ConfigMap names.
 
@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec};
 use crate::balance::MAX_CLIENTS;
 use crate::exit::{self, Archives, reserved};
-use crate::names::{ACCOUNT, CONFIG_MAP, SYSTEM_NAMESPACES};
+use crate::names::{ACCOUNT, CONFIG_MAP};
 
 const ANNOTATION: &str = "leasehold.dev/tunnel-";
 const PROVIDERS: &[(&str, &str, &str)] = &[
@@ -59,9 +59,9 @@ pub(super) struct TokenRef {
 pub(super) enum InvalidTunnel {
     /// No provider is named.
     #[error(
-        "no provider is named: set annotation leasehold.dev/tunnel-provider on Service \
-         {service}, or provider in ConfigMap leasehold-tunnel of namespace leasehold-system or \
-         kube-system, to digitalocean or hetzner"
+        "no provider is named: set annotation leasehold.dev/tunnel-provider on Service {service}, or provider in \
+         ConfigMap leasehold-tunnel of namespace leasehold-system (or of the manager's \
+         controllers.tunnel.configNamespace), to digitalocean or hetzner"
     )]
     NoProvider {
         /// The Service that asks.
@@ -90,7 +90,8 @@ pub(super) enum InvalidTunnel {
     /// No token for this provider.
     #[error(
         "no token for provider {provider} at {endpoint}: name tokenSecret in a ConfigMap leasehold-tunnel of \
-         namespace leasehold-system or kube-system that names the same provider and endpoint"
+         namespace leasehold-system (or of the manager's controllers.tunnel.configNamespace) that names the same \
+         provider and endpoint"
     )]
     NoToken {
         /// The provider.
@@ -111,7 +112,7 @@ pub(super) enum InvalidTunnel {
     /// The Tunnels of this cluster have as many hosts as they may.
     #[error(
         "{max} Tunnels of this cluster have hosts or are to get one first, and no more may: delete one, or raise maxHosts in ConfigMap \
-         leasehold-tunnel of namespace leasehold-system or kube-system"
+         leasehold-tunnel of namespace leasehold-system (or of the manager's controllers.tunnel.configNamespace)"
     )]
     TooManyHosts {
         /// How many may.
@@ -167,7 +168,7 @@ pub(super) enum InvalidTunnel {
     /// The administrator does not allow it.
     #[error(
         "{what} {value:?} is not allowed: leave it out, or have it named as {key} in ConfigMap leasehold-tunnel \
-         of namespace leasehold-system or kube-system"
+         of namespace leasehold-system (or of the manager's controllers.tunnel.configNamespace)"
     )]
     NotPermitted {
         /// The field.
@@ -215,18 +216,15 @@ impl Defaults {
         }
     }
 
-    /// Of all ConfigMaps of defaults, the one that applies: the administrator's. Those of other namespaces do
-    /// not count, because their authors could have tokens sent anywhere.
-    pub(super) fn of_system<'a>(config_maps: impl IntoIterator<Item = &'a ConfigMap>) -> Self {
-        let rank = |config_map: &ConfigMap| {
-            let found = config_map.namespace()?;
-            SYSTEM_NAMESPACES.into_iter().position(|candidate| candidate == found)
-        };
-        let named = config_maps.into_iter().filter(|found| found.name_any() == CONFIG_MAP);
-        let ranked = named.filter_map(|found| Some((rank(found)?, found)));
-        ranked
-            .min_by_key(|(rank, _)| *rank)
-            .map_or_else(Self::default, |(_, found)| Self::of(found))
+    /// Of all ConfigMaps of defaults, the one that applies: the administrator's, of that namespace. Those of other
+    /// namespaces do not count, because their authors could have tokens sent anywhere.
+    pub(super) fn of_system<'a>(
+        config_maps: impl IntoIterator<Item = &'a ConfigMap>,
+        namespace: &str,
+    ) -> Self {
+        let mut named = config_maps.into_iter().filter(|found| found.name_any() == CONFIG_MAP);
+        let found = named.find(|found| found.metadata.namespace.as_deref() == Some(namespace));
+        found.map_or_else(Self::default, Self::of)
     }
 
     /// Whether Services that name no class are served: another controller may serve them too. `None` if it is
@@ -288,17 +286,15 @@ impl Defaults {
         self.get("probe") != Some("false")
     }
 
-    /// The sums of the archives that hosts download. One that is named alone is for machines of either kind: they run
-    /// nothing else.
+    /// The sums of the archives that hosts download: what is named goes before what is known of rathole's release.
     ///
     /// # Errors
     /// If one cannot be a sum.
     pub(super) fn archives(&self) -> Result<Archives, InvalidTunnel> {
-        let x86_64 = self.sum("ratholeSha256")?;
-        let aarch64 = self.sum("ratholeSha256Arm64")?;
+        let known = Archives::default();
         Ok(Archives {
-            x86_64: x86_64.clone().or_else(|| aarch64.clone()),
-            aarch64: aarch64.or(x86_64),
+            x86_64: self.sum("ratholeSha256")?.unwrap_or(known.x86_64),
+            aarch64: self.sum("ratholeSha256Arm64")?.unwrap_or(known.aarch64),
         })
     }
 

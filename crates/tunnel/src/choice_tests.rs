@@ -27,11 +27,15 @@ fn only_the_administrators_defaults_apply() {
         defaults("leasehold-system", json!({"provider": "digitalocean", "region": "ams3"})),
         defaults("other", json!({"provider": "local"})),
     ];
-    let of = |maps| spec(&service(json!({})), &Defaults::of_system(maps));
-    let found = of(&maps[..]);
-    assert_eq!(found.provider.as_deref(), Some("digitalocean"));
-    assert_eq!(found.region.as_deref(), Some("ams3"));
-    assert_eq!(of(&maps[2..]).provider, None, "another namespace's is not the administrator's");
+    for (namespace, expect) in [
+        ("leasehold-system", Some(("digitalocean", Some("ams3")))),
+        ("kube-system", Some(("hetzner", None))),
+        ("missing", None),
+    ] {
+        let found = spec(&service(json!({})), &Defaults::of_system(&maps, namespace));
+        let found = found.provider.as_deref().map(|name| (name, found.region.as_deref()));
+        assert_eq!(found, expect, "{namespace}");
+    }
     let none = spec(&service(json!({})), &Defaults::default());
     assert_eq!(placement(&none).unwrap_err().reason(), "NoProvider");
 }
@@ -198,12 +202,13 @@ fn what_cannot_be_a_checksum_is_refused() {
         archives.map(|Archives { x86_64, aarch64 }| (x86_64, aarch64))
     };
     let (one, two) = ("0a".repeat(32), "0B".repeat(32));
-    let sums = |x86_64: &String, aarch64: &String| (Some(x86_64.clone()), Some(aarch64.clone()));
-    assert_eq!(of("", "").unwrap(), (None, None));
+    let sums = |x86_64: &String, aarch64: &String| (x86_64.clone(), aarch64.clone());
+    // No machine runs what nothing is checked against.
+    let known = Archives::default();
+    assert_eq!(of("", "").unwrap(), sums(&known.x86_64, &known.aarch64));
     assert_eq!(of(&one, &two).unwrap(), sums(&one, &two));
-    // With one of them no machine runs what nothing is checked against.
-    assert_eq!(of(&one, "").unwrap(), sums(&one, &one));
-    assert_eq!(of("", &two).unwrap(), sums(&two, &two));
+    assert_eq!(of(&one, "").unwrap(), sums(&one, &known.aarch64));
+    assert_eq!(of("", &two).unwrap(), sums(&known.x86_64, &two));
     for wrong in ["abc", &"0g".repeat(32), "'; rm -rf /; '"] {
         assert_eq!(of(wrong, "").unwrap_err().reason(), "InvalidDefaults", "{wrong}");
         assert_eq!(of(&one, wrong).unwrap_err().reason(), "InvalidDefaults", "{wrong}");

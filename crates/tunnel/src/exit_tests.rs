@@ -134,7 +134,7 @@ fn a_machine_is_told_its_configuration_and_how_to_run_it() {
         |command: &Value| command[1] == "mask" && command.to_string().contains("ssh.service");
     assert!(config["runcmd"].as_array().unwrap().iter().any(closes));
 
-    let archives = Archives { x86_64: Some("0a".repeat(32)), aarch64: Some("0b".repeat(32)) };
+    let archives = Archives { x86_64: "0a".repeat(32), aarch64: "0b".repeat(32) };
     let checked = Exit { archives, ..exit }.install();
     for (target, sum) in [("aarch64-unknown-linux-musl", "0b"), ("x86_64-unknown-linux-gnu", "0a")]
     {
@@ -157,9 +157,31 @@ fn a_client_knows_the_tokens_of_its_ports_alone() {
     let tunnel = Tunnel::new("web-tunnel", spec);
     let config = client_config(&tunnel, "203.0.113.7", &exit.credentials, Form::Tokens(1), 0);
     assert!(config.contains(&token(&exit.key(), "tcp-80")));
+    assert_eq!(
+        config.matches("local_addr = ").count(),
+        2,
+        "its own, and that by which it is tried"
+    );
     let told = [exit.credentials.token.as_str(), exit.credentials.private_key.as_str()];
     for secret in told.map(|secret| format!("\"{secret}\"")) {
         assert!(!config.contains(&secret), "{config}");
+    }
+}
+
+/// A Service may have that port itself, and a host that an earlier version made knows no other than its Service's.
+#[test]
+fn the_only_client_of_a_host_is_asked_where_that_is_possible() {
+    for (ports, form, expect) in [
+        (vec![80], Form::Tokens(1), true),
+        (vec![80, 2334], Form::Tokens(1), false),
+        (vec![80], Form::List, false),
+        (vec![80], Form::Tokens(2), false),
+    ] {
+        let ports: Vec<_> = ports.into_iter().map(|port| (port, Protocol::Tcp)).collect();
+        let exit = exit(&ports);
+        let config = client_config(&tunnel(&exit), "203.0.113.7", &exit.credentials, form, 0);
+        let asked = "[client.services.tcp-2334]\nlocal_addr = \"127.0.0.1:1\"\n";
+        assert_eq!(config.contains(asked), expect, "{config}");
     }
 }
 

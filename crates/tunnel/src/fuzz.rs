@@ -30,7 +30,7 @@ fn defaults() -> Defaults {
         },
     });
     let map: ConfigMap = serde_json::from_value(map).expect("a ConfigMap");
-    Defaults::of_system([&map])
+    Defaults::of_system([&map], "leasehold-system")
 }
 
 /// What a spec comes to, if nothing refuses it.

@@ -33,13 +33,6 @@ pub(crate) const ACCOUNT: &str = "tunnel-account.leasehold.dev/";
 pub(crate) const MAX_ACCOUNTS: usize = 300;
 /// The most of them whose tokens are in one namespace that is not the administrator's.
 pub(crate) const MAX_OWN_ACCOUNTS: usize = 10;
-/// The namespaces in which it counts, the first of them first.
-pub(crate) const SYSTEM_NAMESPACES: [&str; 2] = ["leasehold-system", "kube-system"];
-
-/// Whether the ConfigMap of a namespace counts.
-pub(crate) fn is_system(namespace: Option<&str>) -> bool {
-    namespace.is_some_and(|name| SYSTEM_NAMESPACES.contains(&name))
-}
 
 /// The finalizer by which the Tunnel with this uid holds the Secret with its token.
 pub(crate) fn holder(uid: &str) -> String {

@@ -40,6 +40,7 @@ fn host(id: &str, state: State, address: Option<&str>) -> Host {
         ipv6: None,
         created: Some(now()),
         tunnel: Some("uid".to_owned()),
+        cluster: None,
         exit: Some("web".to_owned()),
     }
 }

@@ -1,14 +1,19 @@
 //! Whether connections come through a Tunnel. The only file of this controller that connects to hosts.
 //!
 //! rathole's host listens on a port once its client has authenticated, and its client closes what the Service
-//! refuses. So a connection that opens, and is then neither closed nor reset for [`PATIENCE`], has come through to
-//! a backend. It sends nothing: what a backend expects is not known. A host with several clients is asked how many are
-//! connected, and gets as many connections at once: it leads each to another client, which may not reach the Service.
+//! refuses. So a connection that opens, and is then neither closed nor reset for [`PATIENCE`], says that a client has
+//! connected and that the Service has not refused it. It sends nothing: what a backend expects is not known, nor whether
+//! it would answer. And a client that hangs, or is cut off, closes nothing either. So the only client of a host is asked
+//! on a port of its own, [`BALANCE_PORT`]: one that lives closes each connection, and one that does not leaves it open.
+//! Who cannot be asked is not judged by it: a host may not have that port.
+//!
+//! A host with several clients asks them itself. It is asked how many are connected, and gets as many connections at
+//! once: it leads each to another client, which may not reach the Service.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::api::{Protocol, TunnelPort};
-use crate::balance::BALANCE_PORT;
+use crate::balance::{BALANCE_PORT, is_taken};
 use crate::ipv6::Ipv6;
 
 /// How long a connection may take to open.
@@ -30,22 +35,28 @@ const OPENING: Duration = Duration::from_secs(5);
 const OPENING_IPV6: Duration = Duration::from_secs(2);
 /// How long an open connection must stay open.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the only client of a host may take to answer, and the connection by which it is asked to open: where
+/// packets to that port are lost on the way, each try takes as long.
+const ANSWERING: Duration = Duration::from_secs(2);
 /// How often connections through a Tunnel are tried.
 pub(super) const EVERY: Duration = Duration::from_secs(30);
 /// When a connection that failed is tried again.
 pub(super) const AGAIN: Duration = Duration::from_secs(15);
 
+/// What a host with several clients answers.
+const REQUEST: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
 /// The most that is read of an answer.
 const ANSWER_BYTES: u64 = 1_024;
 
 type Try = dyn Fn(SocketAddr) -> BoxFuture<'static, Result<(), String>> + Send + Sync;
 type Ask = dyn Fn(SocketAddr) -> BoxFuture<'static, Option<usize>> + Send + Sync;
 
-/// Tries connections, and asks hosts how many clients are connected.
+/// Tries connections, asks hosts how many clients are connected, and the only client of a host whether it lives.
 #[derive(Clone)]
 pub struct Probe {
     connect: Arc<Try>,
     ask: Arc<Ask>,
+    check: Arc<Try>,
 }
 
 /// When each Tunnel is tried again, and when it is looked at as a whole, by its uid.
@@ -101,14 +112,21 @@ impl At {
 impl Probe {
     /// Over the network.
     pub fn new() -> Self {
-        Self::through(|address| connect(address).boxed()).asking(|address| ask(address).boxed())
+        Self::through(|address| connect(address).boxed())
+            .asking(|address| ask(address).boxed())
+            .checking(|address| check(address, ANSWERING).boxed())
     }
 
-    /// Through a function: a stand-in of the same process. No host says how many clients are connected.
+    /// Through a function: a stand-in of the same process. No host says how many clients are connected, and none has a
+    /// client that can be asked.
     pub fn through(
         connect: impl Fn(SocketAddr) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
     ) -> Self {
-        Self { connect: Arc::new(connect), ask: Arc::new(|_| future::ready(None).boxed()) }
+        Self {
+            connect: Arc::new(connect),
+            ask: Arc::new(|_| future::ready(None).boxed()),
+            check: Arc::new(|_| future::ready(Ok(())).boxed()),
+        }
     }
 
     /// The same, which asks hosts through a function how many clients are connected.
@@ -120,10 +138,28 @@ impl Probe {
         Self { ask: Arc::new(ask), ..self }
     }
 
+    /// The same, which asks the only client of a host through a function whether it lives.
+    #[must_use]
+    pub fn checking(
+        self,
+        check: impl Fn(SocketAddr) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { check: Arc::new(check), ..self }
+    }
+
     /// How many clients are connected, as a host with several says.
     pub(super) async fn connected(&self, address: &str) -> Option<usize> {
-        let port = u16::try_from(BALANCE_PORT).ok()?;
-        (self.ask)(SocketAddr::new(address.parse().ok()?, port)).await
+        (self.ask)(socket(address, BALANCE_PORT)?).await
+    }
+
+    /// Whether the only client of a host lives, as far as it can be asked.
+    async fn lives(&self, at: &At, ports: &[TunnelPort]) -> Result<(), String> {
+        let has_tcp = ports.iter().any(|port| port.protocol == Protocol::Tcp);
+        let is_asked = at.tries <= 1 && has_tcp && !is_taken(ports);
+        match socket(&at.address, BALANCE_PORT).filter(|_| is_asked) {
+            Some(to) => (self.check)(to).await.map_err(|error| format!("{to}: {error}")),
+            None => Ok(()),
+        }
     }
 
     /// Tries the first TCP port of a host. `None` if it has none: whether a datagram arrives only its receiver
@@ -134,13 +170,12 @@ impl Probe {
         ports: &[TunnelPort],
     ) -> Option<Result<(), String>> {
         let port = ports.iter().find(|port| port.protocol == Protocol::Tcp)?.port;
-        let to = address.parse::<IpAddr>().ok().zip(u16::try_from(port).ok())?;
-        let to = SocketAddr::from(to);
+        let to = socket(address, port)?;
         Some((self.connect)(to).await.map_err(|error| format!("{to}: {error}")))
     }
 
-    /// Tries as many connections as there are clients, and one by the IPv6 address, if there is one. Returns how many
-    /// come through, or why none does.
+    /// Tries as many connections as there are clients, and one by the IPv6 address, if there is one; and asks the
+    /// client, if it is the only one. Returns how many come through, or why none does.
     pub(super) async fn both(
         &self,
         at: &At,
@@ -148,8 +183,10 @@ impl Probe {
     ) -> (Option<Result<usize, String>>, Option<Result<(), String>>) {
         let second = async { self.run(at.ipv6()?, ports).await };
         let first = (0..at.tries.max(1)).map(|_| self.run(&at.address, ports));
-        let (first, second) = future::join(future::join_all(first), second).await;
-        (through(first), second)
+        let first = future::join_all(first);
+        let (first, second, lives) = future::join3(first, second, self.lives(at, ports)).await;
+        let first = through(first).map(|first| first.and_then(|count| lives.map(|()| count)));
+        (first, second)
     }
 }
 
@@ -173,6 +210,10 @@ fn through(tried: Vec<Option<Result<(), String>>>) -> Option<Result<usize, Strin
     Some(why.filter(|_| count == 0).map_or(Ok(count), Err))
 }
 
+fn socket(address: &str, port: i32) -> Option<SocketAddr> {
+    Some(SocketAddr::new(address.parse().ok()?, u16::try_from(port).ok()?))
+}
+
 async fn connect(address: SocketAddr) -> Result<(), String> {
     let limit = if address.is_ipv6() { OPENING_IPV6 } else { OPENING };
     let opened = timeout(limit, TcpStream::connect(address)).await;
@@ -185,10 +226,28 @@ async fn connect(address: SocketAddr) -> Result<(), String> {
     }
 }
 
+/// Asks the only client of a host. Should the host be one for several, it answers in its place.
+async fn check(address: SocketAddr, limit: Duration) -> Result<(), String> {
+    let opened = timeout(limit, TcpStream::connect(address)).await;
+    let Ok(Ok(mut stream)) = opened else { return Ok(()) };
+    let answer = async {
+        stream.write_all(REQUEST).await?;
+        stream.read(&mut [0]).await
+    };
+    // It need not say anything: that it closes the connection is its answer.
+    let answered = timeout(limit, answer).await;
+    answered.map(drop).map_err(|_| {
+        let limit = limit.as_secs();
+        format!(
+            "the client does not answer within {limit} s: it hangs, or is cut off from its host"
+        )
+    })
+}
+
 async fn ask(address: SocketAddr) -> Option<usize> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+        stream.write_all(REQUEST).await?;
         let mut answer = Vec::new();
         stream.take(ANSWER_BYTES).read_to_end(&mut answer).await?;
         io::Result::Ok(answer)
@@ -279,12 +338,35 @@ mod tests {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut request = [0; 64];
                 let read = stream.read(&mut request).await.unwrap();
-                assert!(request[..read].starts_with(b"GET / HTTP/1.0\r\n"));
+                assert_eq!(&request[..read], REQUEST);
                 stream.write_all(answer.as_bytes()).await.unwrap();
             };
             let asked = ask(listener.local_addr().unwrap());
             assert_eq!(tokio::join!(asked, says).0, expect, "{answer}");
         }
+    }
+
+    /// A host that has no such port, and one that answers for its clients, are not held against them.
+    #[tokio::test]
+    async fn a_client_that_hangs_is_told_from_one_that_closes_what_comes() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let short = Duration::from_millis(100);
+        let (tried, held) = tokio::join!(check(address, short), listener.accept());
+        assert!(tried.unwrap_err().contains("the client does not answer"));
+        drop(held);
+        let closing = async { drop(listener.accept().await.unwrap()) };
+        let (tried, ()) = tokio::join!(check(address, OPENING), closing);
+        assert_eq!(tried, Ok(()));
+        let saying = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK").await.unwrap();
+            stream
+        };
+        let (tried, _open) = tokio::join!(check(address, OPENING), saying);
+        assert_eq!(tried, Ok(()));
+        drop(listener);
+        assert_eq!(check(address, OPENING).await, Ok(()));
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub(super) struct TunnelReconciler {
 /// The controller of Tunnels.
 pub(super) fn controller(workers: usize, settings: Settings) -> ControllerSpec {
     let controller = Controller::for_kind::<Tunnel>(crate::NAME).owns::<Deployment>();
-    watching_defaults(controller)
+    watching_defaults(controller, &settings.access)
         .group(crate::GROUP)
         .field_manager(crate::FIELD_MANAGER)
         .workers(workers)
@@ -72,7 +72,7 @@ impl Reconciler for TunnelReconciler {
         }
         let tunnels = Api::<Tunnel>::namespaced(ctx.client(), namespace);
         let Some(tunnel) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
-        let defaults = defaults(ctx)?;
+        let defaults = defaults(ctx, &self.settings.access)?;
         let (tunnel, ends) = match ctx.finalizer(&tunnel, names::FINALIZER).await? {
             Lifecycle::Over => return Ok(Action::Done),
             Lifecycle::Ending => (tunnel, true),

@@ -37,7 +37,7 @@ pub(super) fn controller(workers: usize, access: Access) -> ControllerSpec {
         .watches::<Tunnel>(|tunnel, _| {
             vec![(tunnel.namespace(), tunnel.spec.service_name.clone())]
         });
-    watching_defaults(controller)
+    watching_defaults(controller, &access)
         .group(crate::GROUP)
         .field_manager(crate::FIELD_MANAGER)
         .workers(workers)
@@ -58,7 +58,7 @@ impl Reconciler for ServiceReconciler {
         }
         let name = names::tunnel(&key.name);
         let mut found = ctx.get::<Tunnel>(namespace, &name)?;
-        let defaults = defaults(ctx)?;
+        let defaults = defaults(ctx, &self.access)?;
         let permit =
             |account: &str| self.access.permit(ctx, namespace.unwrap_or_default(), account);
         let mut step = plan(&service, &defaults, found.as_deref(), permit);

@@ -115,9 +115,12 @@ impl Reconciler for SweepReconciler {
         let Some(config_map) = ctx.get::<ConfigMap>(namespace, &key.name)? else {
             return Ok(Action::Done);
         };
-        if !names::is_system(namespace) {
-            let note = "this ConfigMap does not count: move it to namespace leasehold-system or kube-system, \
-                        and list Secrets that Services may name there as tokenSecrets";
+        let counts = self.settings.access.config_namespace();
+        if namespace != Some(counts) {
+            let note = format!(
+                "this ConfigMap does not count: move it to namespace {counts}, which the manager's configuration names \
+                 as controllers.tunnel.configNamespace, and list Secrets that Services may name there as tokenSecrets"
+            );
             ctx.publish(Event::warning(&*config_map, "DefaultsIgnored", "Sweep", note)).await;
             return Ok(Action::Done);
         }
@@ -225,8 +228,10 @@ async fn forget(
     config_map: &ConfigMap,
     used: &Used,
 ) -> Result<bool, ReconcileError> {
-    let key = used.key();
-    let Some(tenant) = used.tenant().filter(|_| config_map.annotations().contains_key(&key)) else {
+    let (key, namespace) = (used.key(), config_map.namespace().unwrap_or_default());
+    let Some(tenant) =
+        used.tenant(&namespace).filter(|_| config_map.annotations().contains_key(&key))
+    else {
         return Ok(true);
     };
     let tunnels = Api::<Tunnel>::namespaced(ctx.client(), tenant);
@@ -240,7 +245,6 @@ async fn forget(
     // A Tunnel that comes meanwhile records it anew.
     let version = &config_map.metadata.resource_version;
     let patch = json!({"metadata": {"resourceVersion": version, "annotations": {key: null}}});
-    let namespace = config_map.namespace().unwrap_or_default();
     let maps = Api::<ConfigMap>::namespaced(ctx.client(), &namespace);
     let patch = Patch::Merge(patch);
     match maps.patch_metadata(CONFIG_MAP, &PatchParams::default(), &patch).await {
@@ -283,6 +287,7 @@ mod tests {
             ipv6: None,
             created: Some(now - jiff::SignedDuration::from_mins(minutes)),
             tunnel: tunnel.map(str::to_owned),
+            cluster: None,
             exit: None,
         };
         let hosts = [

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::{Placement, SecretKey, Tunnel, TunnelSpec};
 use crate::choice::{Defaults, InvalidTunnel, TokenRef, in_account, placement, token};
-use crate::names::{ACCOUNT, MAX_ACCOUNTS, MAX_OWN_ACCOUNTS, is_system};
+use crate::names::{ACCOUNT, MAX_ACCOUNTS, MAX_OWN_ACCOUNTS};
 
 /// An account, as it is recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,9 +52,9 @@ impl Used {
         serde_json::to_string(self).expect("texts are JSON")
     }
 
-    /// The namespace with its token, if whoever writes Tunnels there chose the account.
-    pub(super) fn tenant(&self) -> Option<&str> {
-        self.namespace.as_deref().filter(|namespace| !is_system(Some(namespace)))
+    /// The namespace with its token, if that is not the administrator's: whoever writes Tunnels there chose it.
+    pub(super) fn tenant(&self, administrator: &str) -> Option<&str> {
+        self.namespace.as_deref().filter(|namespace| *namespace != administrator)
     }
 
     /// Whether a Tunnel names it, or has something there.
@@ -122,9 +122,10 @@ pub(super) fn misses(defaults: &Defaults, account: &Used) -> Result<bool, Invali
         let (namespace, max) = (defaults.namespace.clone(), MAX_ACCOUNTS);
         return Err(InvalidTunnel::TooManyAccounts { namespace, max });
     }
-    let Some(tenant) = account.tenant() else { return Ok(true) };
-    let theirs = read(&defaults.used).filter(|(_, used)| used.tenant() == Some(tenant)).count();
-    match theirs < MAX_OWN_ACCOUNTS {
+    let own = &defaults.namespace;
+    let Some(tenant) = account.tenant(own) else { return Ok(true) };
+    let theirs = read(&defaults.used).filter(|(_, used)| used.tenant(own) == Some(tenant));
+    match theirs.count() < MAX_OWN_ACCOUNTS {
         true => Ok(true),
         false => {
             let (namespace, max) = (tenant.to_owned(), MAX_OWN_ACCOUNTS);

@@ -142,6 +142,7 @@ impl From<Droplet> for Host {
                 .find_map(|address| address.parse().ok()),
             created: droplet.created_at,
             tunnel: tagged(TUNNEL_TAG),
+            cluster: tagged(CLUSTER_TAG),
             exit: tagged(EXIT_TAG),
         }
     }

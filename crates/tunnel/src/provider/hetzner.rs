@@ -175,6 +175,7 @@ impl From<Server> for Host {
             ipv6: server.public_net.ipv6.and_then(|network| first(&network.ip)),
             created: server.created,
             tunnel: server.labels.get(TUNNEL_TAG).cloned(),
+            cluster: server.labels.get(CLUSTER_TAG).cloned(),
             exit: server.labels.get(EXIT_TAG).cloned(),
         }
     }

@@ -13,10 +13,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use sdk::Gathered;
 use serde_json::Value;
 
 use super::{Failure, Kind};
@@ -50,7 +51,7 @@ impl Http {
             let answer = client.request(request.map(Full::new));
             async move {
                 let (head, body) = answer.await?.into_parts();
-                let body = Limited::new(body, MAX_ANSWER).collect().await?.to_bytes();
+                let body = Gathered::new(body, MAX_ANSWER).collect().await?.to_bytes();
                 Ok(Response::from_parts(head, body))
             }
             .boxed()

@@ -407,6 +407,7 @@ fn host(home: &Path, facts: Facts) -> Host {
         ipv6: None,
         created: Some(facts.created),
         tunnel: facts.tags.get(TUNNEL_TAG).cloned(),
+        cluster: facts.tags.get(CLUSTER_TAG).cloned(),
         exit: facts.tags.get(EXIT_TAG).cloned(),
     }
 }

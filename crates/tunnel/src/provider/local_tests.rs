@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::api::{Placement, Protocol, TunnelPort};
 use crate::credentials::Credentials;
-use crate::names::{tags, tunnel_tag};
+use crate::names::{cluster_tag, tags, tunnel_tag};
 
 fn wanted() -> HostRequest {
     let ports = vec![TunnelPort { port: 80, protocol: Protocol::Tcp }];
@@ -67,6 +67,8 @@ async fn a_host_is_made_once_found_by_its_tag_and_removed() {
 
     let made = hosts.create(wanted()).await.unwrap();
     assert_eq!((made.state, made.tunnel.as_deref()), (State::Starting, Some("uid")));
+    assert!(made.has(&tunnel_tag("uid")) && made.has(&cluster_tag("cluster")));
+    assert!(!made.has(&tunnel_tag("cluster")) && !made.has(&exit_tag("uid".to_owned())));
     assert!(made.address.clone().unwrap().starts_with("127."));
     let made = until(&hosts, |host| host.state == State::Running).await;
     assert_eq!(hosts.create(wanted()).await.unwrap(), made, "though with another key");

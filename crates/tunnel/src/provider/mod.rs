@@ -26,7 +26,7 @@ use self::local::Local;
 use self::rest::Rest;
 use crate::api::Placement;
 use crate::exit::Exit;
-use crate::names::Tag;
+use crate::names::{CLUSTER_TAG, TUNNEL_TAG, Tag};
 
 /// A host as its provider describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +43,22 @@ pub struct Host {
     pub created: Option<Timestamp>,
     /// The uid of its Tunnel, from its tags.
     pub tunnel: Option<String>,
+    /// The uid of its cluster, from its tags.
+    pub cluster: Option<String>,
     /// The digest of its configuration, from its tags.
     pub exit: Option<String>,
+}
+
+impl Host {
+    /// Whether it has the tag of a Tunnel or a cluster.
+    pub(super) fn has(&self, tag: &Tag) -> bool {
+        let own = match tag.key {
+            TUNNEL_TAG => &self.tunnel,
+            CLUSTER_TAG => &self.cluster,
+            _ => return false,
+        };
+        own.as_ref() == Some(&tag.value)
+    }
 }
 
 /// The state of a host.
@@ -118,7 +132,8 @@ pub type Call<T> = BoxFuture<'static, Result<T, Failure>>;
 
 /// Creates, finds and removes hosts.
 pub trait Provider: Send + Sync + 'static {
-    /// All hosts with a tag. May not show what was created or deleted a moment ago.
+    /// All hosts with the tag of a Tunnel or a cluster, and more where the provider takes no notice of the tag. May not
+    /// show what was created or deleted a moment ago.
     fn list_by_tag(&self, tag: Tag) -> Call<Vec<Host>>;
     /// All hosts of Tunnels, of whatever cluster, with the same delay.
     fn list(&self) -> Call<Vec<Host>>;

@@ -334,3 +334,69 @@ async fn an_account_that_cannot_be_swept_keeps_no_other_from_it() {
     let told = reasons(&world.env, "leasehold-system").await;
     assert!(told.contains(&"NotSwept".to_owned()), "{told:?}");
 }
+
+/// The request as a proxy passes it on that takes no notice of what it is to select.
+fn unselected(mut request: Request<Bytes>) -> Request<Bytes> {
+    let uri = request.uri().to_string();
+    let (path, query) = uri.split_once('?').unwrap_or((uri.as_str(), ""));
+    let selects =
+        |part: &&str| part.starts_with("tag_name=") || part.starts_with("label_selector=");
+    let kept: Vec<_> = query.split('&').filter(|part| !selects(part)).collect();
+    *request.uri_mut() = format!("{path}?{}", kept.join("&")).parse().unwrap();
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn hosts_of_others_outlive_a_provider_that_lists_them_too() {
+    for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
+        let mut world = world(provider, endpoint, Machines::default()).await;
+        let now = world.env.now();
+        let strangers: Vec<_> = world.cloud.machines(|machines| {
+            let elsewhere = vec![(TUNNEL_TAG, "y"), (CLUSTER_TAG, "other")];
+            let make = |tags: Vec<(&str, &str)>| {
+                let tags = tags.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+                machines.create("stranger", "fra1", tags.collect(), false, now).unwrap().id
+            };
+            [vec![], vec![(TUNNEL_TAG, "x")], elsewhere].into_iter().map(make).collect()
+        });
+        let cloud = world.cloud.clone();
+        let http = Http::through(move |request| cloud.send(unselected(request)));
+        world.env.run(parts(2, &Settings { http, ..settings(&world.cloud) }));
+        world.example().await;
+        // Looks, lists of all, and sweeps.
+        for _ in 0..48 {
+            world.env.pass(Duration::from_secs(200)).await;
+        }
+        assert_eq!(world.hosts().len(), strangers.len() + 1);
+        world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+        world.gone().await;
+        assert_eq!(world.hosts(), strangers, "{provider}");
+    }
+}
+
+/// Whoever may create namespaces can make the one that is named by default.
+#[tokio::test(start_paused = true)]
+async fn defaults_count_in_the_namespace_that_the_configuration_names_alone() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    world.run_with(json!({"configNamespace": "kube-system"})).await;
+    world.env.apply(controllers::get("tunnel").unwrap().example).await;
+    world.rests().await;
+    assert_eq!(world.hosts(), [0; 0]);
+    assert!(reasons(&world.env, "leasehold-system").await.contains(&"DefaultsIgnored".to_owned()));
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "stringData": {"token": "secret"},
+        "metadata": {"name": "cloud", "namespace": "kube-system"},
+    });
+    let data = json!({
+        "provider": "digitalocean", "endpoint": DIGITALOCEAN, "tokenSecret": "cloud",
+        "claimServicesWithoutClass": "true",
+    });
+    let defaults = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+        "metadata": {"name": "leasehold-tunnel", "namespace": "kube-system"},
+    });
+    world.env.apply(&secret.to_string()).await;
+    world.env.apply(&defaults.to_string()).await;
+    let placement = world.served().await.status.unwrap().placement.unwrap();
+    assert_eq!(placement.account.as_deref(), Some("digitalocean/kube-system/cloud"));
+}

@@ -61,6 +61,43 @@ async fn an_address_is_published_while_connections_come_through() {
     assert_eq!(world.hosts().len(), 1, "the host is kept");
 }
 
+/// Its ports stay open: its process hangs, or its node is cut off.
+#[tokio::test(start_paused = true)]
+async fn an_address_whose_only_client_does_not_answer_goes_within_a_minute_and_comes_back() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let answers = Arc::new(AtomicBool::new(true));
+    let shown = Arc::clone(&answers);
+    let settings = settings(&world.cloud);
+    let probe = settings.probe.clone().checking(move |to| {
+        let answers = shown.load(Ordering::SeqCst) || to.port() != 2334;
+        async move { if answers { Ok(()) } else { Err("refused".to_owned()) } }.boxed()
+    });
+    world.env.run(parts(2, &Settings { probe, ..settings }));
+    let first = world.example().await.status.unwrap();
+    let config = world.client_config().await;
+    let asked = "[client.services.tcp-2334]\nlocal_addr = \"127.0.0.1:1\"\n";
+    assert!(config.contains(asked), "{config}");
+    for _ in 0..2 {
+        dies(&world, &answers).await;
+        world.rests().await;
+        answers.store(true, Ordering::SeqCst);
+        world.served().await;
+    }
+    assert_eq!(world.hosts(), [first.host_id.unwrap().parse::<u64>().unwrap()]);
+    // A Service that has that port itself is judged by its own ports.
+    let ports = json!([{"port": 80, "name": "a"}, {"port": 2334, "name": "b"}]);
+    merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
+    let noticed = |tunnel: &Tunnel| {
+        tunnel.status.as_ref().is_some_and(|status| status.observed_generation == Some(2))
+    };
+    world.env.until_object(&world.tunnels(), NAME, noticed).await;
+    world.served().await;
+    assert!(!world.client_config().await.contains(asked));
+    answers.store(false, Ordering::SeqCst);
+    world.rests().await;
+    assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
+}
+
 /// A host that comes in the place of another and takes no connections of clients is not paid for for ever.
 #[tokio::test(start_paused = true)]
 async fn a_host_that_does_not_come_to_serve_is_given_up_and_tried_later() {

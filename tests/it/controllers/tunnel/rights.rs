@@ -70,7 +70,7 @@ async fn a_service_sends_no_secret_of_its_choice_anywhere() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_is_not_the_tunnels_own_outlives_it() {
-    let world = World::running().await;
+    let mut world = World::running().await;
     world.example().await;
     let [stranger] = world.hosts()[..] else { panic!("one host") };
     let example = controllers::get("tunnel").unwrap().example;
@@ -81,12 +81,17 @@ async fn a_host_that_is_not_the_tunnels_own_outlives_it() {
         tunnel.status.as_ref().is_some_and(|status| status.host_status == Some(HostStatus::Active))
     });
     let own = tunnel.await.status.and_then(|status| status.host_id).expect("its host");
-    let claimed = json!({"status": {"hostId": stranger.to_string()}});
-    let claim = Patch::Merge(claimed);
-    tunnels.patch_status(thief, &PatchParams::default(), &claim).await.unwrap();
-    world.services().delete("thief", &DeleteParams::default()).await.unwrap();
-    world.env.until_gone(&tunnels, thief).await;
     assert_ne!(own, stranger.to_string());
+    // Nothing corrects the claim before the Tunnel is deleted.
+    world.env.stop().await;
+    let claim = Patch::Merge(json!({"status": {"hostID": stranger.to_string()}}));
+    let claims = tunnels.patch_status(thief, &PatchParams::default(), &claim).await.unwrap();
+    assert_eq!(claims.status.unwrap().host_id, Some(stranger.to_string()));
+    world.services().delete("thief", &DeleteParams::default()).await.unwrap();
+    let ends = |tunnel: &Tunnel| tunnel.metadata.deletion_timestamp.is_some();
+    world.env.until_object(&tunnels, thief, ends).await;
+    world.run();
+    world.env.until_gone(&tunnels, thief).await;
     assert_eq!(world.hosts(), [stranger]);
 }
 

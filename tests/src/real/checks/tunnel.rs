@@ -1,7 +1,7 @@
 //! Bytes through a Tunnel with the real rathole at both ends: from a port of the exit to the
 //! backend of the Service. Only the Tunnel's own client can connect, the Service has its address while
-//! connections come through, the ports follow those of the Service, and the exit is deleted with it. Then the same with
-//! two clients.
+//! connections come through and its client lives, the ports follow those of the Service, and the exit is deleted with
+//! it. Then the same with two clients.
 //!
 //! The exit is a process of this machine.
 
@@ -43,11 +43,19 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let backend = Backend::start().await?;
     let client = client(&plane, CLIENT).await?;
     refusals(scene, &client, &address, &backend).await?;
-    let first = client.start(scene, "client", &backend, |config| config)?;
+    let mut first = client.start(scene, "client", &backend, |config| config)?;
     fetched(&format!("{address}:80"), &backend).await?;
     println!("{} bytes came from {address}:80", backend.body().len());
     addressed(&plane, Some(&address)).await?;
     println!("and the Service has that address");
+    // As on a node that is lost: what it has open stays open, and nothing answers.
+    first.pause();
+    ensure!(is_open(&format!("{address}:80")).await, "the host has missed its client already");
+    let missed = wait::Stopwatch::start();
+    addressed(&plane, None).await?;
+    println!("its client hung: the address went after {missed} at most");
+    first.resume();
+    addressed(&plane, Some(&address)).await?;
     drop(first);
     addressed(&plane, None).await?;
     println!("without its client it has none");
@@ -100,12 +108,14 @@ async fn start(scene: &Scene, plane: &ControlPlane, exits: &Exits) -> Result<Man
 
 /// A client with another token cannot connect, nor one that expects another key, nor one that asks for another port.
 async fn refusals(scene: &Scene, right: &Client, address: &str, backend: &Backend) -> Result<()> {
+    let (asked, other) = ("[client.services.tcp-80]", "[client.services.tcp-81]");
+    let (_, from) =
+        right.file.1.split_once(asked).context("the client does not ask for port 80")?;
     let entry = |key: &str| {
-        let found = right.file.1.lines().find_map(|line| line.strip_prefix(&format!("{key} = ")));
+        let found = from.lines().find_map(|line| line.strip_prefix(&format!("{key} = ")));
         found.map(str::to_owned).with_context(|| format!("the client's configuration has no {key}"))
     };
     let (token, key) = (entry("token")?, entry("remote_public_key")?);
-    let (asked, other) = ("[client.services.tcp-80]", "[client.services.tcp-81]");
     for (name, value, wrong, says) in [
         ("wrong-token", token, "\"wrong\"".to_owned(), "Incorrect token"),
         ("another-port", asked.to_owned(), other.to_owned(), "Incorrect token"),
