@@ -1,8 +1,8 @@
 //! Where one object stands with the controllers of its kind: what is cached of it, in which shard it is, what
 //! the queue does with its key, how it failed last, and whether the fence lets it run.
 //!
-//! Everything is looked up when somebody asks: nothing is kept for it but how failing keys failed last, within
-//! the bounds of the queue.
+//! Everything is looked up when somebody asks: nothing is kept for it but how failing keys failed last, and when keys
+//! last succeeded, within the bounds of the queue.
 
 use cache::Entry;
 use explain::{CachedObject, Explained, Explanation, HeldBack, Sought, Status, Watched};

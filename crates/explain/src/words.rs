@@ -149,6 +149,10 @@ fn queued(key: &KeyStatus, held: bool) -> Vec<String> {
             "its key is not queued: nothing is left to do until something changes".to_owned(),
         );
     }
+    if let Some(seconds) = key.succeeded_seconds {
+        let which = if failure.is_some() { "a" } else { "its last" };
+        lines.push(format!("{which} reconcile succeeded {} ago", time(seconds)));
+    }
     if let Some(failure) = failure {
         let (last, first) = (time(failure.last_seconds), time(failure.first_seconds));
         lines.push(format!(
@@ -255,6 +259,10 @@ controller maps on member lh-0-x7:
     #[test]
     fn each_state_of_a_key_is_said() {
         check(
+            |e| e.key.succeeded_seconds = Some(12.0),
+            &["- its last reconcile succeeded 12s ago"],
+        );
+        check(
             |e| (e.key.running_seconds, e.key.runs_again) = (Some(200.0), true),
             &["- it has been reconciled for 3min, and will be again"],
         );
@@ -274,8 +282,10 @@ controller maps on member lh-0-x7:
             |e| {
                 e.key.delayed_seconds = Some(40.0);
                 (e.key.failures, e.key.failure) = (3, Some(failure));
+                e.key.succeeded_seconds = Some(10_000.0);
             },
             &[
+                "- a reconcile succeeded 3h ago",
                 "- its key is delayed for another 40s, after 3 failures in a row",
                 "- its last reconcile failed, 2.0s ago (3 times, the first 2h ago): no such bucket",
             ],

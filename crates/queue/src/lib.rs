@@ -12,6 +12,7 @@ mod priority;
 mod rate_limiter;
 mod shard_queue;
 mod status;
+mod successes;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,6 +25,7 @@ use tracing::Span;
 pub use self::core::Limits;
 use self::core::{Added, Queue};
 use self::failures::Failures;
+use self::successes::Successes;
 pub use self::item::{Outcome, Popped};
 pub use self::metrics::QueueMetrics;
 pub use self::priority::Priority;
@@ -52,6 +54,7 @@ pub struct WorkQueue<T> {
     clock: Arc<dyn Clock>,
     state: Mutex<Queue<T>>,
     failures: Mutex<Failures>,
+    successes: Mutex<Successes>,
     metrics: QueueMetrics,
     /// A key may be ready. Only the runner waits for it.
     ready: Notify,
@@ -77,6 +80,7 @@ impl<T: Clone> WorkQueue<T> {
             clock,
             state: Mutex::new(Queue::new(limits, rate_limiter, rng)),
             failures: Mutex::default(),
+            successes: Mutex::default(),
             metrics,
             ready: Notify::new(),
             settled: Notify::new(),
@@ -208,6 +212,7 @@ impl<T: Clone> WorkQueue<T> {
     /// A run of a key did not fail.
     pub fn succeeded(&self, key: &ObjectKey) {
         self.failures().succeeded(key);
+        self.successes().succeeded(key, self.clock.now());
     }
 
     /// Whether a key waits, ready or delayed.
@@ -223,7 +228,14 @@ impl<T: Clone> WorkQueue<T> {
     /// Where a key stands.
     pub fn look(&self, key: &ObjectKey) -> KeyStatus {
         let status = self.with(|queue, now| queue.look(key, now));
-        KeyStatus { failure: self.failures().of(key, self.clock.now()), ..status }
+        let now = self.clock.now();
+        let succeeded = self.successes().of(key, now);
+        let succeeded_seconds = succeeded.map(|ago| ago.as_secs_f64());
+        KeyStatus { failure: self.failures().of(key, now), succeeded_seconds, ..status }
+    }
+
+    fn successes(&self) -> MutexGuard<'_, Successes> {
+        self.successes.lock().expect("no holder of this lock panics")
     }
 
     fn failures(&self) -> MutexGuard<'_, Failures> {

@@ -96,6 +96,9 @@ pub struct KeyStatus {
     /// How it failed last, if it fails and is among the failing keys that are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureStatus>,
+    /// Seconds since a run of it last ended without a failure, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub succeeded_seconds: Option<f64>,
 }
 
 /// A shard with a queue.
