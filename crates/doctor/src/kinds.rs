@@ -1,15 +1,18 @@
-//! The kinds that are needed of an API server: whether it serves them.
+//! The kinds that are needed of an API server: whether it serves them, and whether their definitions are those of this
+//! release.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::Client;
 use model::Kind;
+use serde_json::Value;
 
 use crate::report::Finding;
 
 /// A kind, who needs it, and whether they do without it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Wanted {
     /// The kind.
     pub kind: Kind,
@@ -17,9 +20,12 @@ pub struct Wanted {
     pub by: String,
     /// Whether it works without it.
     pub optional: bool,
-    /// The command that installs its definition, if it is one of ours.
-    pub install: Option<String>,
+    /// Its definition, if it is one of ours, and the command that installs that.
+    pub own: Option<(CustomResourceDefinition, String)>,
 }
+
+/// The most differences of a definition that are named.
+const MAX_NAMED: usize = 5;
 
 /// Asks a server for the kinds that are wanted of it.
 pub async fn look_for_kinds(client: &Client, about: &str, wanted: &[Wanted]) -> Vec<Finding> {
@@ -38,16 +44,59 @@ pub async fn look_for_kinds(client: &Client, about: &str, wanted: &[Wanted]) -> 
             }
             Err(error) => {
                 let why = model::error::chain(&error);
-                let fix = "let its user read what the server offers: ClusterRole system:discovery";
-                return vec![Finding::failure(
-                    about,
-                    format!("does not list its kinds: {why}"),
-                    fix,
-                )];
+                let what = format!("does not list its kinds: {why}");
+                return vec![Finding::failure(about, what, FIX)];
             }
         };
     }
-    missing(about, wanted, &served)
+    let mut found = missing(about, wanted, &served);
+    let mut documents = BTreeMap::new();
+    for Wanted { kind, own, .. } in wanted {
+        let Some((definition, install)) = own else { continue };
+        let of = (&*kind.group, &*kind.version);
+        if served.get(&of).is_some_and(Option::is_some) {
+            if !documents.contains_key(&of) {
+                let document = document(client, of).await;
+                found.extend(document.as_ref().err().map(|why| Finding::warning(about, why, FIX)));
+                documents.insert(of, document.unwrap_or_default());
+            }
+            found.extend(differing(about, kind, (definition, install), &documents[&of]));
+        }
+    }
+    found
+}
+
+/// What to do if definitions cannot be read.
+const FIX: &str = "let its user read what the server offers: ClusterRole system:discovery";
+
+/// What a server publishes of the definitions of a group and version.
+async fn document(client: &Client, (group, version): (&str, &str)) -> Result<Value, String> {
+    let request = http::Request::get(format!("/openapi/v3/apis/{group}/{version}"));
+    let request = request.body(Vec::new()).map_err(|error| model::error::chain(&error))?;
+    client.request(request).await.map_err(|error| {
+        let why = model::error::chain(&error);
+        format!("does not show its definitions of {group}/{version}: {why}")
+    })
+}
+
+/// A definition that loses a part of what this release writes or reads.
+fn differing(
+    about: &str,
+    kind: &Kind,
+    (definition, install): (&CustomResourceDefinition, &str),
+    document: &Value,
+) -> Option<Finding> {
+    let differences = model::definition::differences(document, definition, &[])?;
+    let mut named: Vec<String> = differences.take(MAX_NAMED + 1).collect();
+    if named.len() > MAX_NAMED {
+        named[MAX_NAMED] = "and more".to_owned();
+    }
+    let what = format!(
+        "its definition of {} is not that of this release: it {}",
+        kind.resource(),
+        named.join(", ")
+    );
+    (!named.is_empty()).then(|| Finding::warning(about, what, install))
 }
 
 /// What is missing.
@@ -61,10 +110,10 @@ fn missing(
         list.is_some_and(|list| list.resources.iter().any(|found| *found.name == *kind.plural))
     };
     let lacks = |wanted: &&Wanted| !wanted.optional && !is_served(&wanted.kind);
-    let finding = |Wanted { kind, by, install, .. }: &Wanted| {
+    let finding = |Wanted { kind, by, own, .. }: &Wanted| {
         let what = format!("does not serve {kind} ({}), which {by} needs", kind.version);
-        let own = format!("install the definition of {}", kind.resource());
-        let fix = install.clone().unwrap_or(own);
+        let others = || format!("install the definition of {}", kind.resource());
+        let fix = own.as_ref().map_or_else(others, |(_, install)| install.clone());
         Finding::failure(about, what, fix)
     };
     wanted.iter().filter(lacks).map(finding).collect()
@@ -80,10 +129,40 @@ mod tests {
     use super::*;
 
     fn wanted(group: &str, kind: &str, plural: &str, optional: bool) -> Wanted {
+        let own = (group == "schedule.rs").then(|| {
+            let definition = json!({
+                "metadata": {"name": format!("{plural}.{group}")},
+                "spec": {
+                    "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
+                    "versions": [{"name": "v1", "served": true, "storage": true, "schema": {
+                        "openAPIV3Schema": {"type": "object", "properties": {"spec": {
+                            "type": "object", "properties": {"cron": {"type": "array"}}}}}}}],
+                },
+            });
+            let install = "leasehold crds | kubectl apply -f -".to_owned();
+            (serde_json::from_value(definition).unwrap(), install)
+        });
         let kind = Kind::new(group, "v1", kind, plural, true);
-        let install =
-            (group == "schedule.rs").then(|| "leasehold crds | kubectl apply -f -".into());
-        Wanted { kind, by: "tdset".into(), optional, install }
+        Wanted { kind, by: "tdset".into(), optional, own }
+    }
+
+    #[test]
+    fn a_definition_of_another_release_is_told_with_what_it_loses() {
+        let wanted = wanted("schedule.rs", "TDSet", "tdsets", false);
+        let (definition, install) = wanted.own.as_ref().unwrap();
+        let told = |properties: Value| {
+            let document = json!({"components": {"schemas": {"TDSet": {
+                "x-kubernetes-group-version-kind":
+                    [{"group": "schedule.rs", "version": "v1", "kind": "TDSet"}],
+                "properties": {"spec": {"properties": properties}},
+            }}}});
+            let found = differing("east", &wanted.kind, (definition, install), &document);
+            found.map(|finding| (finding.what, finding.fix.unwrap()))
+        };
+        assert_eq!(told(json!({"cron": {}, "more": {}})), None);
+        let what = "its definition of tdsets.schedule.rs is not that of this release: it does not keep \
+                    spec.cron";
+        assert_eq!(told(json!({"other": {}})), Some((what.to_owned(), install.clone())));
     }
 
     #[tokio::test]

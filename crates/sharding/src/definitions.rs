@@ -6,16 +6,12 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
-use model::error::foreign;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::FleetPolicy;
 
 /// The most differences that are named.
 const MAX_NAMED: usize = 5;
-/// What every object has, whatever its definition.
-const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
-
 /// What a fleet does without, so that it runs with the definitions of an earlier release: without the
 /// share of the heaviest object no shard is split, without the report of its clusters each member counts as
 /// if it had the coordinator's, or as if what it says were all that it has configured, without the named clusters a coordinator knows only the identities of its
@@ -50,21 +46,11 @@ pub(crate) fn problem(document: &Value, wanted: &[CustomResourceDefinition]) -> 
     let mut found = Vec::new();
     for crd in wanted {
         let name = format!("{}.{}", crd.spec.names.plural, crd.spec.group);
-        let Some(version) = crd.spec.versions.first() else { continue };
-        let kind = json!({
-            "group": crd.spec.group, "version": version.name, "kind": crd.spec.names.kind,
-        });
-        let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
-        let (Some(served), Ok(schema)) = (served(document, &kind), serde_json::to_value(schema))
-        else {
-            if crd.spec.names.kind != FleetPolicy::kind(&()) {
-                found.push(format!("{name} is not there"));
-            }
-            continue;
-        };
-        let mut differences = Vec::new();
-        compare("", &schema, served, &mut differences);
-        found.extend(differences.into_iter().map(|difference| format!("{name} {difference}")));
+        match model::definition::differences(document, crd, &DISPENSABLE) {
+            Some(differences) => found.extend(differences.map(|one| format!("{name} {one}"))),
+            None if crd.spec.names.kind == FleetPolicy::kind(&()) => {}
+            None => found.push(format!("{name} is not there")),
+        }
     }
     if found.is_empty() {
         return None;
@@ -80,58 +66,9 @@ pub(crate) fn problem(document: &Value, wanted: &[CustomResourceDefinition]) -> 
     ))
 }
 
-/// The published schema of a kind.
-fn served<'a>(document: &'a Value, kind: &Value) -> Option<&'a Value> {
-    let schemas = document["components"]["schemas"].as_object()?;
-    schemas.values().find(|schema| {
-        let kinds = schema["x-kubernetes-group-version-kind"].as_array();
-        kinds.is_some_and(|kinds| kinds.contains(kind))
-    })
-}
-
-/// Adds what `served` does not keep of what fits `wanted`.
-fn compare(at: &str, wanted: &Value, served: &Value, found: &mut Vec<String>) {
-    let part = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
-    let open = served["x-kubernetes-preserve-unknown-fields"] == true;
-    for (name, wanted) in wanted["properties"].as_object().into_iter().flatten() {
-        if at.is_empty() && COMMON.contains(&name.as_str()) {
-            continue;
-        }
-        let below = part(name);
-        match served["properties"].get(name) {
-            Some(served) => compare(&below, wanted, served, found),
-            None if open || DISPENSABLE.contains(&below.as_str()) => {}
-            None => found.push(format!("does not keep {below}")),
-        }
-    }
-    for (name, below) in [("items", format!("{at}[]")), ("additionalProperties", format!("{at}.*"))]
-    {
-        match (&wanted[name], &served[name]) {
-            (Value::Object(_), Value::Null) if !open => {
-                found.push(format!("does not keep {below}"));
-            }
-            (wanted @ Value::Object(_), served @ Value::Object(_)) => {
-                compare(&below, wanted, served, found);
-            }
-            _ => {}
-        }
-    }
-    if let (Some(wanted), Some(served)) = (wanted["enum"].as_array(), served["enum"].as_array()) {
-        let refused = wanted.iter().filter(|value| !served.contains(value));
-        found.extend(refused.map(|value| format!("does not take {value} as {at}")));
-    }
-    let required = wanted["required"].as_array().map_or(&[][..], Vec::as_slice);
-    for name in served["required"].as_array().into_iter().flatten() {
-        if !required.contains(name) {
-            let name = foreign(name.as_str().unwrap_or_default());
-            found.push(format!("requires {}", part(&name)));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::Map;
+    use serde_json::{Map, json};
 
     use super::*;
     use crate::api;
