@@ -112,7 +112,7 @@ impl Metrics {
         };
         metrics.register_all(registry)?;
         metrics.set_coordinator(false);
-        for cause in [HandoverCause::Live, HandoverCause::Crash, HandoverCause::Leave] {
+        for cause in HandoverCause::ALL {
             metrics.handover_seconds.with_label_values(&[cause.label()]);
         }
         Ok(metrics)
@@ -297,6 +297,7 @@ mod tests {
             "leasehold_handover_seconds{crash} 1",
             "leasehold_handover_seconds{drain} 0",
             "leasehold_handover_seconds{leave} 0",
+            "leasehold_handover_seconds{split} 0",
             "leasehold_moves_total{} 1",
             "leasehold_oldest_move_seconds{} 960",
             "leasehold_coordinator_is_leader{} 1",

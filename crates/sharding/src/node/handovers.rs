@@ -36,6 +36,8 @@ pub enum HandoverCause {
     Crash,
     /// The owner left.
     Leave,
+    /// A live handover that ended when a part of a split or merged shard had its next owner.
+    Split,
 }
 
 /// Handovers under way.
@@ -131,7 +133,9 @@ impl HandoverLog {
                     self.open.remove(&shard);
                 }
                 Change::Ended(shard, to, why) => {
-                    if let Some((since, reason)) = self.open.remove(&shard) {
+                    if let Some((since, begun)) = self.open.remove(&shard) {
+                        let is_split = to.is_none() && begun == HandoverCause::Live;
+                        let reason = if is_split { HandoverCause::Split } else { begun };
                         handovers.push(Handover { shard, reason, why, to, took: now.since(since) });
                     }
                 }
@@ -149,6 +153,8 @@ fn begin(owner: &MemberId, world: &World, now: Moment) -> (Moment, HandoverCause
 }
 
 impl HandoverCause {
+    pub(crate) const ALL: [Self; 4] = [Self::Live, Self::Crash, Self::Leave, Self::Split];
+
     /// How a shard leaves this owner.
     pub(crate) fn of(owner: &MemberId, world: &World) -> Self {
         let leaves = |m: &MemberRecord| m.spec.state == MemberState::Leaving;
@@ -166,6 +172,7 @@ impl HandoverCause {
             Self::Live => "drain",
             Self::Crash => "crash",
             Self::Leave => "leave",
+            Self::Split => "split",
         }
     }
 }

@@ -54,7 +54,7 @@ impl Draft<'_> {
         match lost.map(|owner| HandoverCause::of(owner, view.world)) {
             Some(HandoverCause::Crash) => return MoveCause::OwnerDied,
             Some(HandoverCause::Leave) => return MoveCause::OwnerLeft,
-            Some(HandoverCause::Live) | None => {}
+            Some(HandoverCause::Live | HandoverCause::Split) | None => {}
         }
         if let Some(ended) = self.ended(path, old, new, view) {
             return ended;
