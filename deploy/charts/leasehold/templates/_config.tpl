@@ -62,7 +62,7 @@ controllers:
 {{- if ne (first $given.namespaces) "*" }}
 {{- $settings = set $settings "namespaces" $given.namespaces }}
 {{- end }}
-{{- range $key := list "access" "identity" "secrets" "targets" "watchSecrets" }}
+{{- range $key := list "access" "configNamespace" "identity" "secrets" "targets" "watchSecrets" }}
 {{- with get $given $key }}
 {{- $settings = set $settings $key . }}
 {{- end }}
