@@ -1,7 +1,7 @@
 //! The routes: each reads a handle of [`Admin`] and answers.
 
 use axum::Router;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Path, Query, RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::from_fn_with_state;
@@ -131,10 +131,12 @@ async fn debug(State(admin): State<Admin>, Path(view): Path<String>) -> Response
     json(&read())
 }
 
-async fn explain(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
-    let mut pairs = query.iter().flat_map(|query| query.split('&'));
-    // Names of objects have nothing that is encoded in a query.
-    let object = pairs.find_map(|pair| pair.strip_prefix("object=")).unwrap_or_default();
+async fn explain(
+    State(admin): State<Admin>,
+    Query(pairs): Query<Vec<(String, String)>>,
+) -> Response {
+    let object = pairs.iter().find(|(name, _)| name == "object");
+    let object = object.map_or("", |(_, object)| object.as_str());
     let answer = match object.len() {
         0 => Err("say which object: ?object=CLUSTER/KIND/NAMESPACE/NAME".to_owned()),
         length if length > MAX_OBJECT => {
@@ -275,10 +277,14 @@ mod tests {
 
     #[tokio::test]
     async fn an_object_is_explained_and_a_wrong_question_is_answered_with_its_fault() {
-        let (status, kind, text) = get(true, "/debug/explain?object=east/Pod/a/b").await;
-        assert_eq!((status, kind.as_str()), (200, "application/json"));
-        assert_eq!(text, "{\n  \"member\": \"replica-0-x7\"\n}\n");
+        for object in ["east/Pod/a/b", "east%2FPod%2Fa%2Fb"] {
+            let path = format!("/debug/explain?object={object}&verbose");
+            let (status, kind, text) = get(true, &path).await;
+            assert_eq!((status, kind.as_str()), (200, "application/json"), "{path}");
+            assert_eq!(text, "{\n  \"member\": \"replica-0-x7\"\n}\n");
+        }
         for (query, expect) in [
+            ("?object=x%23%2By", "\"x#+y\" names no object"),
             ("", "say which object"),
             ("?objects=x", "say which object"),
             ("?object=x", "\"x\" names no object"),

@@ -21,9 +21,10 @@ pub(crate) fn form(object: &str, wrong: Option<&str>) -> Markup {
     }
 }
 
+/// What replicas say of an object, and the shards of its cluster, if home could be read.
 pub(crate) fn explained(
     sought: &Sought,
-    of_cluster: &[&FleetShard],
+    of_cluster: Option<&[&FleetShard]>,
     said: &Said<Told>,
     now: Timestamp,
 ) -> Markup {
@@ -38,11 +39,13 @@ pub(crate) fn explained(
                 }
             }
         }
-        h2 { "Shards of cluster " (cluster_link(&sought.cluster)) }
-        @if of_cluster.is_empty() {
-            p.none { "Home has none: no member has it configured, or none could use it yet." }
-        } @else {
-            (shards(&of_cluster[..of_cluster.len().min(ROWS)], now))
+        @if let Some(of_cluster) = of_cluster {
+            h2 { "Shards of cluster " (cluster_link(&sought.cluster)) }
+            @if of_cluster.is_empty() {
+                p.none { "Home has none: no member has it configured, or none could use it yet." }
+            } @else {
+                (shards(&of_cluster[..of_cluster.len().min(ROWS)], now))
+            }
         }
     }
 }

@@ -19,11 +19,13 @@ use model::{Clock, ClusterName, MemberId};
 use queue::QueueStatus;
 use serde::Deserialize;
 
-use crate::kept::Kept;
+use crate::kept::{Kept, ReadAt};
 use crate::page::{PATH, Tab, page};
 use crate::source::{Said, Source};
 use crate::{clusters, events, object, overview, queues};
 
+/// What is said of a fleet that cannot be read, before its reason.
+const UNREAD: &str = "The fleet cannot be read";
 /// The longest text of a request that is looked for, in bytes.
 const MAX_SOUGHT: usize = 1024;
 /// What a page may load: our style, our script, and itself again.
@@ -80,16 +82,21 @@ struct Asked {
 type Page = Result<Response, Response>;
 
 impl Console {
-    /// The fleet, and as of when.
-    async fn fleet(&self, tab: Tab) -> Result<(Arc<Fleet>, Timestamp), Response> {
+    /// What was read of the fleet.
+    async fn read(&self) -> Arc<ReadAt<Result<Arc<Fleet>, String>>> {
         let read = || {
             let fleet = self.source.fleet();
             Box::pin(async move { fleet.await.map(Arc::new) }) as _
         };
-        let read = self.kept.fleet.get(&self.clock, read).await;
+        self.kept.fleet.get(&self.clock, read).await
+    }
+
+    /// The fleet, and as of when.
+    async fn fleet(&self, tab: Tab) -> Result<(Arc<Fleet>, Timestamp), Response> {
+        let read = self.read().await;
         match &read.value {
             Ok(fleet) => Ok((Arc::clone(fleet), read.at)),
-            Err(why) => Err(self.unread(tab, "The fleet cannot be read", read.at, why)),
+            Err(why) => Err(self.unread(tab, UNREAD, read.at, why)),
         }
     }
 
@@ -158,10 +165,11 @@ async fn one_member(
 }
 
 async fn all_queues(State(console): State<Console>) -> Page {
-    let (fleet, _) = console.fleet(Tab::Queues).await?;
-    let read = || console.source.queues(fleet);
+    let home = console.read().await;
+    let read = || console.source.queues(home.value.clone().unwrap_or_default());
     let said = console.kept.queues.get(&console.clock, read).await;
-    Ok(console.page(Tab::Queues, "Queues", said.at, &queues::queues(&said.value)))
+    let body = html! { (without_home(&home.value)) (queues::queues(&said.value)) };
+    Ok(console.page(Tab::Queues, "Queues", said.at, &body))
 }
 
 async fn one_object(State(console): State<Console>, Query(asked): Query<Asked>) -> Page {
@@ -180,11 +188,20 @@ async fn one_object(State(console): State<Console>, Query(asked): Query<Asked>) 
             (StatusCode::BAD_REQUEST, ask(Some(&wrong.to_string()))).into_response()
         })?,
     };
-    let (fleet, at) = console.fleet(tab).await?;
+    let home = console.read().await;
+    let fleet = home.value.clone().unwrap_or_default();
     let said = console.source.explain(sought.clone(), Arc::clone(&fleet)).await;
-    let shards = fleet.shards_of(&sought.cluster);
-    let body = object::explained(&sought, &shards, &said, at);
-    Ok(console.page(tab, "Object", at, &body))
+    let shards = home.value.is_ok().then(|| fleet.shards_of(&sought.cluster));
+    let body = html! {
+        (without_home(&home.value))
+        (object::explained(&sought, shards.as_deref(), &said, home.at))
+    };
+    Ok(console.page(tab, "Object", home.at, &body))
+}
+
+/// Why home cannot be read, on a page of what replicas say: they know it all the same.
+fn without_home(read: &Result<Arc<Fleet>, String>) -> Markup {
+    html! { @if let Err(why) = read { p.problems { (UNREAD) ": " (why) } } }
 }
 
 async fn all_events(State(console): State<Console>, Query(asked): Query<Asked>) -> Page {
@@ -370,9 +387,19 @@ mod tests {
     #[tokio::test]
     async fn a_fleet_that_cannot_be_read_is_said_with_its_reason() {
         let (router, ..) = console(Stub { broken: true, ..Stub::default() });
-        let (code, text) = get(&router, "/console").await;
-        assert_eq!(code, 502);
-        assert!(text.contains("&lt;script&gt;alert(1)"), "{text}");
+        for (path, code, told) in [
+            ("/console", 502, ""),
+            ("/console/clusters", 502, ""),
+            // Replicas need no home to say what they know.
+            ("/console/queues", 200, "Answers of 1 of 2 replicas"),
+            ("/console/object?object=c-00000/widgets/ns/a", 200, "cannot use cluster c-00000"),
+        ] {
+            let (found, text) = get(&router, path).await;
+            assert_eq!(found, code, "{path}: {text}");
+            assert!(text.contains(UNREAD) && text.contains(told), "{path}: {text}");
+            assert!(text.contains("&lt;script&gt;alert(1)"), "{path}: {text}");
+            assert!(!text.contains("Home has none"), "{path}: {text}");
+        }
     }
 
     #[tokio::test]

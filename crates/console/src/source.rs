@@ -19,9 +19,10 @@ pub trait Source: Send + Sync + 'static {
     fn about(&self) -> String;
     /// The fleet, as its home cluster has it.
     fn fleet(&self) -> Answer<Result<Fleet, String>>;
-    /// The queues of its replicas, as far as they can be asked from here.
+    /// The queues of its replicas, as far as they can be asked from here. Of a fleet that home does not tell, `fleet`
+    /// has nothing.
     fn queues(&self, fleet: Arc<Fleet>) -> Answer<Said<Vec<QueueStatus>>>;
-    /// What replicas say of an object, as far as they can be asked from here.
+    /// What replicas say of an object, in the same way.
     fn explain(&self, sought: Sought, fleet: Arc<Fleet>) -> Answer<Said<Told>>;
     /// What the fleet told.
     fn events(&self) -> Answer<Result<FleetEvents, String>>;

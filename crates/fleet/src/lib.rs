@@ -88,17 +88,20 @@ impl Fleet {
         self.members.iter().filter(|member| member.is_alive())
     }
 
-    /// Who can tell of these shards: their live owners and next owners. If there are none, any live member,
-    /// which may say why.
-    pub fn witnesses(&self, shards: &[&FleetShard]) -> Vec<&FleetMember> {
+    /// Who can tell of a cluster: the live owners and next owners of its shards. If there are none, those that live
+    /// and say that they cannot use it; if nobody says so, all that live.
+    pub fn witnesses(&self, cluster: &ClusterName) -> Vec<&FleetMember> {
+        let shards = self.shards_of(cluster);
         let named: BTreeSet<&MemberId> =
             shards.iter().flat_map(|shard| shard.owner.iter().chain(&shard.target)).collect();
-        let mut found: Vec<_> =
-            self.alive().filter(|member| named.contains(&member.member)).collect();
-        if found.is_empty() {
-            found.extend(self.alive().next());
-        }
-        found
+        let is_named = |member: &FleetMember| named.contains(&member.member);
+        let is_down =
+            |member: &FleetMember| member.down_clusters.iter().any(|down| down.cluster == *cluster);
+        let those = |can_tell: &dyn Fn(&FleetMember) -> bool| -> Vec<_> {
+            self.alive().filter(|member| can_tell(member)).collect()
+        };
+        let all: [&dyn Fn(&FleetMember) -> bool; 3] = [&is_named, &is_down, &|_| true];
+        all.into_iter().map(those).find(|found| !found.is_empty()).unwrap_or_default()
     }
 }
 
@@ -476,13 +479,29 @@ mod tests {
         }
         let member = |name: &str, lease| FleetMember { lease, ..FleetMember::example(name) };
         let (held, taken) = (LeaseStanding::Held, LeaseStanding::Taken);
-        let members = vec![member("m-0", taken), member("m-1", held), member("m-2", held)];
-        let fleet = Fleet { members, ..Fleet::default() };
-        let witnesses = |shard: &FleetShard| -> Vec<_> {
-            fleet.witnesses(&[shard]).iter().map(|member| member.identity.clone()).collect()
+        let down = |member| {
+            let reason = "no answer".to_owned();
+            let down_clusters = vec![DownCluster { cluster: "east".parse().unwrap(), reason }];
+            FleetMember { down_clusters, ..member }
         };
-        assert_eq!(witnesses(&moving), ["m-1"], "a dead member tells nothing");
-        assert_eq!(witnesses(&owned), ["m-1"], "then any that is alive");
+        let all = [member("m-0", taken), member("m-1", held), member("m-2", held)];
+        let one_down = [all[0].clone(), all[1].clone(), down(all[2].clone())];
+        for (members, shards, expect) in [
+            // A dead member tells nothing.
+            (&all, vec![&moving], &["m-1"][..]),
+            (&one_down, vec![&moving], &["m-1"]),
+            // Then whoever fails to reach the cluster, or else any that lives.
+            (&one_down, vec![&owned], &["m-2"]),
+            (&one_down, vec![], &["m-2"]),
+            (&all, vec![&owned], &["m-1", "m-2"]),
+            (&all, vec![], &["m-1", "m-2"]),
+        ] {
+            let shards = shards.into_iter().cloned().collect();
+            let fleet = Fleet { members: members.to_vec(), shards, ..Fleet::default() };
+            let found = fleet.witnesses(&"east".parse().unwrap());
+            let found: Vec<_> = found.iter().map(|member| member.identity.as_str()).collect();
+            assert_eq!(found, expect, "{fleet:?}");
+        }
     }
 
     #[test]

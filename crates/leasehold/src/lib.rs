@@ -33,7 +33,7 @@
 
 #![deny(unreachable_pub)]
 // It panics when the reader of a pipe has seen enough.
-#![deny(clippy::print_stdout)]
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod assemble;
 mod builtin;

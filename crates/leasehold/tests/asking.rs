@@ -1,5 +1,10 @@
-//! The commands that ask replicas, against one whose admin server is reached through home's API server; and
-//! `leasehold doctor` in the place of a replica.
+//! The commands that ask replicas, against some whose admin servers are reached through home's API server, and with a
+//! home that is down (`no_home`); and `leasehold doctor` in the place of a replica.
+
+#[path = "asking/explain.rs"]
+mod explain;
+#[path = "asking/no_home.rs"]
+mod no_home;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,16 +25,21 @@ use leasehold::{Action, Context, Controller, Manager, ObjectKey, ReconcileError,
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::net::TcpStream;
+use tokio::process::Child;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 const NAMESPACE: &str = "leasehold-system";
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The replica: its identity, which is the name of its Pod.
-const REPLICA: &str = "replica-0";
 const PORT: u16 = 8443;
 
-/// Fails for one object.
+/// A cluster where nobody answers.
+const NOWHERE: &str = "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]
+contexts: [{name: west, context: {cluster: c}}]
+current-context: west
+";
+
+/// Fails for some objects, and does not come to an end with one.
 struct Picky;
 
 impl Reconciler for Picky {
@@ -44,12 +54,13 @@ impl Reconciler for Picky {
                 Err(ReconcileError::terminal(std::io::Error::other(error)))
             }
             "bad" => Err(ReconcileError::terminal(std::io::Error::other("no such bucket"))),
+            "slow" => std::future::pending().await,
             _ => Ok(Action::Done),
         }
     }
 }
 
-/// A container in which the replica seems to run: its port is the replica's.
+/// A container in which a replica seems to run: its port is the replica's.
 struct Door(SocketAddr);
 
 impl Program for Door {
@@ -75,8 +86,8 @@ impl Process for Door {
 struct Fleet {
     home: Server,
     east: Server,
-    /// Where the replica's admin server is.
-    address: SocketAddr,
+    /// Where the replicas' admin servers are.
+    addresses: Vec<SocketAddr>,
     stop: CancellationToken,
     dir: tempfile::TempDir,
 }
@@ -96,45 +107,73 @@ where
 }
 
 impl Fleet {
+    /// With one replica.
     async fn start() -> Self {
-        let address = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr();
-        let address = address.expect("an address");
-        let home = Server::builder().name("home").workloads(true);
-        let home = home.program(Matcher::Container("manager".into()), Arc::new(Door(address)));
+        Self::of(&[&["clusters"]]).await
+    }
+
+    /// With replicas that have these kubeconfigs: `clusters` is that of the cluster `east`, and `nowhere` that of one
+    /// that is down.
+    async fn of(replicas: &[&[&str]]) -> Self {
+        let mut home = Server::builder().name("home").workloads(true);
+        let mut addresses = Vec::new();
+        for number in 0..replicas.len() {
+            let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            let address = port.local_addr().expect("an address");
+            addresses.push(address);
+            let container = Matcher::Container(format!("manager-{number}"));
+            home = home.program(container, Arc::new(Door(address)));
+        }
         let home = home.start().await.expect("it starts");
         let east = Server::builder().name("east").start().await.expect("it starts");
         create::<Namespace>(home.client(), None, json!({"metadata": {"name": NAMESPACE}})).await;
         for crd in sharding::api::crds() {
             create::<CustomResourceDefinition>(home.client(), None, json!(crd)).await;
         }
-        let pod = json!({"metadata": {"name": REPLICA},
-            "spec": {"containers": [{"name": "manager", "image": "leasehold:1"}]}});
-        create::<Pod>(home.client(), Some(NAMESPACE), pod).await;
         for name in ["good", "bad"] {
             let map = json!({"metadata": {"name": name}});
             create::<ConfigMap>(east.client(), Some("default"), map).await;
         }
         let dir = tempfile::tempdir().expect("a directory");
-        let (home_path, path) = (dir.path().join("home"), dir.path().join("clusters"));
-        fs::write(&home_path, home.kubeconfig()).expect("written");
-        fs::write(&path, east.kubeconfig()).expect("written");
-        let allow = [Risk::Loopback].into();
-        let source = KubeconfigSource { path, allow, ..KubeconfigSource::default() };
-        let clusters = ClusterSources { kubeconfigs: vec![source], ..ClusterSources::default() };
-        let allow = [Risk::Loopback].into();
-        let at = Home::Kubeconfig { path: home_path, context: None, allow };
-        let mut config = Config::new(at, REPLICA, clusters);
-        config.admin = Some(address.into());
-        let controller = Controller::for_kind::<ConfigMap>("picky").reconciler(Picky);
+        for (name, text) in [
+            ("home", home.kubeconfig()),
+            ("clusters", east.kubeconfig()),
+            ("nowhere", NOWHERE.to_owned()),
+        ] {
+            fs::write(dir.path().join(name), text).expect("written");
+        }
         let stop = CancellationToken::new();
-        tokio::spawn(Manager::new(config).controller(controller).run(stop.clone()));
-        Self { home, east, address, stop, dir }
+        for (number, kubeconfigs) in replicas.iter().enumerate() {
+            let identity = format!("replica-{number}");
+            let containers = json!([{"name": format!("manager-{number}"), "image": "leasehold:1"}]);
+            let pod = json!({"metadata": {"name": identity}, "spec": {"containers": containers}});
+            create::<Pod>(home.client(), Some(NAMESPACE), pod).await;
+            let source = |name: &&str| KubeconfigSource {
+                path: dir.path().join(name),
+                allow: [Risk::Loopback].into(),
+                ..KubeconfigSource::default()
+            };
+            let kubeconfigs = kubeconfigs.iter().map(source).collect();
+            let clusters = ClusterSources { kubeconfigs, ..ClusterSources::default() };
+            let (path, allow) = (dir.path().join("home"), [Risk::Loopback].into());
+            let at = Home::Kubeconfig { path, context: None, allow };
+            let mut config = Config::new(at, &identity, clusters);
+            config.admin = Some(addresses[number].into());
+            let controller = Controller::for_kind::<ConfigMap>("picky").reconciler(Picky);
+            tokio::spawn(Manager::new(config).controller(controller).run(stop.clone()));
+        }
+        Self { home, east, addresses, stop, dir }
+    }
+
+    /// What a command does that finds home by this kubeconfig.
+    async fn command(&self, args: &[&str], home: &str) -> Output {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(args).arg("--kubeconfig").arg(self.dir.path().join(home));
+        timeout(PATIENCE, command.output()).await.expect("in time").expect("the binary runs")
     }
 
     async fn leasehold(&self, args: &[&str]) -> Output {
-        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
-        command.args(args).arg("--kubeconfig").arg(self.dir.path().join("home"));
-        timeout(PATIENCE, command.output()).await.expect("in time").expect("the binary runs")
+        self.command(args, "home").await
     }
 
     async fn explain(&self, object: &str) -> Output {
@@ -143,65 +182,37 @@ impl Fleet {
 
     /// What is said of an object, once these lines are in it.
     async fn said(&self, object: &str, lines: &[&str]) -> String {
+        self.said_to(&["explain", object, "--plaintext"], lines).await
+    }
+
+    /// What a command says, once these lines are in it.
+    async fn said_to(&self, args: &[&str], lines: &[&str]) -> String {
         let mut last = String::new();
         let said = async {
             while !lines.iter().all(|line| last.contains(line)) {
-                let output = self.explain(object).await;
+                let output = self.leasehold(args).await;
                 last = String::from_utf8_lossy(&output.stdout).into_owned()
                     + &String::from_utf8_lossy(&output.stderr);
             }
         };
         let in_time = timeout(PATIENCE, said).await.is_ok();
-        assert!(in_time, "{object}: {lines:?} never came in\n{last}");
+        assert!(in_time, "{args:?}: {lines:?} never came in\n{last}");
         last
     }
-}
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_owner_of_an_object_says_how_it_stands() {
-    let fleet = Fleet::start().await;
-    let idle = "its key is not queued";
-    let lines = [
-        idle,
-        "shard east/picky/0/1 is owned by replica-0-",
-        "controller picky on member replica-0-",
-        "the cache has it at resourceVersion",
-        "this member holds its shard east/picky/0/1 at epoch 1",
-    ];
-    fleet.said("east/ConfigMap/default/good", &lines).await;
-    let failed = "its last reconcile failed for good";
-    let bad = fleet.said("east/configmaps/default/bad", &[failed]).await;
-    assert!(bad.contains("no such bucket"), "{bad}");
-    fleet.said("east/ConfigMap/default/none", &["it does not exist"]).await;
-    fleet
-        .said("east/Secret/default/x", &["reconciles the kind Secret; there are: ConfigMap"])
-        .await;
-    for (wrong, why) in [
-        ("west/ConfigMap/default/good", r#"no cluster "west" in the fleet: there is east"#),
-        ("east/ConfigMapp/default/good", "reconciles the kind ConfigMapp; there are: ConfigMap"),
-        ("east/configmaps/good", "ConfigMap has namespaces: write east/configmaps/NAMESPACE/good"),
-    ] {
-        fleet.said(wrong, &[why]).await;
-        assert_eq!(fleet.explain(wrong).await.status.code(), Some(1), "{wrong}");
+    /// The console that finds home by this kubeconfig: its process, its address, and the key to it.
+    async fn console(&self, args: &[&str], home: &str) -> (Child, SocketAddr, String) {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(["console", "--port", "0", "--kubeconfig"]).arg(self.dir.path().join(home));
+        command.args(args).stdout(Stdio::piped());
+        let mut console = command.kill_on_drop(true).spawn().expect("it runs");
+        let mut lines = BufReader::new(console.stdout.take().expect("a pipe")).lines();
+        let line = timeout(PATIENCE, lines.next_line()).await.expect("in time").expect("text");
+        let line = line.expect("an address");
+        let found = line.trim_start_matches("http://").split_once("/console?");
+        let (host, key) = found.expect("a key");
+        (console, host.parse().expect("an address"), key.to_owned())
     }
-
-    let json = ["explain", "east/ConfigMap/default/bad", "--plaintext", "--output", "json"];
-    let json = fleet.leasehold(&json).await;
-    assert!(json.status.success(), "{}", String::from_utf8_lossy(&json.stderr));
-    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
-    assert_eq!(json["shards"][0]["shard"], "east/picky/0/1", "{json:#}");
-    let failure = &json["members"][0]["controllers"][0]["key"]["failure"];
-    assert_eq!((&failure["result"], &failure["times"]), (&json!("failed for good"), &json!(1)));
-
-    // TLS is spoken where the replica speaks none, and an object has no name.
-    let tls = fleet.leasehold(&["explain", "east/ConfigMap/default/good"]).await;
-    let text = String::from_utf8_lossy(&tls.stdout);
-    assert_eq!(tls.status.code(), Some(1), "{text}");
-    assert!(text.contains("does not say: speak TLS with its admin server"), "{text}");
-    let unnamed = fleet.explain("east/good").await;
-    let text = String::from_utf8_lossy(&unnamed.stderr).into_owned();
-    assert!(text.contains("write CLUSTER/KIND/NAMESPACE/NAME"), "{text}");
-    fleet.stop.cancel();
 }
 
 /// What `top`, `doctor`, `events` and `support-bundle` say of the same replica.
@@ -240,7 +251,7 @@ async fn a_person_on_call_finds_what_fails_and_takes_it_along() {
                 clusters: {kubeconfigs: [{path: clusters, allow: [loopback]}]}\ncontrollers: {}\n";
     fs::write(&config, text).expect("written");
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.args(["doctor", "--address", &fleet.address.to_string(), "--config"]).arg(&config);
+    command.args(["doctor", "--address", &fleet.addresses[0].to_string(), "--config"]).arg(&config);
     let output = timeout(PATIENCE, command.output()).await.expect("in time").expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("objects fail: east/default/bad"), "{text}");
@@ -269,15 +280,8 @@ async fn page(address: SocketAddr, host: &str, path: &str) -> String {
 async fn the_console_shows_the_fleet_its_queues_and_an_object() {
     let fleet = Fleet::start().await;
     fleet.said("east/configmaps/default/bad", &["its last reconcile failed for good"]).await;
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.args(["console", "--port", "0", "--plaintext", "--kubeconfig"]);
-    command.arg(fleet.dir.path().join("home")).stdout(std::process::Stdio::piped());
-    let mut console = command.kill_on_drop(true).spawn().expect("it runs");
-    let mut lines = BufReader::new(console.stdout.take().expect("a pipe")).lines();
-    let line = timeout(PATIENCE, lines.next_line()).await.expect("in time").expect("text");
-    let line = line.expect("an address");
-    let (host, key) = line.trim_start_matches("http://").split_once("/console?").expect("a key");
-    let address: SocketAddr = host.parse().expect("an address");
+    let (_console, address, key) = fleet.console(&["--plaintext"], "home").await;
+    let (host, replica) = (address.to_string(), fleet.addresses[0]);
     for (address, path, expect) in [
         (address, "/console", "Nothing is wrong, as far as home tells"),
         (address, "/console/clusters", "/console/clusters/east"),
@@ -290,10 +294,10 @@ async fn the_console_shows_the_fleet_its_queues_and_an_object() {
             "its last reconcile failed",
         ),
         (address, "/console/events", "Coordinating"),
-        (fleet.address, "/console", "Nothing is wrong, as far as home tells"),
-        (fleet.address, "/console/queues", "no such bucket"),
-        (fleet.address, "/console/object?object=east/configmaps/default/bad", "failed for good"),
-        (fleet.address, "/console/events", "a replica has no right to read Events"),
+        (replica, "/console", "Nothing is wrong, as far as home tells"),
+        (replica, "/console/queues", "no such bucket"),
+        (replica, "/console/object?object=east/configmaps/default/bad", "failed for good"),
+        (replica, "/console/events", "a replica has no right to read Events"),
     ] {
         // The replica has no use for the key.
         let path = format!("{path}{}{key}", if path.contains('?') { "&" } else { "?" });
@@ -301,7 +305,7 @@ async fn the_console_shows_the_fleet_its_queues_and_an_object() {
         assert!(text.contains(expect), "{path}: no {expect:?} in\n{text}");
     }
     // Another user of this machine does not.
-    let text = page(address, host, "/console").await;
+    let text = page(address, &host, "/console").await;
     assert!(text.starts_with("HTTP/1.1 401") && !text.contains("Members"), "{text}");
     // A stranger's page whose name leads to this machine does not read the fleet.
     let text = page(address, "rebinds.example.com", "/console").await;
@@ -343,11 +347,17 @@ async fn a_support_bundle_has_no_secrets_in_it() {
         {"kubectl.kubernetes.io/last-applied-configuration": format!("{{\"x\": \"{PLANTED}\"}}")}},
         "data": {"config.yaml": format!("otlp: {{headers: {{authorization: 'Bearer {PLANTED}'}}}}\n\
             clusters: {{credentialPlugins: [{{\"args\":[\"--client-secret\",\"{PLANTED}\"],\"env\":{{\"A\":\"{PLANTED}\"}}}}]}}\n\
-            workers: 8")}});
+            workers: 8"),
+        "auth.yaml": format!("auth:\n  key: {PLANTED}\nuser: kept"),
+        "secret.yaml": format!("a: 1\n---\nkind: Secret\nstringData: {{license: {PLANTED}}}\n"),
+        "pairs": format!("- key: DB_PASSWORD\n  value: {PLANTED}\n- {{id: password, value: {PLANTED}}}\n"),
+        ".netrc": format!("machine h login bob password {PLANTED}\n"),
+        "Dockerfile": format!("ENV API_TOKEN {PLANTED}\nRUN curl -u bob:{PLANTED} postgres://u:a/{PLANTED}@h\n")}});
     create::<ConfigMap>(home.clone(), Some(NAMESPACE), map).await;
     let pod = json!({"metadata": {"name": "leasehold-1", "labels": chart}, "spec": {"containers": [
         {"name": "other", "image": "leasehold:1", "args": [format!("--password={PLANTED}"), format!("agent --token {PLANTED}")],
-            "env": [{"name": "HARMLESS", "value": PLANTED}]}]}});
+            "env": [{"name": "HARMLESS", "value": PLANTED}]},
+        {"name": "client", "image": "mysql:8", "args": ["-u", format!("bob:{PLANTED}"), format!("-p{PLANTED}")]}]}});
     create::<Pod>(home.clone(), Some(NAMESPACE), pod).await;
     // A controller's error with a secret in it: what replicas say is searched too.
     let map = json!({"metadata": {"name": "leaks"}, "data": {"secret": PLANTED}});
@@ -457,7 +467,10 @@ async fn the_doctor_finds_each_thing_that_is_wrong_with_a_cluster() {
     line("cluster nowhere", "its API server does not answer: ");
     line("cluster missing", "cannot read");
     line("cluster east", "does not serve schedule.rs/TDSet (v1), which tdset needs");
-    line("fix:", "leasehold crds --for workload | kubectl apply -f -");
+    line(
+        "fix:",
+        "leasehold crds --for workload | kubectl apply --server-side --force-conflicts -f -",
+    );
     line("cluster strict", "our user lacks rights that tdset needs: ");
     line("ok       cluster east", "tdset has its");
     line("ok       home", "home has its");

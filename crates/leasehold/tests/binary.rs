@@ -42,6 +42,24 @@ fn a_wrong_file_gives_every_problem_and_exit_code_2() {
     assert!(output.stdout.is_empty());
 }
 
+/// A failed backup is reported though nobody can read why on standard error.
+#[test]
+fn a_standard_error_that_takes_nothing_ends_no_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let args = ["backup", "list", "--folder", "absent", "--report", "report"];
+    let code = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        .current_dir(dir.path())
+        .args(args)
+        .stderr(full())
+        .status()
+        .unwrap()
+        .code();
+    let expect = leasehold(dir.path(), &args).status.code();
+    assert!(code == expect && code != Some(0) && code != Some(101), "{code:?}");
+    assert!(fs::read_to_string(dir.path().join("report")).unwrap().contains("Missing"));
+}
+
 #[test]
 fn the_version_tells_programs_what_this_build_is() {
     let dir = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use fleet::{CUT, FleetMember};
+use fleet::{CUT, Fleet, FleetMember};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use sharding::record::Kind;
 
 use crate::home::{HomeArgs, HomeCluster, TIMEOUT};
-use crate::output::print;
+use crate::output::{print, warn};
 use crate::program::Program;
 use crate::redact;
 use crate::replicas::{AskArgs, Replicas};
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: &BundleArgs, program: &Program) -> anyhow::Result<
         path.display()
     ))?;
     for problem in &problems {
-        eprintln!("leasehold: left out: {problem}");
+        warn(format_args!("left out: {problem}"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -121,16 +121,13 @@ async fn gather(
         Err(error) => bundle.problem("home/events.json", &error),
     }
     of_the_chart(pods, args, bundle).await?;
-    match fleet {
-        Ok(fleet) => {
-            let alive: Vec<_> = fleet.alive().collect();
-            views(replicas, bundle.first("members", alive), bundle).await
-        }
-        Err(error) => {
-            bundle.problem("fleet.json", &error);
-            Ok(())
-        }
-    }
+    // Those at addresses are asked without a fleet too.
+    let fleet = fleet.unwrap_or_else(|error| {
+        bundle.problem("fleet.json", &error);
+        Fleet::default()
+    });
+    let alive: Vec<_> = fleet.alive().collect();
+    views(replicas, bundle.first("members", alive), bundle).await
 }
 
 /// The objects by which the fleet agrees.
@@ -203,10 +200,11 @@ async fn of_the_chart(
     Ok(())
 }
 
+/// A Pod and its containers that have logs, those first that run first.
 fn containers(pod: &Pod) -> (String, Vec<String>) {
     let spec = pod.spec.iter();
-    let names = spec.flat_map(|spec| &spec.containers).map(|container| container.name.clone());
-    (pod.name_any(), names.collect())
+    let all = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    (pod.name_any(), all.map(|container| container.name.clone()).collect())
 }
 
 /// The labels that a Deployment's Pods have and nothing else.
@@ -399,6 +397,15 @@ mod tests {
         let pods = labelled::<Pod>(&at, &[selected]).await.unwrap();
         let names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
         assert_eq!(names, ["new", "old", "renamed"]);
+    }
+
+    #[test]
+    fn what_begins_a_pod_has_logs_too() {
+        let spec =
+            json!({"initContainers": [{"name": "wait"}], "containers": [{"name": "manager"}]});
+        let pod = json!({"metadata": {"name": "p"}, "spec": spec});
+        let named = ["wait", "manager"].map(str::to_owned).to_vec();
+        assert_eq!(containers(&serde_json::from_value(pod).unwrap()), ("p".to_owned(), named));
     }
 
     #[test]

@@ -46,16 +46,16 @@ pub(crate) struct ConsoleArgs {
 /// Serves the pages until interrupted.
 ///
 /// # Errors
-/// When the home cluster cannot be named or read, or the port is taken.
+/// When the home cluster cannot be named, or cannot be read and no addresses are given, or the port is taken.
 pub(crate) async fn run(args: &ConsoleArgs, program: &Program) -> anyhow::Result<ExitCode> {
     let home = program.home(&args.home).await?;
+    let pods = args.ask.pods(&home, program.connect).await?;
     // Whoever cannot read it learns that here, not in a browser.
-    home.fleet().await?;
+    Replicas::of(&pods, &args.ask)?.or_without(home.fleet().await)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port)).await;
     let listener = listener
         .with_context(|| format!("listen on 127.0.0.1:{}; give another with --port", args.port))?;
     let address = listener.local_addr()?;
-    let pods = args.ask.pods(&home, program.connect).await?;
     let source = Arc::new(People { home, pods, ask: args.ask.clone() });
     let door = ConsoleDoor { address, key: draw()? };
     print(&format!("http://{address}{PATH}?key={}\n", door.key))?;

@@ -14,7 +14,7 @@ use sharding::api::{Member, MemberState};
 
 use crate::home::{HomeArgs, HomeCluster, in_time};
 use crate::names::{Known, Unknown};
-use crate::output::{Pace, print};
+use crate::output::{Pace, print, warn};
 use crate::program::Program;
 use fleet::{Fleet, FleetMember};
 
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: &DrainArgs, program: &Program) -> anyhow::Result<(
     }
     print(&format!("{}: asked to drain, {}\n", member.member, shards(member.shards)))?;
     if member.shards > 0 && !has_another(&fleet, member) {
-        eprintln!("leasehold: no other member takes shards: it keeps its own until one does");
+        warn("no other member takes shards: it keeps its own until one does");
     }
     if args.wait { wait(&home, &member.identity, member.shards).await } else { Ok(()) }
 }

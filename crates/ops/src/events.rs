@@ -11,7 +11,7 @@ use model::{Clock, ClusterName};
 use crate::columns::columns;
 use crate::home::HomeArgs;
 use crate::names::{Known, Unknown, identity_of};
-use crate::output::{Output, Watching, ago};
+use crate::output::{Output, Watching, ago, warn};
 use crate::program::Program;
 use clock::SystemClock;
 
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: &EventsArgs, program: &Program) -> anyhow::Result<
     let home = program.home(&args.home).await?;
     let FleetEvents { all: events, is_cut } = home.events().await?;
     if is_cut {
-        eprintln!("leasehold: {CUT}");
+        warn(CUT);
     }
     if !args.cluster.is_empty() || !args.member.is_empty() {
         check_names(args, &home.known_fleet().await?, &events)?;

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use explain::{Sought, Told, words};
 use fleet::{Fleet, FleetMember, FleetShard};
 use model::Clock;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::home::HomeArgs;
@@ -47,23 +48,27 @@ pub(crate) type Asked = (Replica, Result<Told, String>);
 pub(crate) struct Answers {
     /// Each with its answer.
     pub(crate) asked: Vec<Asked>,
-    /// How many others own shards of the cluster.
+    /// How many others could tell of the cluster.
     pub(crate) not_asked: usize,
 }
 
 /// Says where the object stands. The exit code is 1 if nobody who was asked has a controller for it.
 ///
 /// # Errors
-/// When the home cluster cannot be named, reached or read, or knows no such cluster.
+/// When the home cluster cannot be named, or knows no such cluster; or it cannot be reached or read, if no addresses
+/// are given.
 pub(crate) async fn run(args: &ExplainArgs, program: &Program) -> anyhow::Result<ExitCode> {
     let home = program.home(&args.home).await?;
     let pods = args.ask.pods(&home, program.connect).await?;
     let replicas = Replicas::of(&pods, &args.ask)?;
-    let fleet = home.known_fleet().await?;
-    Known::clusters(&fleet).have(&[&args.object.cluster])?;
-    let shards = fleet.shards_of(&args.object.cluster);
-    let answers = told(&replicas, &fleet, &args.object).await;
-    args.output.print(&as_json(&shards, &answers), || text(args, &shards, &answers))?;
+    let read = replicas.or_without(home.known_fleet().await)?;
+    if let Some(fleet) = &read {
+        Known::clusters(fleet).have(&[&args.object.cluster])?;
+    }
+    let (is_read, fleet) = (read.is_some(), read.unwrap_or_default());
+    let shards = is_read.then(|| fleet.shards_of(&args.object.cluster));
+    let (shards, answers) = (shards.as_deref(), told(&replicas, &fleet, &args.object).await);
+    args.output.print(&as_json(shards, &answers), || text(args, shards, &answers))?;
     let somebody = answers.asked.iter().any(|(_, told)| told.as_ref().is_ok_and(knows));
     Ok(if somebody { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -76,12 +81,12 @@ fn knows(told: &Told) -> bool {
 
 /// What those say of an object who can tell of it: all of them, or as many as it takes to find who holds it.
 pub(crate) async fn told(replicas: &Replicas<'_>, fleet: &Fleet, object: &Sought) -> Answers {
-    let path = format!("/debug/explain?object={object}");
+    let path = path(object);
     if replicas.are_at_addresses() {
         // Those there are asked instead, all at once.
         return Answers { asked: ask(replicas, Vec::new(), &path).await, not_asked: 0 };
     }
-    let mut waiting = fleet.witnesses(&fleet.shards_of(&object.cluster));
+    let mut waiting = fleet.witnesses(&object.cluster);
     let mut asked = Vec::new();
     loop {
         let batch = next_batch(&mut waiting, &asked);
@@ -90,6 +95,20 @@ pub(crate) async fn told(replicas: &Replicas<'_>, fleet: &Fleet, object: &Sought
         }
         asked.extend(ask(replicas, batch, &path).await);
     }
+}
+
+/// Where a replica explains an object. A name may have letters that mean something in an address; the slashes are as
+/// every release reads them.
+fn path(object: &Sought) -> String {
+    const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'/')
+        .remove(b':')
+        .remove(b'.')
+        .remove(b'-')
+        .remove(b'_')
+        .remove(b'~');
+    let object = object.to_string();
+    format!("/debug/explain?object={}", utf8_percent_encode(&object, PLAIN))
 }
 
 async fn ask(replicas: &Replicas<'_>, members: Vec<&FleetMember>, path: &str) -> Vec<Asked> {
@@ -116,14 +135,15 @@ fn holds(told: &Told) -> bool {
     told.explanation.controllers.iter().any(|explained| explained.shard.is_some())
 }
 
-fn text(args: &ExplainArgs, shards: &[&FleetShard], answers: &Answers) -> String {
+/// `shards` are those of the cluster, if home could be read.
+fn text(args: &ExplainArgs, shards: Option<&[&FleetShard]>, answers: &Answers) -> String {
     let (mut text, now) = (String::new(), SystemClock.wall());
-    for shard in shards {
+    for shard in shards.unwrap_or_default() {
         let moved = shard.moved.as_ref().and_then(|moved| Some((&moved.why, moved.at.as_ref()?)));
         let since = moved.map(|(why, at)| format!("; {}: {why}", ago(at.0, now)));
         let _ = writeln!(text, "{shard}{}", since.unwrap_or_default());
     }
-    if shards.is_empty() {
+    if shards.is_some_and(<[_]>::is_empty) {
         let _ = writeln!(
             text,
             "home has no shard of cluster {}: none of its members could use it yet; see DOWN CLUSTER in `leasehold status`",
@@ -139,14 +159,13 @@ fn text(args: &ExplainArgs, shards: &[&FleetShard], answers: &Answers) -> String
     }
     if answers.not_asked > 0 {
         let more = answers.not_asked;
-        let _ =
-            writeln!(text, "\n{more} more members that own shards of this cluster were not asked");
+        let _ = writeln!(text, "\n{more} more members that could tell of it were not asked");
     }
     text
 }
 
 /// The answer for programs.
-fn as_json(shards: &[&FleetShard], answers: &Answers) -> Value {
+fn as_json(shards: Option<&[&FleetShard]>, answers: &Answers) -> Value {
     let said = |(replica, told): &Asked| match told {
         Ok(told) => json!(told),
         Err(problem) => json!({"member": replica.member, "problem": problem}),
@@ -157,7 +176,6 @@ fn as_json(shards: &[&FleetShard], answers: &Answers) -> Value {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     fn member(number: usize) -> FleetMember {
@@ -173,6 +191,18 @@ mod tests {
                 "key": {"shards": [], "failures": 0}}],
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn an_object_is_asked_for_by_its_whole_name() {
+        for (object, expect) in [
+            ("east/deployments.apps/shop/cart-1", "east/deployments.apps/shop/cart-1"),
+            ("east/ClusterRole/system:node", "east/ClusterRole/system:node"),
+            ("east/Role/ns/a#b+c&d e", "east/Role/ns/a%23b%2Bc%26d%20e"),
+        ] {
+            let path = path(&object.parse().unwrap());
+            assert_eq!(path, format!("/debug/explain?object={expect}"));
+        }
     }
 
     #[test]
@@ -193,7 +223,7 @@ mod tests {
             }
             let answers = Answers { asked, not_asked: waiting.len() };
             assert_eq!((answers.asked.len(), answers.not_asked), (expect, not_asked), "{holder}");
-            assert_eq!(as_json(&[], &answers)["notAsked"], not_asked);
+            assert_eq!(as_json(None, &answers)["notAsked"], not_asked);
         }
     }
 }

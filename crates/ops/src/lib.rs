@@ -2,10 +2,11 @@
 //! through its home cluster (`home`); `explain`, `top`, `console` and `bundle` ask its replicas too (`replicas`). `policy` has the
 //! verbs that write FleetPolicies, `policies` shows them, and `rbac` prints the rights that people need for all of this.
 //!
-//! What they print goes through `output`: for people, or for programs; a reader that has seen enough is no panic. Names
-//! that people give are checked by `names`, and what a policy selects by `selection`.
+//! What they print goes through `output`: for people, or for programs; a reader that has seen enough is no panic, nor is
+//! a standard error that takes nothing. Names that people give are checked by `names`, and what a policy selects by
+//! `selection`.
 
-#![deny(unreachable_pub, clippy::print_stdout)]
+#![deny(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
 mod bundle;
 mod columns;
@@ -34,7 +35,7 @@ use clap::Subcommand;
 
 pub use columns::columns;
 pub use home::{DEFAULT_NAMESPACE, HomeArgs, HomeCluster, in_time, quoted, within};
-pub use output::{Output, Pace, print};
+pub use output::{Output, Pace, print, warn};
 pub use program::{Connect, Program};
 pub use replicas::{AskArgs, Replica, Replicas};
 

@@ -1,5 +1,6 @@
 //! The forms of answers, and of times in them.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::time::Duration;
 
@@ -79,6 +80,15 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Tells of something beside the answer, on standard error. That nobody can read it there does not end the command.
+pub fn warn(line: impl Display) {
+    warn_to(&mut std::io::stderr(), line);
+}
+
+fn warn_to(out: &mut impl Write, line: impl Display) {
+    let _ = writeln!(out, "leasehold: {line}");
+}
+
 /// How often a rest looks whether somebody still reads.
 const LOOK_FOR_READER: Duration = Duration::from_millis(500);
 /// After a look that took some time, the next begins after so many times that time.
@@ -129,7 +139,7 @@ impl Watching {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.fails, true) {
-                    eprintln!("leasehold: {}; it is tried again", model::error::chain(&*error));
+                    warn(format_args!("{}; it is tried again", model::error::chain(&*error)));
                 }
                 None
             }
@@ -185,6 +195,16 @@ mod tests {
         for output in [Output::Json, Output::Table, Output::Wide] {
             assert_eq!(next(output), one(output));
         }
+    }
+
+    #[test]
+    fn a_warning_that_cannot_be_written_ends_nothing() {
+        let mut text = Vec::new();
+        warn_to(&mut text, "a part is left out");
+        assert_eq!(text, b"leasehold: a part is left out\n");
+        // As a full disk: it takes nothing.
+        let mut full: &mut [u8] = &mut [];
+        warn_to(&mut full, "a part is left out");
     }
 
     #[test]

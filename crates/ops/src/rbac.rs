@@ -100,7 +100,9 @@ fn manifests(args: &RbacArgs) -> Vec<Value> {
     // What replicas show of themselves has no namespace.
     let debug = PolicyRule {
         non_resource_urls: Some(
-            ["/debug", "/debug/*", "/console", "/metrics"].map(Into::into).to_vec(),
+            ["/debug", "/debug/*", "/console", "/metrics", "/livez", "/readyz"]
+                .map(Into::into)
+                .to_vec(),
         ),
         verbs: vec!["get".into()],
         ..PolicyRule::default()
@@ -186,6 +188,12 @@ mod tests {
         }
         assert!(verbs(Role::Operator, "secrets").is_empty());
         assert!(verbs(Role::Admin, "secrets").contains(&"delete".to_owned()));
+        // What `doctor` and `support-bundle` ask replicas for.
+        let asked = &manifests(&args("alice", Role::Viewer))[2]["rules"][0];
+        for path in ["/debug/*", "/metrics", "/readyz", "/livez"] {
+            assert!(asked["nonResourceURLs"].as_array().unwrap().contains(&path.into()), "{path}");
+        }
+        assert_eq!(asked["verbs"], json!(["get"]));
     }
 
     #[test]

@@ -14,12 +14,28 @@ pub(crate) const WITHHELD: &str = "(withheld)";
 /// Names of fields whose values are secrets, as they end: `clientSecret`, `aws_secret_access_key`.
 const SECRET_NAMES: &str = "passwords?|passwd|passphrase|pass|pwd|secrets?|tokens?|credentials?|authorization|auth|\
                             cookies?|signature|sig|dsn|connection[_-]?string|ca[_-]?bundle|userinfo|key[_-]?data|\
-                            (?:api|access|account|private|secret|client|signing|encryption)[_-]?keys?(?:[_-]?data)?";
+                            string[_-]?data|\
+                            (?:api|access|account|private|secret|client|signing|encryption)[._-]?keys?(?:[_-]?data)?";
 /// What may follow: `DB_PASSWORD_PROD`, `SecretString`, `token_v2`.
 const SUFFIX: &str = r"(?:(?:[_-]\w{1,12}){1,2}|value|string|binary|text|data|bytes|plain|base64|b64|hash|v?\d{1,4})";
 /// What is kept within a field of such a name: it says which secret, not what is in it.
-const REFERENCES: [&str; 8] =
-    ["name", "namespace", "key", "secretName", "path", "kind", "apiVersion", "audience"];
+const REFERENCES: [&str; 7] =
+    ["name", "namespace", "secretName", "path", "kind", "apiVersion", "audience"];
+/// What an object has that selects a key of a Secret: with more or less than these, `key` may be the secret itself.
+const SELECTOR: [&str; 5] = ["name", "key", "namespace", "optional", "kind"];
+/// How the two parts of a pair are called that has a name and a value, in letters of either case.
+const PAIR_NAMES: [&str; 3] = ["name", "key", "id"];
+const PAIR_VALUES: [&str; 2] = ["value", "stringValue"];
+/// What is said of passwords in sentences, where the next word is none.
+const CONTINUATIONS: &str = "a again and any are as at authentication be because before but by can cannot could does \
+                             expired failed file for from given had has have if in incorrect invalid is it may \
+                             mismatch missing must needed no not of on only or policy provided required reset set \
+                             should that the to was were when which will with wrong";
+/// Flags that take a user and a password.
+const USER_FLAGS: [&str; 3] = ["-u", "--user", "--proxy-user"];
+/// Programs whose flags `-p` and `-a` take a password.
+const TAKES_P: &str = r"(?:\b(?:mysql|mariadb|mongo)\w*|\bsshpass|\blogin)\b";
+const TAKES_A: &str = r"\bredis-cli\b";
 /// How names end of fields that say which secret, or of what kind it is: `token-file`, `secret_name`.
 static REFERENCE: LazyLock<Regex> = LazyLock::new(|| {
     regex(
@@ -30,6 +46,8 @@ static REFERENCE: LazyLock<Regex> = LazyLock::new(|| {
 
 /// How far a bracket's end is looked for, in bytes.
 const MAX_BRACKET: usize = 16 << 10;
+/// How many values of JSON are looked for in a line of a log.
+const MAX_VALUES: usize = 16;
 /// The shortest run of letters that may be text in base64.
 const MIN_BASE64: usize = 20;
 
@@ -71,28 +89,63 @@ static BASE64: LazyLock<Regex> =
 /// A name of a secret, or the variables of a program, and the bracket in which the value begins.
 static BRACKET: LazyLock<Regex> = LazyLock::new(|| {
     let name = format!(r#"\b(?P<name>[\w.-]*(?:{SECRET_NAMES}){SUFFIX}?)\\*["']?\s*[:=]"#);
-    regex(&format!(r#"(?i)(?:{name}|"env\\*"\s*:)[ \t]*[&*]?[\w.:]*(?P<open>[\[{{(])"#))
+    let others = r#""env\\*"\s*:|(?P<data>"data\\*"\s*:)"#;
+    regex(&format!(r"(?i)(?:{name}|{others})[ \t]*[&*]?[\w.:]*(?P<open>[\[{{(])"))
 });
+
+/// A name of a secret in YAML, or the data of a Secret, with its value in the lines below.
+static ABOVE: LazyLock<Regex> = LazyLock::new(|| {
+    let name = format!("(?P<name>[\\w.-]*(?:{SECRET_NAMES}){SUFFIX}?)|(?P<data>data)");
+    regex(&format!(
+        r#"(?i)^[ \t]*(?:- )*["']?(?:{name})["']?:[ \t]*(?:[&!]\S*[ \t]*)?(?P<block>[|>][-+0-9]*)?[ \t]*(?:\#.*)?$"#
+    ))
+});
+
+/// A field of YAML.
+static FIELD: LazyLock<Regex> =
+    LazyLock::new(|| regex(r#"^[ \t]*(?:- )*["']?(?P<name>[\w.-]+)["']?:(?:\s|$)"#));
+
+/// What says that data is that of a Secret.
+static OF_SECRET: LazyLock<Regex> =
+    LazyLock::new(|| regex(r#"\bkind\\*["']?\s*:\s*\\*["']?Secret(?:List)?\b"#));
+
+/// Flags that take a password, with the programs of which they are.
+static PASSWORD_FLAGS: LazyLock<[(&str, Regex); 2]> =
+    LazyLock::new(|| [("-p", regex(TAKES_P)), ("-a", regex(TAKES_A))]);
 
 /// Secrets of which what is beside them is kept.
 static BESIDE: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    let others = [
+    let fixed = [
         r#"(?i)(\bauthorization["']?\s*[:=]\s*["']?)[^\n"',;}]+"#,
         r#"(?i)(\b(?:set-)?cookie["']?\s*[:=]\s*["']?)[^\n"']+"#,
         r"(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}",
-        // Up to the last @ before the path: a token alone, or a user and a password.
-        r#"(://)[^/\s"'<>]+@"#,
+        // Up to the last @, but a path of the Web may have one too: a user and a password, which is no port, or a token
+        // alone.
+        r#"(?i)(\b[a-gi-vx-z][a-z0-9+.-]*://)[^\s"'<>]+@"#,
+        r#"(://)(?:[^/\s"'<>:]*:[0-9]*[^0-9/\s"'<>][^\s"'<>]*|[^/\s"'<>]+)@"#,
         // As the drivers of databases have it: user:password@tcp(host).
         r"(\b[\w.-]+:)[^\s:@/]+@(?:tcp|unix)\(",
-        // Of curl and of mysql.
-        r"(\bcurl\s(?:[^\n|;]*?\s)?-u\s*[\w.-]+:)[^\s'\x22]+",
-        r"(\bmysql\w*\s(?:[^\n|;]*?\s)?-p)[^\s'\x22]+",
+        // A user and a password, but no address.
+        r#"(?m)((?:^|[\s"'\\,\[])(?:-u|--(?:proxy-)?user)[\s"',\\=]*[\w.@%+-]+:)(?:[^\s"',\\\]/]|/[^\s"',\\\]/])[^\s"',\\\]]*"#,
         // Variables of a program, in YAML, whatever they are called.
         r"(?m)(^[ \t]*- name:[^\n]*\n[ \t]+value:[ \t]*)(?:[|>][^\n]*(?:(?:\n[ \t]*)*\n[ \t]+\S.*)+|[^\n]+)",
     ];
     // Those with more after the word are looked for in a pass of their own: what they keep may hold others.
     let named = ["", SUFFIX].into_iter().flat_map(beside_name);
-    named.chain(others.map(str::to_owned)).map(|shape| regex(&shape)).collect()
+    let short = [("p", TAKES_P), ("a", TAKES_A)].map(|(flag, programs)| {
+        format!(r#"({programs}[^\n|;]*?[\s"',]-{flag}[\s"',\\=]*)[^\s"',\\\]]+"#)
+    });
+    // The next word: after a password's name always, and after one of a variable.
+    let (upper, word) =
+        (SECRET_NAMES.to_uppercase(), r#"(?P<word>"[^"\n]*"|[^\s=:(\[{|"][^\s"]*)"#);
+    let spaced = [
+        format!(
+            r"(?i)(\b(?P<name>[\w.-]*(?:password|passwd|passphrase))[ \t]+(?:is[ \t]+)?){word}"
+        ),
+        format!(r"(\b(?P<name>[A-Z0-9_]*(?:{upper})(?:_[A-Z0-9_]+)?)[ \t]+){word}"),
+    ];
+    let all = named.chain(fixed.map(str::to_owned)).chain(short).chain(spaced);
+    all.map(|shape| regex(&shape)).collect()
 });
 
 /// Values beside a name that ends in one of a secret and this. One that was cut ends with the text.
@@ -101,21 +154,21 @@ fn beside_name(suffix: &str) -> [String; 6] {
     // Quotes may be escaped: JSON in a text that is in JSON.
     let name = format!(r#"(?P<name>[\w.-]*{words})\\*["']?\s*"#);
     let string = r#"(?:"(?:[^"\\]|\\(?s:.))*(?:"|\\?$)|'[^']*(?:'|$))"#;
+    let escaped = r#"\\+"(?:\\{2,}"|[^"\\]|\\[^"])*(?:\\+")?"#;
     [
-        // In YAML: the lines of a block that are deeper than its key, and a value to the end of its line.
-        format!(
-            r"(?im)(^[ \t]*(?:- )?{name}:[ \t]*[|>][-+0-9]*[ \t]*(?:\#[^\n]*)?)(?:(?:\n[ \t]*)*\n[ \t]+\S.*)+"
-        ),
+        // In YAML: a value to the end of its line.
         format!(r#"(?im)(^[ \t]*(?:- )?{name}:[ \t]+)[^\s|>"'\[{{(].*$"#),
         format!(r"(?i)(<(?P<name>[\w:]*{words})>)[^<]+"),
-        format!(
-            r#"(?i)(\b{name}[:=]\s*)(?:{string}|\\+"(?:\\{{2,}}"|[^"\\]|\\[^"])*(?:\\+")?|[^\s,;&"'|>}}\]\[{{(]+)"#
-        ),
+        format!(r#"(?i)(\b{name}[:=][ \t]*)(?:{string}|{escaped}|[^\s,;&"'|>}}\]\[{{(]+)"#),
         // A flag and its value, as a shell has them, or as neighbours in a list.
-        format!(r#"(?i)((?:^|[\s"'])--?(?P<name>[\w-]*{words})[\s"',\\]+)[^\s"',\\\]]+"#),
         format!(
-            r#"(?i)(\bname\\*["']?\s*:\s*\\*["']?{name}[\s,]*\\*["']?value\\*["']?\s*:\s*)(?:{string}|[^\s,}}]+)"#
+            r#"(?i)((?:^|[\s"'])--?(?P<name>[\w-]*{words})[\s"',\\]+(?:-[ \t]+)?)[^\s"',\\\]]+"#
         ),
+        // A name and a value beside each other: as fields, as attributes, and as elements.
+        format!(
+            r#"(?i)(\b(?:name|key|id)\\*["']?\s*[:=]\s*\\*["']?{name}(?:[^{{}}<>\w.-][^{{}}<>]{{0,64}}?)?\b(?:string)?value\\*["']?\s*[:=]\s*)(?:{string}|{escaped}|[^\s,}}<>]+)"#
+        ),
+        format!(r"(?i)(<(?:name|key)>(?P<name>[\w.-]*{words})</(?:name|key)>\s*<value>)[^<]+"),
     ]
 }
 
@@ -132,10 +185,11 @@ pub(crate) fn text(text: &str) -> String {
         true => WITHHELD.to_owned(),
         false => found[0].to_owned(),
     };
-    text = brackets(&BASE64.replace_all(&text, encoded));
+    text = below(&brackets(&BASE64.replace_all(&text, encoded)));
     for shape in BESIDE.iter() {
         let keep = |found: &Captures<'_>| {
-            if found.name("name").is_some_and(|name| REFERENCE.is_match(name.as_str())) {
+            let refers = found.name("name").is_some_and(|name| REFERENCE.is_match(name.as_str()));
+            if refers || found.name("word").is_some_and(|word| goes_on(word.as_str())) {
                 return found[0].to_owned();
             }
             let at = if found[1].ends_with("//") { "@" } else { "" };
@@ -146,21 +200,77 @@ pub(crate) fn text(text: &str) -> String {
     text
 }
 
-/// A log without what looks like a secret: lines that are JSON are read as such.
+/// Whether a word goes on with a sentence, and is no password.
+fn goes_on(word: &str) -> bool {
+    let word = word.trim_end_matches(['.', ',', ';', ':', '!', '?', ')']);
+    CONTINUATIONS.split(' ').any(|known| known.eq_ignore_ascii_case(word))
+}
+
+/// A log without what looks like a secret: what is JSON in a line is read as such.
 pub(crate) fn log(log: &str) -> String {
-    let line = |line: &str| {
-        let found = line.find('{').and_then(|at| Some((at, cleaned(line[at..].trim_end())?)));
-        found.map_or_else(|| line.to_owned(), |(at, json)| format!("{}{json}\n", &line[..at]))
-    };
     text(&log.split_inclusive('\n').map(line).collect::<String>())
 }
 
-/// JSON without what looks like a secret, if it is JSON and holds one.
-fn cleaned(json: &str) -> Option<Value> {
-    let before: Value = serde_json::from_str(json).ok()?;
-    let mut after = before.clone();
+/// A line without the secrets in its first values of JSON.
+fn line(line: &str) -> String {
+    let (mut kept, mut rest) = (String::new(), line);
+    for _ in 0..MAX_VALUES {
+        let Some(at) = rest.find(['{', '[']) else { break };
+        let (value, length) = first_value(&rest[at..]);
+        kept += &rest[..at];
+        kept += &value;
+        rest = &rest[at + length..];
+    }
+    kept + rest
+}
+
+/// The JSON that a text begins with, without its secrets, and how long it was; of other text its first letter.
+fn first_value(text: &str) -> (String, usize) {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let Some(Ok(before)) = values.next() else { return (text[..1].to_owned(), 1) };
+    let (mut after, length) = (before.clone(), values.byte_offset());
     clean(&mut after, false);
-    (before != after).then_some(after)
+    let is_same = before == after;
+    (if is_same { text[..length].to_owned() } else { after.to_string() }, length)
+}
+
+/// `text` without the lines below a name of a secret in YAML: those of a block, and fields but those that say which
+/// secret it is.
+fn below(text: &str) -> String {
+    let of_secret = OF_SECRET.is_match(text);
+    let mut kept = String::new();
+    // The column of the name, and whether a block of text follows.
+    let mut within: Option<(usize, bool)> = None;
+    for line in text.split_inclusive('\n') {
+        let (indent, rest) = line.split_at(line.len() - line.trim_start_matches([' ', '\t']).len());
+        let is_below = |column: usize| {
+            rest.trim_end().is_empty()
+                || indent.len() > column
+                || (indent.len() == column && rest.starts_with("- "))
+        };
+        if let Some((_, is_block)) = within.filter(|(column, _)| is_below(*column)) {
+            let refers = |field: Captures<'_>| REFERENCE.is_match(&field["name"]);
+            let is_kept = rest.trim_end().is_empty()
+                || (!is_block && FIELD.captures(line).is_some_and(refers));
+            let end = if line.ends_with('\n') { "\n" } else { "" };
+            match is_kept {
+                true => kept += line,
+                false => kept += &format!("{indent}{WITHHELD}{end}"),
+            }
+            continue;
+        }
+        let above = ABOVE.captures(line.trim_end_matches(['\n', '\r']));
+        let above = above.filter(|above| match above.name("name") {
+            Some(name) => !REFERENCE.is_match(name.as_str()),
+            None => of_secret,
+        });
+        within = above.map(|above| {
+            let column = line.len() - line.trim_start_matches([' ', '\t', '-']).len();
+            (column, above.name("block").is_some())
+        });
+        kept += line;
+    }
+    kept
 }
 
 /// Whether letters are text in base64 that has pairs of names and values.
@@ -176,10 +286,11 @@ fn is_encoded(letters: &str) -> bool {
 
 /// `text` without the brackets that belong to a name of a secret.
 fn brackets(text: &str) -> String {
-    let (mut kept, mut at) = (String::new(), 0);
+    let (mut kept, mut at, of_secret) = (String::new(), 0, OF_SECRET.is_match(text));
     while let Some(found) = BRACKET.captures_at(text, at) {
         let open = found.name("open").expect("it is in every match");
-        let is_kept = found.name("name").is_some_and(|name| REFERENCE.is_match(name.as_str()));
+        let refers = found.name("name").is_some_and(|name| REFERENCE.is_match(name.as_str()));
+        let is_kept = refers || (found.name("data").is_some() && !of_secret);
         let (from, to) = match is_kept {
             true => (open.end(), open.end()),
             false => (open.start(), open.start() + bracket(&text[open.start()..])),
@@ -238,24 +349,26 @@ fn clean(value: &mut Value, within: bool) {
         Value::String(_) | Value::Number(_) if within => *value = WITHHELD.into(),
         Value::String(string) => *string = documents(string),
         Value::Array(items) => {
-            let mut follows = false;
-            for item in items {
-                let is_flag =
-                    item.as_str().is_some_and(|item| item.starts_with('-') && is_secret(item));
-                if follows && item.is_string() {
-                    *item = WITHHELD.into();
-                }
-                follows = is_flag;
-                clean(item, within);
-            }
+            arguments(items, "");
+            items.iter_mut().for_each(|item| clean(item, within));
         }
         Value::Object(fields) => {
             fields.remove("managedFields");
             if let Some(Value::Object(annotations)) = fields.get_mut("annotations") {
                 annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
             }
-            if let Some(Value::Object(files)) = fields.get_mut("binaryData") {
-                files.values_mut().for_each(|file| *file = WITHHELD.into());
+            let parts: &[&str] = match fields.get("kind").and_then(Value::as_str) {
+                Some("Secret") => &["binaryData", "data", "stringData"],
+                Some("SecretList") => &["items"],
+                _ => &["binaryData"],
+            };
+            for part in parts {
+                fields.get_mut(*part).into_iter().for_each(withhold);
+            }
+            let program = ["image", "command"].into_iter().filter_map(|field| fields.get(field));
+            let program: String = program.map(Value::to_string).collect();
+            if let Some(Value::Array(items)) = fields.get_mut("args") {
+                arguments(items, &program);
             }
             match fields.get_mut("env") {
                 Some(Value::Array(variables)) => {
@@ -263,19 +376,63 @@ fn clean(value: &mut Value, within: bool) {
                         variables.iter_mut().filter_map(|variable| variable.get_mut("value"));
                     values.for_each(|value| *value = WITHHELD.into());
                 }
-                Some(Value::Object(variables)) => {
-                    variables.values_mut().for_each(|value| *value = WITHHELD.into());
-                }
+                Some(variables) if variables.is_object() => withhold(variables),
                 _ => {}
             }
-            let is_pair = fields.get("name").and_then(Value::as_str).is_some_and(is_secret);
+            let is_pair = fields.iter().any(|(name, field)| {
+                is_one(name, &PAIR_NAMES) && field.as_str().is_some_and(is_secret)
+            });
+            let is_selector = fields.contains_key("name")
+                && fields.keys().all(|name| SELECTOR.contains(&name.as_str()));
             for (name, field) in fields.iter_mut() {
-                let refers = within && REFERENCES.contains(&name.as_str());
-                clean(field, (within || is_secret(name) || is_pair && name == "value") && !refers);
+                let says_which =
+                    REFERENCES.contains(&name.as_str()) || (is_selector && name == "key");
+                let hides = within || is_secret(name) || (is_pair && is_one(name, &PAIR_VALUES));
+                clean(field, hides && !(within && says_which && field.is_string()));
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// Takes the values of an object away, and keeps their names; of another value everything.
+fn withhold(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(|field| *field = WITHHELD.into()),
+        other => *other = WITHHELD.into(),
+    }
+}
+
+/// Takes away what flags say in the arguments of a program, which is named there or before.
+fn arguments(items: &mut [Value], program: &str) {
+    let words = items.iter().filter_map(Value::as_str);
+    let line = words.fold(program.to_owned(), |line, word| line + " " + word);
+    let takes = |flag: &str| {
+        let mut flags = PASSWORD_FLAGS.iter();
+        flags.any(|(known, programs)| *known == flag && programs.is_match(&line))
+    };
+    let mut flag = String::new();
+    for item in items {
+        let Value::String(word) = item else {
+            flag.clear();
+            continue;
+        };
+        let next = word.clone();
+        if takes(&flag) || (flag.starts_with('-') && is_secret(&flag)) {
+            *word = WITHHELD.into();
+        } else if let Some((user, _)) = word.split_once(':').filter(|_| is_one(&flag, &USER_FLAGS))
+        {
+            *word = format!("{user}:{WITHHELD}");
+        } else if let Some(short) = word.get(..2).filter(|short| word.len() > 2 && takes(short)) {
+            *word = format!("{short}{WITHHELD}");
+        }
+        flag = next;
+    }
+}
+
+/// Whether a word is one of these, in letters of either case.
+fn is_one(word: &str, words: &[&str]) -> bool {
+    words.iter().any(|known| known.eq_ignore_ascii_case(word))
 }
 
 /// A text, which may be documents of their own, such as a file in a ConfigMap: their form says more than their lines.
@@ -299,7 +456,7 @@ fn documents(string: &str) -> String {
 
 /// A document without its secrets; `None` if it is none, or holds none.
 fn document(string: &str) -> Option<String> {
-    if !string.contains(": ") && !string.starts_with(['{', '[']) {
+    if !string.contains(": ") && !string.trim_start().starts_with(['{', '[']) {
         return None;
     }
     let before: Value = serde_saphyr::from_str(string).ok()?;
@@ -316,196 +473,4 @@ fn is_secret(name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json as value;
-
-    use super::*;
-
-    /// The part that must be gone.
-    const SESAME: &str = "0pen-Sesame.42";
-
-    #[test]
-    fn secrets_in_text_are_withheld_and_the_rest_is_kept() {
-        for (line, kept) in [
-            (format!("Authorization: Bearer {SESAME}"), "Authorization: "),
-            (
-                format!("dial https://alice:{SESAME}@host:6443/x"),
-                "dial https://(withheld)@host:6443/x",
-            ),
-            (format!("password={SESAME} user=bob"), " user=bob"),
-            (format!("{{\"clientSecret\": \"{SESAME} and more\", \"a\": 1}}"), "\"a\": 1"),
-            (format!("aws_secret_access_key = {SESAME}"), "aws_secret_access_key = (withheld)"),
-            (format!("token: '{SESAME}'"), "token: (withheld)"),
-            (format!("--token={SESAME}, retry"), ", retry"),
-            (
-                format!("a\n-----BEGIN PRIVATE KEY-----\n{SESAME}\n-----END PRIVATE KEY-----\nb"),
-                "\nb",
-            ),
-            (format!("a -----BEGIN PRIVATE KEY-----\n{SESAME}"), "a (withheld)"),
-            (format!("seen eyJhbGciOi.{SESAME}.sig end"), " end"),
-            (format!("a: 1\npassword: |\n  open\n\n  {SESAME}\nb: 2"), "\nb: 2"),
-            (format!("a: 1\n  - token: >-\n      {SESAME}\nb: 2"), "\nb: 2"),
-            (format!("a: 1\npassword: open and then {SESAME}\nb: 2"), "\nb: 2"),
-            (format!("sent authorization: Digest {SESAME}, b=2"), ", b=2"),
-            (
-                format!(r#"{{"error": "it said {{\"password\":\"{SESAME}\"}}", "b": 2}}"#),
-                "\"b\": 2",
-            ),
-            (format!(r#"it said {{\"token\": \"a \\\"{SESAME}\", \"b\": 2}}"#), r#"\"b\": 2"#),
-            (
-                format!("<AccessKeyId>a</AccessKeyId><SecretAccessKey>{SESAME}</SecretAccessKey>"),
-                ">a<",
-            ),
-            (format!("tokens: [a, {SESAME}] b"), " b"),
-            (format!("open root:{SESAME}@tcp(10.0.0.1:3306)/x"), "10.0.0.1:3306)/x"),
-            (format!("run curl -u alice:{SESAME} http://host"), "http://host"),
-            (format!("run mysql -p{SESAME} shop"), " shop"),
-            (format!("AccountKey={SESAME};EndpointSuffix=x"), ";EndpointSuffix=x"),
-            (format!("https://host/blob?sv=1&sig={SESAME}&se=2"), "&se=2"),
-            (format!("smtp_pass={SESAME} b"), " b"),
-            (format!("sh -c \"agent --token {SESAME} --verbose\""), " --verbose"),
-            (format!(r#""args":["login","--client-secret","{SESAME}"],"b":2"#), r#""b":2"#),
-            (format!(r#"it ran {{\"args\":[\"--token\",\"{SESAME}\"],\"b\":2}}"#), r#"\"b\":2"#),
-            (format!(r#"x "env":{{"LICENSE":"{SESAME}"}},"b":2"#), r#""b":2"#),
-            (format!(r#"env: [{{"name":"VAULT_TOKEN","value":"{SESAME}"}}] b"#), " b"),
-            (format!("- name: VAULT_TOKEN\n  value: {SESAME}\n- b"), "\n- b"),
-            (format!("clone https://{SESAME}@host/x"), "https://(withheld)@host/x"),
-            // Texts that were cut.
-            (format!(r#"a {{"client_secret":"{SESAME} rest of…"#), "a {"),
-            (format!(r#"a password="{SESAME}"#), "a password="),
-            (format!(r#"a password="{SESAME}\"#), "a password="),
-            (format!("a token='{SESAME} more"), "a token="),
-            (format!(r#"a {{"credentials":{{"user":"u","code":"{SESAME}…"#), "a {"),
-            // What is within a bracket.
-            (format!(r#"a {{"credentials":{{"u":"}}","code":"{SESAME}"}},"b":2}}"#), r#","b":2"#),
-            (format!(r#"a secret: {{"a":"{SESAME}"}} b"#), " b"),
-            (format!(r#"{{"password":["x",{{"a":1}},"{SESAME}"],"b":2}}"#), r#","b":2}"#),
-            (format!(r#"x {{\"auth\": {{\"a\": \"}}{SESAME}\"}}, \"b\": 2}}"#), r#"\"b\": 2"#),
-            (format!(r#"Secret {{ "password": ByteString("{SESAME}") }} b"#), " } b"),
-            (format!("a: 1\ntoken: {{x: {SESAME}}}\nb: 2"), "\nb: 2"),
-            (format!("a: 1\npassword: ({SESAME})\nb: 2"), "\nb: 2"),
-            (format!("a: 1\npassword: |  # c\n  {SESAME}\nb: 2"), "\nb: 2"),
-            (format!("env:\n- name: LICENSE\n  value: {SESAME}\nb: 2"), "\nb: 2"),
-            (format!("env:\n- name: LICENSE\n  value: |\n    a\n\n    {SESAME}\nb: 2"), "\nb: 2"),
-            // Names with more after the word.
-            (format!(r#"{{"SecretString":"{SESAME}","b":2}}"#), r#""b":2"#),
-            (format!(r#"{{"secretValue":"{SESAME}","b":2}}"#), r#""b":2"#),
-            (format!("DB_PASSWORD_PROD={SESAME} b"), " b"),
-            (format!("password2={SESAME} token_v2: {SESAME} secret_id={SESAME} b"), " b"),
-            (format!("token-file=/run/x password={SESAME} b"), "token-file=/run/x password="),
-            (format!("GET /x Cookie: theme=dark; session={SESAME}; a=b"), "GET /x Cookie: "),
-            (format!("dial https://u:p@{SESAME}@host/x"), "https://(withheld)@host/x"),
-        ] {
-            let found = text(&line);
-            assert!(!found.contains(SESAME) && !found.contains("Sesame"), "{line}: {found}");
-            assert!(found.contains(kept), "{line}: {found}");
-        }
-        for secret in [
-            "AKIAIOSFODNN7EXAMPLE",
-            "ghp_0123456789abcdefghij0123",
-            "abcdef.0123456789abcdef",
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==",
-            "eyJhdXRocyI6eyJyIjp7ImF1dGgiOiJkWE5sY2pwdmNHVnUifX19",
-            "YXBpVmVyc2lvbjogdjEKa2luZDogQ29uZmlnCnVzZXJzOiAtIHRva2VuOiBvcGVu",
-            "github_pat_11AAAAAAA0abcdefghij_abcdefghijklmnop",
-            "sk_live_abcdefghijklmnopqrstuvwx",
-            "hooks.slack.com/services/T000/B000/open",
-            "AGE-SECRET-KEY-1QQQQQQQQ",
-        ] {
-            assert_eq!(text(&format!("x {secret} y")), "x (withheld) y");
-        }
-    }
-
-    #[test]
-    fn what_is_no_secret_stays() {
-        for line in [
-            "shard east/tdset/0/1 is owned by replica-0-abcde at epoch 4",
-            "leasehold_cluster_up{cluster=\"east\"} 1",
-            "secrets \"cluster-east\" is forbidden: cannot list resource",
-            "GET https://10.0.0.1:6443/api/v1/pods?limit=500 200",
-            "a token is needed",
-            "kubectl get pods -A -o wide; tar -pxf file",
-            "read --token-file /run/token; see https://host/a@b",
-            "secretName: cluster-east, token-file=/run/token, auth_mode=(token)",
-            "GET /apis/leasehold.dev/v1alpha1/namespaces/leasehold/shardmaps/abcdefghijklmnopqrst",
-        ] {
-            assert_eq!(text(line), line);
-        }
-    }
-
-    #[test]
-    fn metrics_keep_their_comments() {
-        let help = "# HELP leasehold_cluster_breaker_state Whether requests pass: 0 closed\n";
-        let sample = format!("failed{{error=\"password={SESAME}\"}} 1\n");
-        let clean = metrics(&format!("{help}{sample}{help}"));
-        assert!(clean.starts_with(help) && clean.ends_with(help), "{clean}");
-        assert!(!clean.contains(SESAME) && clean.contains("failed{error="), "{clean}");
-    }
-
-    #[test]
-    fn files_in_objects_are_read_as_what_they_are() {
-        let plugin = format!(
-            r#"[{{"args": ["login", "--client-secret", "{SESAME}"], "env": {{"A": "{SESAME}"}}}}]"#
-        );
-        let config = format!("clusters:\n  credentialPlugins: {plugin}\n  kept: true\n");
-        let mut object = value!({"data": {"config.yaml": config, "note": "kept: as it is"}});
-        json(&mut object);
-        let text = object.to_string();
-        assert!(!text.contains("Sesame") && text.matches("kept").count() == 2, "{text}");
-    }
-
-    #[test]
-    fn a_file_of_several_documents_is_read_as_each_of_them() {
-        let files =
-            format!("a: kept\n---\nenv:\n- value: {SESAME}\n  name: LICENSE\n---\n# kept\n");
-        let mut object =
-            value!({"data": {"all.yaml": files}, "binaryData": {"kubeconfig": "YXBpVmVyc2lvbg=="}});
-        json(&mut object);
-        let text = object["data"]["all.yaml"].as_str().unwrap();
-        assert!(!text.contains("Sesame") && text.matches("---\n").count() == 2, "{text}");
-        assert!(text.starts_with("a: kept\n") && text.ends_with("# kept\n"), "{text}");
-        assert_eq!(object["binaryData"]["kubeconfig"], WITHHELD);
-    }
-
-    #[test]
-    fn lines_of_a_log_that_are_json_are_read_as_such() {
-        let plain = r#"2026-01-01T00:00:00Z {"level":"INFO","b":1,"a":"kept: as it is"}"#;
-        let secret = format!(
-            r#"2026-01-01T00:00:00Z {{"spec":{{"credentials":{{"user":"u","code":"{SESAME}"}}}},"a":[1]}}"#
-        );
-        let clean = log(&format!("{plain}\n{secret}\n{plain}\n"));
-        let lines: Vec<&str> = clean.lines().collect();
-        assert_eq!((lines[0], lines[2], lines.len()), (plain, plain, 3));
-        let expect = r#"2026-01-01T00:00:00Z {"a":[1],"spec":{"credentials":(withheld)}}"#;
-        assert_eq!(lines[1], expect);
-    }
-
-    #[test]
-    fn objects_lose_their_secrets_and_keep_their_form() {
-        let mut object = value!({
-            "metadata": {"name": "p", "managedFields": [1], "annotations": {
-                "kubectl.kubernetes.io/last-applied-configuration": SESAME, "a": "b"}},
-            "spec": {
-                "containers": [{
-                    "env": [{"name": "A", "value": SESAME},
-                        {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
-                    "args": [format!("--password={SESAME}"), "--token", SESAME, "--kept", "kept"],
-                    "headers": [{"name": "X-Api-Key", "value": SESAME}, {"name": "A", "value": "kept"}],
-                }],
-                "clientSecret": SESAME, "password": 4242424242u64, "secretName": "kept",
-                "tokens": [SESAME, {"x": SESAME}], "credentials": {"user": SESAME, "deep": [{"a": SESAME}]},
-                "volumes": [{"secret": {"secretName": "kept", "items": [{"key": "kept", "path": "kept"}]}}],
-            },
-        });
-        json(&mut object);
-        let text = object.to_string();
-        assert!(!text.contains("Sesame") && !text.contains("4242424242"), "{object}");
-        assert_eq!(text.matches("kept").count(), 7, "{object}");
-        assert_eq!(object["metadata"], value!({"name": "p", "annotations": {"a": "b"}}));
-        assert_eq!(object["spec"]["secretName"], "kept");
-        assert_eq!(
-            object["spec"]["containers"][0]["env"][1]["valueFrom"]["secretKeyRef"]["key"],
-            "k"
-        );
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use fleet::{AskError, FleetMember, Way};
+use fleet::{AskError, Fleet, FleetMember, Way};
 use futures::{FutureExt, StreamExt, stream};
 use portforward::{DialError, PodPort};
 use serde::Deserialize;
@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 
 use crate::home::{HomeArgs, HomeCluster};
 use crate::names::identity_of;
+use crate::output::warn;
 use crate::program::Connect;
 
 /// How many replicas are asked at once.
@@ -59,7 +60,12 @@ pub struct AskArgs {
 impl AskArgs {
     /// Whether it says whom to ask, or as whom.
     pub fn is_given(&self) -> bool {
-        !self.address.is_empty() || self.token_file.is_some()
+        self.has_addresses() || self.token_file.is_some()
+    }
+
+    /// Whether it says at which addresses replicas are: they are asked whatever home says.
+    pub fn has_addresses(&self) -> bool {
+        !self.address.is_empty()
     }
 
     /// The cluster and the namespace of the replicas' Pods: home's, unless these say otherwise.
@@ -129,7 +135,19 @@ impl<'a> Replicas<'a> {
 
     /// Whether those at some addresses are asked, whichever members are named.
     pub(crate) fn are_at_addresses(&self) -> bool {
-        !self.args.address.is_empty()
+        self.args.has_addresses()
+    }
+
+    /// The fleet, as it was read. Those at addresses are asked without it too: then it is said why there is none.
+    pub(crate) fn or_without(&self, read: anyhow::Result<Fleet>) -> anyhow::Result<Option<Fleet>> {
+        match read {
+            Err(why) if self.are_at_addresses() => {
+                let why = model::error::chain(&*why);
+                warn(format_args!("{why}; those at the addresses are asked all the same"));
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
     }
 
     /// What each of these replicas answers at a path; in their order. Where there are addresses, those there are

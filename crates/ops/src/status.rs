@@ -1,6 +1,7 @@
 //! `leasehold status`: members and shards of the fleet, read from the home cluster.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -88,7 +89,7 @@ struct Shown<'f> {
 
 /// Prints the fleet at each change.
 async fn watch(home: &HomeCluster, args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let clears = std::io::stdout().is_terminal();
+    let clears = is_cleared(std::io::stdout().is_terminal(), std::env::var_os("TERM").as_deref());
     let (mut last, mut watching) = (None, Watching::default());
     let mut read = home.fleet().await?;
     check_names(home, &read, args)?;
@@ -117,6 +118,11 @@ async fn watch(home: &HomeCluster, args: &StatusArgs) -> anyhow::Result<ExitCode
             }
         };
     }
+}
+
+/// Whether what is printed to is cleared before each look: a terminal that knows how.
+fn is_cleared(is_terminal: bool, kind: Option<&OsStr>) -> bool {
+    is_terminal && kind.is_some_and(|kind| kind != "dumb")
 }
 
 /// Whether home knows the fleet, and the fleet has what was asked for.
@@ -311,6 +317,18 @@ mod tests {
 
     use super::*;
     use crate::{Command, One};
+
+    #[test]
+    fn only_a_terminal_that_knows_how_is_cleared() {
+        for (is_terminal, kind, expect) in [
+            (true, Some("xterm"), true),
+            (true, Some("dumb"), false),
+            (true, None, false),
+            (false, Some("xterm"), false),
+        ] {
+            assert_eq!(is_cleared(is_terminal, kind.map(OsStr::new)), expect, "{kind:?}");
+        }
+    }
 
     #[test]
     fn the_table() {

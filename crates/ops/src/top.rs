@@ -60,12 +60,12 @@ struct MemberLoad {
 /// Prints where the work is. The exit code is 1 if no replica could say.
 ///
 /// # Errors
-/// When the home cluster cannot be named, reached or read.
+/// When the home cluster cannot be named; or reached or read, if no addresses are given.
 pub(crate) async fn run(args: &TopArgs, program: &Program) -> anyhow::Result<ExitCode> {
     let home = program.home(&args.home).await?;
-    let fleet = home.known_fleet().await?;
     let pods = args.ask.pods(&home, program.connect).await?;
     let replicas = Replicas::of(&pods, &args.ask)?;
+    let fleet = replicas.or_without(home.known_fleet().await)?.unwrap_or_default();
     let (mut told, mut silent) = (Vec::new(), Vec::new());
     for (replica, answer) in queues(&replicas, &fleet).await {
         match answer {

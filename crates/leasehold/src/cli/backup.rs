@@ -217,7 +217,7 @@ pub(super) fn run(command: &BackupCommand) -> anyhow::Result<ExitCode> {
             Report::done(backups)
         }
         Err(error) => {
-            eprintln!("leasehold: {}", model::error::chain(&error));
+            ops::warn(model::error::chain(&error));
             Report::failed(&error)
         }
     };
@@ -232,7 +232,7 @@ fn tell(file: &Path, text: &str) {
         return;
     }
     if let Err(error) = fs::write(file, text) {
-        eprintln!("leasehold: write {}: {error}", file.display());
+        ops::warn(format_args!("write {}: {error}", file.display()));
     }
 }
 

@@ -5,6 +5,7 @@
 //! the replicas what they see.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -45,6 +46,9 @@ const HOME_WITHIN: Duration = Duration::from_secs(60);
 /// How it is run in a replica's Pod, after the Pod's name.
 const INSIDE: &str = "-- /leasehold doctor --config /etc/leasehold/config/config.yaml";
 
+/// The variable with the path of a manager's configuration file.
+const VARIABLE: &str = "LEASEHOLD_CONFIG";
+
 /// What a replica is asked for, and what of it is read as what.
 const CLUSTERS: &str = "/debug/clusters";
 const SHARDS: &str = "/debug/shards";
@@ -56,8 +60,8 @@ const SEEN: [&str; 5] = [CLUSTERS, SHARDS, READY, QUEUES, "/metrics"];
 #[derive(Debug, clap::Args)]
 pub(super) struct DoctorArgs {
     /// Look at each cluster as a replica with this configuration file does: reachability, version, clock, kinds,
-    /// rights.
-    #[arg(long, short, value_name = "FILE", env = "LEASEHOLD_CONFIG", conflicts_with_all = ["kubeconfig", "context", "namespace"])]
+    /// rights. Default: that of $LEASEHOLD_CONFIG, unless a home cluster or its namespace is named.
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context", "namespace"])]
     config: Option<PathBuf>,
     /// The home cluster's kubeconfig. Default: the files of $KUBECONFIG, merged, else ~/.kube/config.
     #[arg(long, value_name = "FILE")]
@@ -69,7 +73,7 @@ pub(super) struct DoctorArgs {
     #[arg(long, short, value_name = "NAME")]
     namespace: Option<String>,
     /// Only this cluster, of those that the configuration names.
-    #[arg(long, value_name = "NAME", requires = "config")]
+    #[arg(long, value_name = "NAME")]
     cluster: Vec<ClusterName>,
     /// The form of the answer.
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
@@ -84,8 +88,9 @@ pub(super) struct DoctorArgs {
 /// # Errors
 /// When the configuration file is wrong, or no home cluster is named.
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let home = args.home(std::env::var_os(VARIABLE))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let report = runtime.block_on(look(args));
+    let report = runtime.block_on(look(args, &home));
     // A credential plugin that hangs holds a thread for good.
     runtime.shutdown_background();
     let report = report?;
@@ -96,14 +101,33 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-async fn look(args: &DoctorArgs) -> anyhow::Result<Report> {
-    let home = HomeArgs {
-        config: args.config.clone(),
-        kubeconfig: args.kubeconfig.clone(),
-        context: args.context.clone(),
-        namespace: args.namespace.clone(),
-    };
-    let home = match connect(&home).await {
+impl DoctorArgs {
+    /// The home cluster that is looked at. What a variable names counts only if nothing else names one: it may be set
+    /// for the managers of this machine.
+    ///
+    /// # Errors
+    /// If one cluster of a configuration is asked for, and there is none.
+    fn home(&self, variable: Option<OsString>) -> anyhow::Result<HomeArgs> {
+        let Self { config, kubeconfig, context, namespace, .. } = self;
+        let home = HomeArgs {
+            config: config.clone(),
+            kubeconfig: kubeconfig.clone(),
+            context: context.clone(),
+            namespace: namespace.clone(),
+        };
+        let variable = variable.filter(|path| home.flags().is_empty() && !path.is_empty());
+        let home = HomeArgs { config: home.config.or(variable.map(Into::into)), ..home };
+        anyhow::ensure!(
+            self.cluster.is_empty() || home.config.is_some(),
+            "--cluster is one of those that a configuration names: give that with --config <FILE>, or in ${VARIABLE}"
+        );
+        Ok(home)
+    }
+}
+
+async fn look(args: &DoctorArgs, home: &HomeArgs) -> anyhow::Result<Report> {
+    let path = home.config.as_ref();
+    let home = match connect(home).await {
         Ok(home) => home,
         // A configuration file that is wrong is no finding.
         Err(error) if error.is::<crate::config::Problems>() => return Err(error),
@@ -113,24 +137,23 @@ async fn look(args: &DoctorArgs) -> anyhow::Result<Report> {
     };
     let pods = args.ask.pods(&home, |args| Box::pin(connect(args))).await?;
     let mut found = Vec::new();
-    let config = args.config.as_ref().map(|path| Config::load(path, &builtin::names()));
+    let config = path.map(|path| Config::load(path, &builtin::names()));
     let config = config.transpose()?;
     let fleet = of_home(&home, config.as_ref(), &mut found).await;
     match (&config, &fleet) {
-        (Some(config), fleet) => {
-            of_clusters(config, &home.client, &args.cluster, &mut found).await?;
-            // Whoever runs in a replica's Pod has neither a token nor the right to dial others.
-            if let Some(fleet) = fleet.as_ref().filter(|_| args.ask.is_given()) {
-                of_replicas(&pods, args, fleet, &mut found).await?;
-            }
-        }
+        (Some(config), _) => of_clusters(config, &home.client, &args.cluster, &mut found).await?,
         (None, Some(fleet)) => {
             let inside = inside(&pods.namespace, fleet);
             let what = format!("rights and kinds are seen only from a replica's place: {inside}");
             found.push(Finding::ok("clusters", what));
-            of_replicas(&pods, args, fleet, &mut found).await?;
         }
         (None, None) => {}
+    }
+    // Those at addresses need no home to say what they see.
+    let fleet = fleet.or_else(|| args.ask.has_addresses().then(Fleet::default));
+    // Whoever runs in a replica's Pod has neither a token nor the right to dial others.
+    if let Some(fleet) = fleet.filter(|_| config.is_none() || args.ask.is_given()) {
+        of_replicas(&pods, args, &fleet, &mut found).await?;
     }
     Ok(Report::of(found))
 }
@@ -165,16 +188,20 @@ async fn of_home(
     }
 }
 
+/// What installs the definitions of the built-in controllers.
+const INSTALL: &str =
+    "leasehold crds --for workload | kubectl apply --server-side --force-conflicts -f -";
+
 /// Whether home has the kinds of a fleet, and gives the rights that a replica with this configuration needs.
 async fn of_server(home: &HomeCluster, config: Option<&Config>) -> Vec<Finding> {
     let about = "home";
-    let install = Some(fleet::NO_HOME.to_owned());
-    let kinds = sharding::api::crds();
-    let wanted = kinds.iter().filter_map(Kind::of_crd).map(|kind| Wanted {
-        kind,
-        by: "sharding".to_owned(),
-        optional: false,
-        install: install.clone(),
+    let wanted = sharding::api::crds().into_iter().filter_map(|definition| {
+        Some(Wanted {
+            kind: Kind::of_crd(&definition)?,
+            by: "sharding".to_owned(),
+            optional: false,
+            own: Some((definition, fleet::NO_HOME.to_owned())),
+        })
     });
     let mut found = look_for_kinds(&home.client, about, &wanted.collect::<Vec<_>>()).await;
     if let Some(config) = config {
@@ -386,7 +413,6 @@ fn needs(config: &Config) -> anyhow::Result<Vec<Needs>> {
             }
         }
         let namespaces: Vec<String> = settings.namespaces.iter().flatten().cloned().collect();
-        let own: Vec<Kind> = definitions.iter().filter_map(Kind::of_crd).collect();
         let specs = builtin::specs(|known| match known == name.as_str() {
             true => settings.own.clone(),
             false => Value::Null,
@@ -395,9 +421,10 @@ fn needs(config: &Config) -> anyhow::Result<Vec<Needs>> {
         let kinds = specs.flat_map(|spec: &ControllerSpec| &spec.sources).map(|source| Wanted {
             by: name.to_string(),
             optional: source.optional,
-            install: own
-                .contains(&source.kind)
-                .then(|| "leasehold crds --for workload | kubectl apply -f -".to_owned()),
+            own: definitions
+                .iter()
+                .find(|definition| Kind::of_crd(definition).as_ref() == Some(&source.kind))
+                .map(|definition| (definition.clone(), INSTALL.to_owned())),
             kind: source.kind.clone(),
         });
         let mut kinds: Vec<Wanted> = kinds.collect();
@@ -427,13 +454,37 @@ mod tests {
         args: DoctorArgs,
     }
 
+    /// The configuration file that a command line and the variable name.
+    fn config(line: &str, variable: Option<&str>) -> Result<Option<PathBuf>, String> {
+        use clap::Parser as _;
+        let words = ["doctor"].into_iter().chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        let home = line.args.home(variable.map(Into::into)).map_err(|error| error.to_string())?;
+        Ok(home.config)
+    }
+
     #[test]
     fn one_cluster_is_looked_at_only_with_the_configuration_that_names_it() {
-        use clap::Parser as _;
-        let parse = |line: &[&str]| Line::try_parse_from(["doctor"].iter().chain(line));
-        let refused = parse(&["--cluster", "east"]).unwrap_err().to_string();
-        assert!(refused.contains("--config <FILE>"), "{refused}");
-        let taken = parse(&["--cluster", "east", "--config", "leasehold.yaml"]).unwrap();
-        assert_eq!(taken.args.cluster.len(), 1);
+        for line in ["--cluster east", "--cluster east --kubeconfig k"] {
+            let refused = config(line, None).unwrap_err();
+            assert!(refused.contains("--config <FILE>"), "{refused}");
+        }
+        assert!(config("--cluster east --config l.yaml", None).is_ok());
+        assert!(config("--cluster east", Some("l.yaml")).is_ok());
+    }
+
+    #[test]
+    fn the_variable_names_a_configuration_only_if_no_home_is_named() {
+        let named = |line: &str, variable| {
+            config(line, Some(variable)).unwrap().map(|path| path.display().to_string())
+        };
+        assert_eq!(named("", "v.yaml").as_deref(), Some("v.yaml"));
+        assert_eq!(named("--config l.yaml", "v.yaml").as_deref(), Some("l.yaml"));
+        for line in ["--kubeconfig k", "--context c", "--namespace n"] {
+            assert_eq!(named(line, "v.yaml"), None, "{line}");
+        }
+        assert_eq!(named("", ""), None);
+        let both = config("--config l.yaml --kubeconfig k", None).unwrap_err();
+        assert!(both.contains("cannot be used with"), "{both}");
     }
 }

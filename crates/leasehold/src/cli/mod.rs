@@ -18,7 +18,6 @@ mod say;
 mod simulate;
 mod version;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -43,8 +42,7 @@ pub fn main() -> ExitCode {
                 Some(problems) => (problems.to_string(), ExitCode::from(WRONG_CONFIG)),
                 None => (model::error::chain(&*error), ExitCode::FAILURE),
             };
-            // Whoever has closed it does not want to know.
-            let _ = writeln!(std::io::stderr(), "leasehold: {text}");
+            ops::warn(text);
             code
         }
     }

@@ -398,7 +398,7 @@ async fn list(args: &ListArgs) -> anyhow::Result<()> {
     let entries = match entries {
         // Whoever may only look sees all but the servers.
         Err(error) if is_forbidden(&error) => {
-            eprintln!("leasehold: no servers are shown: {}", model::error::chain(&*error));
+            ops::warn(format_args!("no servers are shown: {}", model::error::chain(&*error)));
             BTreeMap::new()
         }
         entries => entries?,

@@ -57,7 +57,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         };
         (text, report.problems)
     };
-    problems.iter().for_each(|problem| eprintln!("leasehold: {problem}"));
+    problems.iter().for_each(ops::warn);
     ops::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
