@@ -15,6 +15,8 @@ const PIECE_BYTES: usize = 64 << 10;
 const PAGE_OBJECTS: usize = 500;
 /// Objects that change in a flooded watch.
 const FLOODED: usize = 1_000;
+/// The head of a gzip.
+const GZIP: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 /// The namespaces of [`Mode::ManyNamespaces`].
 const NAMESPACES: usize = 100_000;
 
@@ -46,6 +48,11 @@ impl Asked {
 
     fn value(&self, key: &str) -> Option<&str> {
         self.query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
+    }
+
+    /// Which page of a list it asks for, where tokens are numbers.
+    fn page(&self) -> usize {
+        self.value("continue").and_then(|page| page.parse().ok()).unwrap_or(0)
     }
 
     /// Whether it is about the ConfigMaps that the replica's controller watches.
@@ -91,14 +98,19 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
             "/api/v1/namespaces/kube-system" => Some(status(403, "Forbidden", &[])),
             _ => None,
         },
+        Mode::EmptyGzip => match asked.path.as_str() {
+            "/version" => Some(empty_gzip()),
+            "/api/v1/namespaces/kube-system" => Some(status(403, "Forbidden", &[])),
+            _ if asked.is_stream() => Some(status(422, "Invalid", &[])),
+            _ => asked.is_list().then(empty_gzip),
+        },
         Mode::PageBomb if asked.is_stream() => Some(status(422, "Invalid", &[])),
         Mode::PageBomb => {
             let begins = r#"{"metadata":{"resourceVersion":"1"},"items":[{}"#;
             asked.is_list().then(|| bomb(asked, begins, ",{}", 1 << 10))
         }
         Mode::EndlessList => {
-            let page =
-                asked.value("continue").and_then(|page| page.parse().ok()).unwrap_or(0_usize);
+            let page = asked.page();
             let objects = (0..PAGE_OBJECTS).map(|n| map("default", &format!("map-{page}-{n}")));
             list(page_of(objects, &(page + 1).to_string()))
         }
@@ -110,9 +122,17 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
             let page = asked.value("continue").map_or(0, str::len);
             list(page_of([map("default", &format!("map-{page}"))].into_iter(), "again"))
         }
-        Mode::EmptyPages => {
-            let page =
-                asked.value("continue").and_then(|page| page.parse().ok()).unwrap_or(0_usize);
+        Mode::OneByOne => {
+            let page = asked.page();
+            let object = map("default", &format!("one-{page}"));
+            list(page_of([object].into_iter(), &(page + 1).to_string()))
+        }
+        Mode::BookmarkStream if asked.is_stream() => {
+            let bookmarks = Bytes::from(bookmark("9").repeat(500));
+            Some(ok(stream::repeat(bookmarks).boxed()))
+        }
+        Mode::EmptyPages | Mode::BookmarkStream => {
+            let page = asked.page();
             list(page_of(std::iter::empty(), &(page + 1).to_string()))
         }
         // What follows a list is asked for by itself.
@@ -247,8 +267,7 @@ fn bomb(asked: &Asked, begins: &'static str, fill: &str, mebibytes: usize) -> Re
     if asked.takes_gzip {
         // A full flush forgets what came before: the same piece can follow any number of times.
         let mut deflate = Compress::new(Compression::best(), false);
-        let header = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
-        first = [&header[..], &deflated(&mut deflate, &first)].concat();
+        first = [&GZIP[..], &deflated(&mut deflate, &first)].concat();
         rest = deflated(&mut deflate, &rest);
     }
     let (first, rest) = (Bytes::from(first), Bytes::from(rest));
@@ -257,6 +276,15 @@ fn bomb(asked: &Asked, begins: &'static str, fill: &str, mebibytes: usize) -> Re
     if asked.takes_gzip {
         reply.headers.push(("content-encoding", "gzip".to_owned()));
     }
+    reply
+}
+
+/// A gzip of empty blocks, none of which is the last.
+fn empty_gzip() -> Reply {
+    let blocks = Bytes::from([0_u8, 0, 0, 0xff, 0xff].repeat(PIECE_BYTES / 5));
+    let begins = stream::once(async { Bytes::from_static(&GZIP) });
+    let mut reply = ok(begins.chain(stream::repeat(blocks)).boxed());
+    reply.headers.push(("content-encoding", "gzip".to_owned()));
     reply
 }
 

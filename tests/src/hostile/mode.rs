@@ -15,6 +15,9 @@ pub enum Mode {
     TinyChunks,
     /// A page of a list unfolds to 1 GB of `{}`.
     PageBomb,
+    /// `/version` and the pages of lists are gzip without an end that unfolds to nothing. The cluster does not tell its
+    /// identity.
+    EmptyGzip,
     /// A list of pages that never ends: a new continue token each time.
     EndlessList,
     /// A streaming list whose initial events never end.
@@ -29,6 +32,10 @@ pub enum Mode {
     RepeatedToken,
     /// Each page is empty, and there is always another one.
     EmptyPages,
+    /// Each page has one object, and there is always another one.
+    OneByOne,
+    /// A streaming list of bookmarks that never ends, and empty pages.
+    BookmarkStream,
     /// Lists are answered, and every watch with 410.
     WatchGone,
     /// 422 to streams, 504 to watches, 429 to lists.
@@ -67,7 +74,7 @@ pub enum Mode {
     Redirects,
     /// Good answers with a clock that is wrong by decades, and a long `Retry-After`.
     WrongClock,
-    /// Good answers, and beside the cluster 1,000 kubeconfigs whose credentials never come.
+    /// Good answers, and beside the cluster 1,000 kubeconfigs whose credentials never come, or do not come to their end.
     HangingCredentials,
 }
 
@@ -84,10 +91,11 @@ pub enum Expected {
 
 impl Mode {
     /// All that misbehave.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 33] = [
         Self::VersionBomb,
         Self::TinyChunks,
         Self::PageBomb,
+        Self::EmptyGzip,
         Self::EndlessList,
         Self::EndlessStream,
         Self::SlowStream,
@@ -95,6 +103,8 @@ impl Mode {
         Self::EndlessLine,
         Self::RepeatedToken,
         Self::EmptyPages,
+        Self::OneByOne,
+        Self::BookmarkStream,
         Self::WatchGone,
         Self::Refusals,
         Self::SlowBody,
@@ -126,7 +136,10 @@ impl Mode {
                 Expected::Reported("fix: see what fills")
             }
             Self::PageBomb | Self::HugeObject => Expected::Reported("a page is longer than"),
-            Self::RepeatedToken | Self::EmptyPages => Expected::Reported("list does not end"),
+            Self::EmptyGzip => Expected::Reported("bytes that unfold to nothing"),
+            Self::RepeatedToken | Self::EmptyPages | Self::BookmarkStream => {
+                Expected::Reported("list does not end")
+            }
             Self::Refusals => Expected::Reported("the server answers 504"),
             Self::SlowBody => Expected::Reported("not come to its end"),
             Self::BadText => Expected::Reported("cannot be listed or watched"),
@@ -138,6 +151,7 @@ impl Mode {
             Self::TwiceTheUid => Expected::Reported("twice"),
             Self::Redirects => Expected::Reported("302"),
             Self::SlowStream
+            | Self::OneByOne
             | Self::FloodedWatch
             | Self::EndlessLine
             | Self::WatchGone

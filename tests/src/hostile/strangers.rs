@@ -1,15 +1,20 @@
-//! A folder of kubeconfigs whose credentials never come: each asks an issuer for a token that answers nothing.
+//! A folder of kubeconfigs whose credentials never come: each asks an issuer for a token that answers nothing, or begins a
+//! long answer and does not end it.
 
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
 /// How many there are.
 const STRANGERS: usize = 1_000;
+/// How much comes of an answer: hardly less than one may have.
+const BEGUN_BYTES: usize = 120 << 10;
 
 /// The folder, which is empty at first, and the issuer.
 pub(super) struct Strangers {
@@ -24,10 +29,11 @@ impl Strangers {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let task = tokio::spawn(async move {
-            let mut open = Vec::new();
-            // They are held, and nothing is ever said.
-            while let Ok((stream, _)) = listener.accept().await {
-                open.push(stream);
+            let mut open = JoinSet::new();
+            for number in 0_usize.. {
+                let Ok((stream, _)) = listener.accept().await else { break };
+                while open.try_join_next().is_some() {}
+                open.spawn(hang(stream, number % 4 != 0));
             }
         });
         let kubeconfig = format!(
@@ -57,4 +63,13 @@ impl Strangers {
         }
         Ok(())
     }
+}
+
+/// Holds a connection until the client ends it.
+async fn hang(mut stream: TcpStream, begins: bool) {
+    if begins && stream.read(&mut [0; 1024]).await.is_ok() {
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", BEGUN_BYTES + 1);
+        let _ended = stream.write_all((head + &" ".repeat(BEGUN_BYTES)).as_bytes()).await;
+    }
+    let _ended = stream.read_to_end(&mut Vec::new()).await;
 }
