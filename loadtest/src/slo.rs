@@ -38,6 +38,8 @@ pub enum Measure {
     Cores,
     /// Series of the replica that has most.
     Series,
+    /// Series of the cluster that has most, on its replica.
+    ClusterSeries,
     /// Length of the longest page of metrics, not compressed.
     ScrapeBytes,
     /// From when a change was due until the generator sent it, 99th percentile.
@@ -98,6 +100,7 @@ impl Measure {
             }
             Self::Cores => ("cores", "cores of all replicas", ""),
             Self::Series => ("series", "series of a replica", ""),
+            Self::ClusterSeries => ("cluster_series", "series of a cluster", ""),
             Self::ScrapeBytes => ("scrape_bytes", "page of metrics of a replica", "bytes"),
             Self::GeneratorLagP99Ms => ("generator_lag_p99_ms", "lag of the generator, p99", "ms"),
             Self::RssGrowthMibPerHour => (
@@ -156,7 +159,7 @@ impl Display for Exceeded {
 mod tests {
     use super::*;
 
-    const ALL: [Measure; 19] = [
+    const ALL: [Measure; 20] = [
         Measure::StartSeconds,
         Measure::ConvergedP50Ms,
         Measure::ConvergedP99Ms,
@@ -170,6 +173,7 @@ mod tests {
         Measure::HomeRequestsPerSecond,
         Measure::Cores,
         Measure::Series,
+        Measure::ClusterSeries,
         Measure::ScrapeBytes,
         Measure::GeneratorLagP99Ms,
         Measure::RssGrowthMibPerHour,

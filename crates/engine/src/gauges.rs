@@ -3,7 +3,8 @@
 //!
 //! # Invariants
 //! - A cluster has series while this member works on it, or leaves it alone because of its budget.
-//! - What there is nothing to say about has none: a kind without objects whose server speaks, a queue without keys.
+//! - What there is nothing to say about has none: a kind without objects or one that is not divided, a server that
+//!   speaks, a queue without keys.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -23,9 +24,11 @@ use metrics::{ClusterSeries, INFORMERS, SeriesByCluster};
 use queue::Priority;
 use upstream::Reading;
 
-/// Of a kind without objects, only a longer silence of its server says something: servers send a bookmark about each
-/// minute.
+/// Only a longer silence of a server says something: servers send a bookmark about each minute.
 const QUIET: Duration = Duration::from_secs(75);
+/// Kinds of which the cache holds less share a series for their bytes.
+const SMALL_BYTES: usize = 64 << 10;
+const SMALL_KINDS: &str = "other";
 
 /// Computes the gauges of one engine.
 pub(crate) struct Gauges {
@@ -142,14 +145,18 @@ impl Families {
             )?,
             store_version: floats(
                 "informer_store_resource_version",
-                "The newest resourceVersion seen. The name is the cluster's.",
+                "The newest resourceVersion seen, of all clusters.",
                 informer,
             )?,
-            lag: floats("leasehold_watch_lag_seconds", "Since the server was last heard.", watch)?,
+            lag: floats(
+                "leasehold_watch_lag_seconds",
+                "Since the server was last heard, from 75 seconds on.",
+                watch,
+            )?,
             objects: ints("leasehold_cache_objects", "Objects in the cache.", watch)?,
             bytes: ints(
                 "leasehold_cache_bytes",
-                "Bytes of the cache: objects, tables, dictionaries.",
+                "Bytes of the cache: objects, tables, dictionaries. Kinds below 64 KiB share a series.",
                 watch,
             )?,
             decoded: IntGauge::new(
@@ -158,7 +165,7 @@ impl Families {
             )?,
             mode: ints(
                 "leasehold_shard_mode",
-                "1 for the way a kind is divided into ranges: by the server, the client, or not.",
+                "1 for the way a kind is divided into ranges: by the server, or the client.",
                 &["cluster", "kind", "mode"],
             )?,
             missing: ints(
@@ -265,33 +272,33 @@ impl Families {
 
     fn informer(&self, informer: &InformerState, now: Moment, held: &HeldClusters) {
         let kind = &informer.target.kind;
-        let resource = |name| [name, &*kind.group, &*kind.version, &*kind.plural];
-        self.queued_items.with_label_values(&resource(INFORMERS)).add(int(informer.queued()));
+        let resource = [INFORMERS, &*kind.group, &*kind.version, &*kind.plural];
+        self.queued_items.with_label_values(&resource).add(int(informer.queued()));
         let Some(series) = held.get(&informer.target.cluster) else { return };
-        let cluster = series.label();
+        if let Some(seen) = informer.seen().and_then(|seen| seen.to_string().parse::<f64>().ok()) {
+            let gauge = self.store_version.with_label_values(&resource);
+            gauge.set(gauge.get().max(seen));
+        }
+        let (cluster, kind) = (series.label(), kind.to_string());
         for reason in informer.intake.throttled() {
             self.throttled.with_label_values(&[cluster, reason.label()]).set(1);
         }
-        let (is_empty, mode) = (informer.store.is_empty(), informer.condition().mode);
-        let lag = informer.lag(now).filter(|lag| !is_empty || *lag >= QUIET);
-        if is_empty && lag.is_none() && mode == ShardMode::None {
-            return;
-        }
-        let version = informer.seen().and_then(|seen| seen.to_string().parse::<f64>().ok());
-        if let Some(version) = version {
-            // Clusters past the cap share a series: it shows the highest.
-            let gauge = self.store_version.with_label_values(&resource(cluster));
-            gauge.set(gauge.get().max(version));
-        }
-        let kind = kind.to_string();
+        // Clusters past the cap share these series.
         let watch = &[cluster, kind.as_str()];
-        if let Some(lag) = lag {
+        if let Some(lag) = informer.lag(now).filter(|lag| *lag >= QUIET) {
             let gauge = self.lag.with_label_values(watch);
             gauge.set(gauge.get().max(lag.as_secs_f64()));
         }
-        self.objects.with_label_values(watch).add(int(informer.store.len()));
-        self.bytes.with_label_values(watch).add(int(informer.store.bytes()));
-        self.mode.with_label_values(&[cluster, kind.as_str(), mode.label()]).set(1);
+        let mode = informer.condition().mode;
+        if mode != ShardMode::None {
+            self.mode.with_label_values(&[cluster, kind.as_str(), mode.label()]).set(1);
+        }
+        if !informer.store.is_empty() {
+            let bytes = informer.store.bytes();
+            let of = if bytes < SMALL_BYTES { SMALL_KINDS } else { kind.as_str() };
+            self.objects.with_label_values(watch).add(int(informer.store.len()));
+            self.bytes.with_label_values(&[cluster, of]).add(int(bytes));
+        }
     }
 }
 

@@ -172,7 +172,7 @@ async fn documented(replica: &Scraped) {
         "leasehold_lease_duration_seconds 3",
         "leasehold_build_info{",
         r#"leasehold_home_requests_total{code="2xx",verb="PUT"} "#,
-        r#"leasehold_cluster_reconciles_total{cluster="east",controller="tdset",result="requeue_after"} "#,
+        r#"leasehold_cluster_reconciles_total{cluster="east",result="requeue_after"} "#,
         r#"rest_client_response_size_bytes_count{host="clusters",verb="POST"} "#,
     ];
     for begin in said {

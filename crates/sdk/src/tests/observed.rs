@@ -78,7 +78,7 @@ async fn one_trace_runs_from_the_watch_event_to_the_api_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_without_objects_has_series_only_while_its_server_is_silent() {
+async fn a_kind_without_objects_has_no_series_but_of_a_silent_server() {
     let world = World::start(vec![maps(idle)]);
     let mut server = world.engage("east", 1);
     world.hold_active("east", 1);
@@ -88,8 +88,8 @@ async fn a_kind_without_objects_has_series_only_while_its_server_is_silent() {
     let others = [
         r#"leasehold_cache_objects{cluster="east",kind="ConfigMap"}"#,
         r#"leasehold_cache_bytes{cluster="east",kind="ConfigMap"}"#,
+        r#"leasehold_cache_bytes{cluster="east",kind="other"}"#,
         r#"leasehold_shard_mode{cluster="east",kind="ConfigMap",mode="none"}"#,
-        r#"informer_store_resource_version{group="",name="east",resource="configmaps",version="v1"}"#,
     ];
     for series in [lag].iter().chain(&others) {
         assert_eq!(world.metric(series), "absent", "{series}");
@@ -97,7 +97,7 @@ async fn a_kind_without_objects_has_series_only_while_its_server_is_silent() {
     tokio::time::sleep(std::time::Duration::from_secs(80)).await;
     let found: f64 = world.metric(lag).parse().unwrap();
     assert!((75.0..85.0).contains(&found), "{found}");
-    assert_eq!(world.metric(others[0]), "0");
+    assert_eq!(world.metric(others[0]), "absent");
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,14 +112,15 @@ async fn state_is_scraped_as_it_is() {
     settle().await;
     for (series, expect) in [
         (r#"leasehold_cache_objects{cluster="east",kind="ConfigMap"}"#, "2"),
-        (r#"leasehold_shard_mode{cluster="east",kind="ConfigMap",mode="none"}"#, "1"),
+        (r#"leasehold_cache_bytes{cluster="east",kind="ConfigMap"}"#, "absent"),
+        (r#"leasehold_shard_mode{cluster="east",kind="ConfigMap",mode="none"}"#, "absent"),
         (r#"controller_runtime_max_concurrent_reconciles{controller="maps"}"#, "2"),
         (r#"workqueue_adds_total{controller="maps",name="maps"}"#, "2"),
         (r#"workqueue_retries_total{controller="maps",name="maps"}"#, "2"),
         (r#"workqueue_depth{controller="maps",name="maps",priority="0"}"#, "0"),
         (r#"leasehold_cluster_queue_depth{cluster="east",controller="maps"}"#, "absent"),
         (
-            r#"informer_store_resource_version{group="",name="east",resource="configmaps",version="v1"}"#,
+            r#"informer_store_resource_version{group="",name="leasehold",resource="configmaps",version="v1"}"#,
             "77",
         ),
     ] {
