@@ -4,7 +4,8 @@
 //! The trend is the slope of a least-squares line through the means of whole minutes, and its error the standard
 //! error of that slope (ordinary least squares: <https://en.wikipedia.org/wiki/Simple_linear_regression>). Means of
 //! minutes, because seconds that follow each other resemble each other, which would make the error look smaller than
-//! it is. The first fifth of the load does not count: caches and the allocator fill then.
+//! it is. Of tasks the fewest of each minute: new credentials bring some for up to a minute, while connections of
+//! before end, which are no leak. The first fifth of the load does not count: caches and the allocator fill then.
 //!
 //! Each shard has memory, series and tasks of its own, and replicas come to more or fewer shards. So what follows the
 //! number of shards is taken out of both first, of the values and of time (Frisch, Waugh and Lovell:
@@ -78,7 +79,8 @@ pub fn of(seconds: &[Second], load: &Range<u64>) -> Vec<Growth> {
     let names = first.replicas.iter().map(|replica| &replica.name).filter(|name| lived(name));
     let trends = names.flat_map(|name| {
         KINDS.map(|(measure, what, pick)| {
-            let minutes = minutes(&seconds, name, pick);
+            let by_least = measure == Measure::TasksGrowthPerHour;
+            let minutes = minutes(&seconds, name, pick, by_least);
             let (mean, per_hour, error) = trend(&minutes)?;
             let replica = name.clone();
             Some(Growth { replica, measure, what, mean, per_hour, error, minutes: minutes.len() })
@@ -87,7 +89,8 @@ pub fn of(seconds: &[Second], load: &Range<u64>) -> Vec<Growth> {
     trends.flatten().collect()
 }
 
-/// A minute: when it was, in hours, and the means of the shards and of what is looked at.
+/// A minute: when it was, in hours, and the means of the shards and of what is looked at, or the least of that with the
+/// shards of then.
 struct Minute {
     hours: f64,
     shards: f64,
@@ -95,18 +98,22 @@ struct Minute {
 }
 
 /// The whole minutes in which both were scraped.
-fn minutes(seconds: &[&Second], name: &str, pick: Pick) -> Vec<Minute> {
-    let mut minutes: BTreeMap<u32, [Vec<f64>; 2]> = BTreeMap::new();
+fn minutes(seconds: &[&Second], name: &str, pick: Pick, by_least: bool) -> Vec<Minute> {
+    let mut minutes: BTreeMap<u32, Vec<(Option<f64>, Option<f64>)>> = BTreeMap::new();
     for second in seconds {
-        let Some(replica) = second.replicas.iter().find(|replica| replica.name == name) else {
-            continue;
-        };
-        let [shards, values] = minutes.entry(second.at / 60).or_default();
-        shards.extend(replica.shards);
-        values.extend(pick(replica));
+        if let Some(replica) = second.replicas.iter().find(|replica| replica.name == name) {
+            minutes.entry(second.at / 60).or_default().push((replica.shards, pick(replica)));
+        }
     }
-    let minute = |(minute, [shards, values]): (u32, [Vec<f64>; 2])| {
-        let (shards, value) = (mean(&shards)?, mean(&values)?);
+    let minute = |(minute, scrapes): (u32, Vec<(Option<f64>, Option<f64>)>)| {
+        let (shards, value) = if by_least {
+            let both = scrapes.into_iter().filter_map(|(shards, value)| shards.zip(value));
+            both.min_by(|(_, a), (_, b)| a.total_cmp(b))?
+        } else {
+            let (shards, values): (Vec<_>, Vec<_>) = scrapes.into_iter().unzip();
+            let known = |all: Vec<Option<f64>>| all.into_iter().flatten().collect::<Vec<_>>();
+            (mean(&known(shards))?, mean(&known(values))?)
+        };
         Some(Minute { hours: f64::from(minute) / 60.0, shards, value })
     };
     minutes.into_iter().filter_map(minute).collect()
@@ -223,6 +230,25 @@ mod tests {
         let (leaks, well) = (found("leaks"), found("is well"));
         assert!((leaks.per_hour - 60.0).abs() < 1.0 && leaks.certain() > 58.0, "{leaks:?}");
         assert!(well.per_hour.abs() < 1.0 && well.certain() < 0.5, "{well:?}");
+    }
+
+    #[test]
+    fn tasks_that_come_and_go_are_no_growth_however_often() {
+        let seconds: Vec<Second> = (0..3600)
+            .map(|at| {
+                let mut second = second(at, &[("leaks", 50.0), ("is well", 50.0)]);
+                for (replica, leak) in second.replicas.iter_mut().zip([30.0, 0.0]) {
+                    // They stay for longer each time.
+                    let waves = if at % 60 < at / 61 { 20.0 } else { 0.0 };
+                    replica.tasks = Some(200.0 + waves + leak * f64::from(at) / 3600.0);
+                }
+                second
+            })
+            .collect();
+        let all = of(&seconds, &(0..3600));
+        let tasks = all.iter().filter(|growth| growth.measure == Measure::TasksGrowthPerHour);
+        let certain: Vec<f64> = tasks.map(|growth| growth.certain().round()).collect();
+        assert_eq!(certain, [30.0, 0.0]);
     }
 
     #[test]

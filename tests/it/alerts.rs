@@ -1,9 +1,10 @@
 //! Each alert has a page of the runbook and tests of when it fires and when it does not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 
-const RUNBOOK: &str = "deploy/charts/leasehold/RUNBOOK.md";
+const RUNBOOK: &str = "dashboards/runbooks";
 const TESTS: &str = "dashboards/rules/leasehold_test.yaml";
 
 /// The names that the lines of a file hold.
@@ -18,17 +19,27 @@ fn alerts() -> BTreeSet<String> {
     alerts
 }
 
+/// The pages of the runbook by their alerts.
+fn pages() -> BTreeMap<String, String> {
+    let files = fs::read_dir(xtask::root().join(RUNBOOK)).unwrap().map(|file| file.unwrap().path());
+    let name = |file: &Path| file.file_stem().unwrap().to_str().unwrap().to_owned();
+    let pages = files.map(|file| (name(&file), fs::read_to_string(&file).unwrap()));
+    pages.filter(|(name, _)| name != "README").collect()
+}
+
 #[test]
 fn each_alert_has_a_page_and_each_page_an_alert() {
-    let pages = names(RUNBOOK, |line| line.strip_prefix("## "));
-    assert_eq!(pages, alerts());
+    let pages = pages();
+    for (alert, page) in &pages {
+        assert!(page.starts_with(&format!("# {alert}\n")), "{alert}");
+    }
+    assert_eq!(pages.into_keys().collect::<BTreeSet<_>>(), alerts());
 }
 
 #[test]
 fn each_page_says_what_it_means_what_it_does_what_to_run_first_and_how_to_mend_it() {
-    let text = fs::read_to_string(xtask::root().join(RUNBOOK)).unwrap();
-    for page in text.split("\n## ").skip(1) {
-        let mut rest = page;
+    for page in pages().into_values() {
+        let mut rest = page.as_str();
         for part in ["**Meaning:** ", "**Impact:** ", "**First command:** `", "**Fix:**\n\n1. "] {
             let (before, after) = rest.split_once(&format!("\n\n{part}")).unwrap_or_else(|| {
                 panic!("no {part:?}, in this order, in\n{page}");

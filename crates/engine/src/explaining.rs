@@ -93,10 +93,14 @@ fn explained(
         None => held.shard.range == Range::WHOLE,
     };
     let shard = key.shards.iter().find(has).cloned();
-    let fence = shard.as_ref().and_then(|held| {
-        let permit = board.ownership().permit(&held.shard, held.epoch, Purpose::Dispatch);
-        permit.err().map(|refusal| refusal.to_string())
+    let permit = shard.as_ref().map(|held| {
+        board.ownership().permit(&held.shard, held.epoch, Purpose::Dispatch)
     });
+    let (fence, fence_seconds) = match permit {
+        Some(Ok(permit)) => (None, Some(board.now().until(permit.valid_until).as_secs_f64())),
+        Some(Err(refusal)) => (Some(refusal.to_string()), None),
+        None => (None, None),
+    };
     Explained {
         controller: controller.clone(),
         kind: kind.to_string(),
@@ -106,6 +110,7 @@ fn explained(
         watch,
         shard,
         fence,
+        fence_seconds,
         key,
     }
 }

@@ -26,7 +26,7 @@ use upstream::Reading;
 
 /// Only a longer silence of a server says something: servers send a bookmark about each minute.
 const QUIET: Duration = Duration::from_secs(75);
-/// Kinds of which the cache holds less share a series for their bytes.
+/// Kinds of which the cache holds less share a series.
 const SMALL_BYTES: usize = 64 << 10;
 const SMALL_KINDS: &str = "other";
 
@@ -153,7 +153,11 @@ impl Families {
                 "Since the server was last heard, from 75 seconds on.",
                 watch,
             )?,
-            objects: ints("leasehold_cache_objects", "Objects in the cache.", watch)?,
+            objects: ints(
+                "leasehold_cache_objects",
+                "Objects in the cache. Kinds below 64 KiB share a series.",
+                watch,
+            )?,
             bytes: ints(
                 "leasehold_cache_bytes",
                 "Bytes of the cache: objects, tables, dictionaries. Kinds below 64 KiB share a series.",
@@ -295,9 +299,9 @@ impl Families {
         }
         if !informer.store.is_empty() {
             let bytes = informer.store.bytes();
-            let of = if bytes < SMALL_BYTES { SMALL_KINDS } else { kind.as_str() };
-            self.objects.with_label_values(watch).add(int(informer.store.len()));
-            self.bytes.with_label_values(&[cluster, of]).add(int(bytes));
+            let of = &[cluster, if bytes < SMALL_BYTES { SMALL_KINDS } else { kind.as_str() }];
+            self.objects.with_label_values(of).add(int(informer.store.len()));
+            self.bytes.with_label_values(of).add(int(bytes));
         }
     }
 }

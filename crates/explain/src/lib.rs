@@ -87,6 +87,9 @@ pub struct Explained {
     /// Why the fence lets nothing of that shard begin; absent if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<String>,
+    /// For how long the fence lets it run, if the Lease is not renewed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence_seconds: Option<f64>,
     /// Where its key stands in the queue.
     pub key: KeyStatus,
 }

@@ -42,7 +42,7 @@ fn member_lines(sought: &Sought, told: &Told, lines: &mut Vec<String>) {
 }
 
 fn controller(sought: &Sought, explained: &Explained) -> Vec<String> {
-    let Explained { misnamed, in_scope, cached, watch, shard, fence, key, .. } = explained;
+    let Explained { misnamed, in_scope, cached, watch, shard, key, .. } = explained;
     if let Some(instead) = misnamed {
         return vec![instead.clone()];
     }
@@ -77,7 +77,8 @@ fn controller(sought: &Sought, explained: &Explained) -> Vec<String> {
         None if watch.synced => lines.push(absent(watch)),
         None => {}
     }
-    lines.extend(held(shard.as_ref(), fence.as_deref(), key));
+    lines.extend(held(shard.as_ref(), key));
+    lines.extend(fence(explained));
     lines.extend(queued(key, shard.is_some()));
     lines
 }
@@ -105,7 +106,7 @@ fn absent(watch: &Watched) -> String {
     line
 }
 
-fn held(shard: Option<&HeldShard>, fence: Option<&str>, key: &KeyStatus) -> Vec<String> {
+fn held(shard: Option<&HeldShard>, key: &KeyStatus) -> Vec<String> {
     let mut lines = Vec::new();
     match shard {
         Some(HeldShard { shard, epoch, open: true }) => {
@@ -123,8 +124,16 @@ fn held(shard: Option<&HeldShard>, fence: Option<&str>, key: &KeyStatus) -> Vec<
             ));
         }
     }
-    lines.extend(fence.map(|refusal| format!("the fence lets nothing begin: {refusal}")));
     lines
+}
+
+fn fence(explained: &Explained) -> Option<String> {
+    let Explained { fence, fence_seconds, .. } = explained;
+    let refused = fence.as_ref().map(|refusal| format!("the fence lets nothing begin: {refusal}"));
+    refused.or_else(|| {
+        let seconds = time((*fence_seconds)?);
+        Some(format!("the fence lets it run, without a renewal for another {seconds}"))
+    })
 }
 
 fn queued(key: &KeyStatus, held: bool) -> Vec<String> {
@@ -219,6 +228,7 @@ mod tests {
             }),
             shard: Some(held.clone()),
             fence: None,
+            fence_seconds: Some(6.2),
             key: KeyStatus { shards: vec![held], ..KeyStatus::default() },
         }
     }
@@ -251,6 +261,7 @@ controller maps on member lh-0-x7:
 - the server was heard 5.0s ago
 - the cache has it at resourceVersion 17
 - this member holds its shard east/g/0/1 at epoch 4
+- the fence lets it run, without a renewal for another 6.2s
 - its key is not queued: nothing is left to do until something changes
 ";
         assert_eq!(said(&told(vec![idle()])), expect);

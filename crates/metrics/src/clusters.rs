@@ -21,8 +21,8 @@ use crate::ReconcileResult;
 const RECONCILE_BUCKETS: &[f64] = &[5.0];
 /// Fine at the beginning, where it shows whether one cluster holds up another, and with an edge at the
 /// objective, one second.
-const QUEUE_BUCKETS: &[f64] = &[0.000_5, 0.005, 0.05, 1.0, 10.0];
-const REQUEST_BUCKETS: &[f64] = &[0.025, 0.1, 0.5, 2.0, 10.0];
+const QUEUE_BUCKETS: &[f64] = &[0.001, 0.05, 1.0, 10.0];
+const REQUEST_BUCKETS: &[f64] = &[0.025, 0.25, 2.0, 10.0];
 
 /// The series of all these clusters. Clones share them.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
 //! Generates the chart's CRDs and the rights of each controller from Rust types, and the dashboards from tables
-//! of panels; copies the rules into the chart; and makes the table of its values.
+//! of panels; copies the rules into the chart, and the pages of the runbook as one; and makes the table of its values.
 //!
 //! `files` only reads; [`drift`] compares it with the tree; [`run`] writes. A file of an earlier run
 //! that is no longer generated is drift too. Files written by hand may be in the same folders.
@@ -26,6 +26,10 @@ const DASHBOARDS: [&str; 2] = ["dashboards", "deploy/charts/leasehold/files/graf
 /// The rules, of which the same holds: the copy and the original.
 const RULES: [&str; 2] =
     ["deploy/charts/leasehold/files/prometheus/leasehold.yaml", "dashboards/rules/leasehold.yaml"];
+/// The runbook: all of it in the chart, and the folder of its pages, of which the first is no alert's.
+const RUNBOOK: &str = "deploy/charts/leasehold/RUNBOOK.md";
+const RUNBOOK_PAGES: &str = "dashboards/runbooks";
+const FIRST_PAGE: &str = "README.md";
 /// The chart's page, with a table of its values between two marks.
 const PAGE: &str = "deploy/charts/leasehold/README.md";
 const VALUES: &str = "deploy/charts/leasehold/values.yaml";
@@ -141,7 +145,21 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     }
     let read =
         |path: &str| fs::read_to_string(root.join(path)).with_context(|| format!("read {path}"));
-    files.insert(RULES[0].into(), read(RULES[1])?);
+    let rules = read(RULES[1])?;
+    let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let pages: Vec<String> = alerts.map(|alert| format!("{alert}.md")).collect();
+    let mut runbook = String::new();
+    for page in [FIRST_PAGE].into_iter().chain(pages.iter().map(String::as_str)) {
+        let text = read(&format!("{RUNBOOK_PAGES}/{page}"))?;
+        runbook.push_str(if page == FIRST_PAGE { "" } else { "\n#" });
+        runbook.push_str(&text.replace("../../deploy/charts/leasehold/", ""));
+    }
+    for page in &pages {
+        let alert = page.trim_end_matches(".md").to_lowercase();
+        runbook = runbook.replace(&format!("]({page})"), &format!("](#{alert})"));
+    }
+    files.insert(RUNBOOK.into(), runbook);
+    files.insert(RULES[0].into(), rules);
     for (name, text) in dashboards::files() {
         for folder in DASHBOARDS {
             files.insert(Path::new(folder).join(&name), text.clone());
@@ -179,8 +197,12 @@ mod tests {
     #[test]
     fn drift_names_what_is_missing_changed_and_left_over() {
         let root = tempfile::tempdir().unwrap();
-        for original in [RULES[1], VALUES, PAGE] {
-            let copy = root.path().join(original);
+        let pages = fs::read_dir(crate::root().join(RUNBOOK_PAGES)).unwrap();
+        let pages: Vec<_> =
+            pages.map(|page| Path::new(RUNBOOK_PAGES).join(page.unwrap().file_name())).collect();
+        let originals = [RULES[1], VALUES, PAGE].map(PathBuf::from);
+        for original in originals.into_iter().chain(pages) {
+            let copy = root.path().join(&original);
             fs::create_dir_all(copy.parent().unwrap()).unwrap();
             fs::copy(crate::root().join(original), copy).unwrap();
         }

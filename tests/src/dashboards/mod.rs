@@ -9,8 +9,12 @@
 //! of a crash's handover, for example, only after the kill. A rule or an annotation may return nothing, but
 //! must be valid. The rules' unit tests run first.
 //!
+//! With `--grafana DIR` a real Grafana shows the dashboards with this Prometheus' data, and a real browser makes pictures
+//! of them.
+//!
 //! Needs `prometheus` and `promtool` (the Debian package `prometheus`).
 
+mod pictures;
 mod queries;
 
 use std::collections::BTreeSet;
@@ -19,17 +23,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::harness::process::ChildProcess;
 use crate::harness::prometheus::{self, Prometheus, promtool};
 use crate::harness::{scene, tools, wait};
-use queries::{Query, holds_a_number, of_annotations, of_dashboard, of_rules};
+use pictures::Grafana;
+use queries::{Query, numbers, of_annotations, of_dashboard, of_rules};
 
 const DASHBOARDS: &str = "dashboards";
+const PICTURES: &str = "target/dashboards";
 const RULES: &str = "dashboards/rules/leasehold.yaml";
 const RULE_TESTS: &str = "dashboards/rules/leasehold_test.yaml";
+
+/// Of the cluster that has most, on the replica that has most of it. The first one runs all examples.
+const SERIES_OF_A_CLUSTER: &str =
+    r#"max_over_time(max(count by (cluster, instance) ({cluster=~".+"}))[10m:2s])"#;
+const MOST_SERIES: f64 = 100.0;
 
 /// The demo's replicas. All of them are scraped: the coordinator alone has the series of handovers.
 const REPLICAS: usize = 3;
@@ -47,6 +58,10 @@ pub struct DashboardArgs {
     /// Use this `leasehold` instead of building one.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// Show the dashboards in this Grafana too, a folder with its `bin`, `conf` and `public`, and put pictures of them
+    /// into `target/dashboards`. Take some more `--seconds` for lines of some length.
+    #[arg(long, value_name = "DIR")]
+    grafana: Option<PathBuf>,
 }
 
 /// Runs the queries.
@@ -61,22 +76,30 @@ pub fn run(args: &DashboardArgs) -> Result<()> {
     println!("rules: valid, and their unit tests pass");
 
     let mut rules = of_rules(&fs::read_to_string(root.join(RULES))?)?;
-    let mut shown = BTreeSet::new();
+    let (mut shown, mut dashboards) = (BTreeSet::new(), Vec::new());
     for file in fs::read_dir(root.join(DASHBOARDS))? {
         let file = file?.path();
         if file.extension().is_some_and(|kind| kind == "json") {
             let text = fs::read_to_string(&file)?;
             shown.extend(of_dashboard(&text).with_context(|| file.display().to_string())?);
             rules.extend(of_annotations(&text)?);
+            dashboards.push(text);
         }
     }
     let shown: Vec<Query> = shown.into_iter().collect();
     let given = args.binary.as_ref().map(|given| Ok(fs::canonicalize(given)?));
     let binary = given.unwrap_or_else(tools::build_debug)?;
-    scene::one_thread()?.block_on(ask_all(&binary, args.seconds, &shown, &rules))
+    scene::one_thread()?.block_on(ask_all(args, &binary, &shown, &rules, &dashboards))
 }
 
-async fn ask_all(binary: &Path, seconds: u64, dashboard: &[Query], rules: &[Query]) -> Result<()> {
+async fn ask_all(
+    args: &DashboardArgs,
+    binary: &Path,
+    dashboard: &[Query],
+    rules: &[Query],
+    dashboards: &[String],
+) -> Result<()> {
+    let seconds = args.seconds;
     let dir = tempfile::Builder::new().prefix("leasehold-dashboards-").tempdir()?;
     let fleet = dir.path().join("demo");
     let mut command = Command::new(binary);
@@ -100,9 +123,9 @@ async fn ask_all(binary: &Path, seconds: u64, dashboard: &[Query], rules: &[Quer
         if prometheus.ask("up").is_ok() {
             let mut open = Vec::new();
             for query in silent.drain(..) {
-                if !holds_a_number(
-                    &prometheus.ask(&query.expr).with_context(|| query.title.clone())?,
-                )? {
+                let answer =
+                    prometheus.ask(&query.expr).with_context(|| query.title.clone())?;
+                if numbers(&answer)?.is_empty() {
                     open.push(query);
                 }
             }
@@ -123,6 +146,16 @@ async fn ask_all(binary: &Path, seconds: u64, dashboard: &[Query], rules: &[Quer
         prometheus.ask(&rule.expr).with_context(|| rule.title.clone())?;
     }
     println!("rules and annotations: each of {} expressions is valid", rules.len());
+    let most = numbers(&prometheus.ask(SERIES_OF_A_CLUSTER)?)?;
+    let most = most.first().copied().context("no series has a cluster")?;
+    ensure!(most <= MOST_SERIES, "a cluster has {most} series, more than {MOST_SERIES}");
+    println!("series: at most {most} of a cluster in which all controllers work");
+    if let Some(home) = &args.grafana {
+        let root = xtask::root();
+        let folder = root.join(DASHBOARDS);
+        let grafana = Grafana::start(home, prometheus.url(), &folder, dir.path()).await?;
+        grafana.pictures(dashboards, seconds, &root.join(PICTURES)).await?;
+    }
     demo.terminate(MARGIN).await?;
     Ok(())
 }

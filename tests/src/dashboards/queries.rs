@@ -5,13 +5,14 @@ use serde_json::Value;
 
 /// Values for the variables that Grafana or the viewer would fill in: everything, over a window of
 /// a few scrapes.
-const VARIABLES: [(&str, &str); 7] = [
+const VARIABLES: [(&str, &str); 8] = [
     // Of these, Grafana fills in one.
     ("=\"$cluster\"", "=~\".*\""),
     ("=\"$controller\"", "=~\".*\""),
     ("$__rate_interval", "15s"),
     ("$__range", "1m"),
     ("$job", ".*"),
+    ("$namespace", ".*"),
     ("$cluster", ".*"),
     ("$controller", ".*"),
 ];
@@ -74,20 +75,15 @@ pub fn of_rules(text: &str) -> Result<Vec<Query>> {
         .collect()
 }
 
-/// Whether Prometheus' JSON answer has a number. `NaN`, the quantile of nothing, does not count.
+/// The numbers in Prometheus' JSON answer. `NaN`, the quantile of nothing, does not count.
 ///
 /// # Errors
 /// If the answer is not in Prometheus' format.
-pub fn holds_a_number(answer: &str) -> Result<bool> {
+pub fn numbers(answer: &str) -> Result<Vec<f64>> {
     let samples: Value =
         serde_json::from_str(answer).with_context(|| format!("answer {answer:?}"))?;
-    let number = |sample: &Value| {
-        sample["value"][1]
-            .as_str()
-            .and_then(|text| text.parse::<f64>().ok())
-            .is_some_and(|n| !n.is_nan())
-    };
-    Ok(list(&samples).any(number))
+    let number = |sample: &Value| sample["value"][1].as_str()?.parse::<f64>().ok();
+    Ok(list(&samples).filter_map(number).filter(|number| !number.is_nan()).collect())
 }
 
 fn panels(parent: &Value, queries: &mut Vec<Query>) -> Result<()> {
@@ -178,7 +174,7 @@ mod tests {
             (r#"[{"metric":{},"value":[1,"NaN"]}]"#, false),
             (r#"[{"metric":{},"value":[1,"NaN"]},{"metric":{},"value":[1,"0"]}]"#, true),
         ] {
-            assert_eq!(holds_a_number(answer).unwrap(), expect, "{answer}");
+            assert_eq!(!numbers(answer).unwrap().is_empty(), expect, "{answer}");
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | `tools`, `builds`, `packages` | builds and installs what the runs need |
 //! | `scene` | the folder of one run, and what happens to it at the end |
 //! | `process`, `wait` | child processes; deadlines and the clock |
+//! | `browser`, `prometheus` | pages in a real browser; metrics in a real Prometheus |
 //! | `control_plane`, `pki`, `kubectl`, `helm`, `embedded` | API servers and their clients |
 //! | `realm` | namespaces whose processes all end with the first |
 //! | `node`, `image` | a node that runs real containers |
@@ -28,6 +29,7 @@
 //! - `wait` alone reads a clock.
 
 pub mod audit;
+pub mod browser;
 mod builds;
 pub mod control_plane;
 pub mod embedded;

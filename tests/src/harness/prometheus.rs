@@ -54,6 +54,11 @@ impl Prometheus {
         Ok(Self { url: format!("http://{address}"), process })
     }
 
+    /// Where it listens.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Fails if it has ended.
     ///
     /// # Errors

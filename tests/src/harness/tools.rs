@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::browser;
 use super::builds;
 pub use super::builds::dockerfile_base;
 use super::image::Image;
@@ -35,12 +36,6 @@ const KIND_PACKAGES: &[Package] = &[
     ("aardvark-dns", "/usr/lib/podman/aardvark-dns"),
     ("mmdebstrap", "/usr/bin/mmdebstrap"),
     ("jq", "/usr/bin/jq"),
-];
-
-/// The Debian package of a browser, and one of fonts.
-const CHROMIUM_PACKAGES: &[Package] = &[
-    ("chromium", "/usr/bin/chromium"),
-    ("fonts-dejavu-core", "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"),
 ];
 
 /// The Debian packages of a Tunnel's host with several clients.
@@ -268,7 +263,7 @@ impl Tools {
             packages::install("a host with several clients", BALANCER_PACKAGES)?;
         }
         if needs.contains(&Need::Chromium) {
-            packages::install("a browser", CHROMIUM_PACKAGES)?;
+            browser::install()?;
         }
         fs::create_dir_all(&self.bin)?;
         // Two runs side by side must not build the same thing twice.

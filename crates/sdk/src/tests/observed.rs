@@ -86,8 +86,7 @@ async fn a_kind_without_objects_has_no_series_but_of_a_silent_server() {
     settle().await;
     let lag = r#"leasehold_watch_lag_seconds{cluster="east",kind="ConfigMap"}"#;
     let others = [
-        r#"leasehold_cache_objects{cluster="east",kind="ConfigMap"}"#,
-        r#"leasehold_cache_bytes{cluster="east",kind="ConfigMap"}"#,
+        r#"leasehold_cache_objects{cluster="east",kind="other"}"#,
         r#"leasehold_cache_bytes{cluster="east",kind="other"}"#,
         r#"leasehold_shard_mode{cluster="east",kind="ConfigMap",mode="none"}"#,
     ];
@@ -111,7 +110,8 @@ async fn state_is_scraped_as_it_is() {
     let list = server.expect(MAPS).await.list(77, &[config_map("a", 1), config_map("b", 2)]);
     settle().await;
     for (series, expect) in [
-        (r#"leasehold_cache_objects{cluster="east",kind="ConfigMap"}"#, "2"),
+        (r#"leasehold_cache_objects{cluster="east",kind="other"}"#, "2"),
+        (r#"leasehold_cache_objects{cluster="east",kind="ConfigMap"}"#, "absent"),
         (r#"leasehold_cache_bytes{cluster="east",kind="ConfigMap"}"#, "absent"),
         (r#"leasehold_shard_mode{cluster="east",kind="ConfigMap",mode="none"}"#, "absent"),
         (r#"controller_runtime_max_concurrent_reconciles{controller="maps"}"#, "2"),
@@ -131,6 +131,6 @@ async fn state_is_scraped_as_it_is() {
     assert_eq!(queue.clusters, BTreeMap::from([("east".parse().unwrap(), 0)]));
     world.hold("east", None);
     list.hung_up().await;
-    let gone = world.metric(r#"leasehold_cache_objects{cluster="east",kind="ConfigMap"}"#);
+    let gone = world.metric(r#"leasehold_cache_objects{cluster="east",kind="other"}"#);
     assert_eq!(gone, "absent", "what is gone leaves no series behind");
 }

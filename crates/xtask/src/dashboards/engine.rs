@@ -1,16 +1,16 @@
 //! The dashboard of the engine.
 
 use super::Kind::{Lines, Stack};
-use super::{Board, JOB, job, panel, quantile, rate, row, sum};
+use super::{Board, FLEET, fleet, panel, quantile, rate, row, sum};
 
 pub(super) fn board() -> Board {
-    let p99 = |by, series| quantile("0.99", by, series, JOB);
+    let p99 = |by, series| quantile("0.99", by, series, FLEET);
     let external = "leasehold_external_request_duration_seconds";
     Board {
         uid: "leasehold-engine",
         title: "Leasehold engine",
         about: "Requests, watches, caches and the processes themselves",
-        variables: vec![job()],
+        variables: fleet().into(),
         rows: vec![
             row(
                 "Requests to API servers",
@@ -19,7 +19,7 @@ pub(super) fn board() -> Board {
                         Lines,
                         ("Requests by answer", "reqps"),
                         "Requests to API servers, by code.",
-                        [(rate("code", "rest_client_requests_total", JOB), "{{code}}")],
+                        [(rate("code", "rest_client_requests_total", FLEET), "{{code}}")],
                     ),
                     panel(
                         Lines,
@@ -42,7 +42,7 @@ pub(super) fn board() -> Board {
                         Lines,
                         ("Requests to home", "reqps"),
                         "Requests to the home cluster, by the class of the answer.",
-                        [(rate("code", "leasehold_home_requests_total", JOB), "{{code}}")],
+                        [(rate("code", "leasehold_home_requests_total", FLEET), "{{code}}")],
                     ),
                     panel(
                         Lines,
@@ -55,7 +55,7 @@ pub(super) fn board() -> Board {
                         ("Version", "short"),
                         "Replicas by the version that they run.",
                         [(
-                            format!("count by (version) (leasehold_build_info{JOB})"),
+                            format!("count by (version) (leasehold_build_info{FLEET})"),
                             "{{version}}",
                         )],
                     ),
@@ -74,15 +74,15 @@ pub(super) fn board() -> Board {
                         Stack,
                         ("Cached objects", "short"),
                         "Objects in all caches, by kind.",
-                        [(sum("kind", "leasehold_cache_objects", JOB), "{{kind}}")],
+                        [(sum("kind", "leasehold_cache_objects", FLEET), "{{kind}}")],
                     ),
                     panel(
                         Lines,
                         ("Cached bytes", "bytes"),
                         "What these objects take: packed, and those that are kept decoded besides.",
                         [
-                            (format!("sum(leasehold_cache_bytes{JOB})"), "packed"),
-                            (format!("sum(leasehold_cache_decoded_bytes{JOB})"), "decoded"),
+                            (format!("sum(leasehold_cache_bytes{FLEET})"), "packed"),
+                            (format!("sum(leasehold_cache_decoded_bytes{FLEET})"), "decoded"),
                         ],
                     ),
                 ],
@@ -98,7 +98,7 @@ pub(super) fn board() -> Board {
                             rate(
                                 "external_service, result",
                                 "leasehold_external_requests_total",
-                                JOB,
+                                FLEET,
                             ),
                             "{{external_service}} {{result}}",
                         )],
@@ -109,7 +109,7 @@ pub(super) fn board() -> Board {
                         "How long calls to services outside take.",
                         [
                             (
-                                quantile("0.5", "external_service", external, JOB),
+                                quantile("0.5", "external_service", external, FLEET),
                                 "{{external_service}} p50",
                             ),
                             (p99("external_service", external), "{{external_service}} p99"),
@@ -120,7 +120,7 @@ pub(super) fn board() -> Board {
                         ("Reconciles put off", "cps"),
                         "Reconciles that wait for their turn because the budget of a service is spent.",
                         [(
-                            rate("external_service", "leasehold_external_held_back_total", JOB),
+                            rate("external_service", "leasehold_external_held_back_total", FLEET),
                             "{{external_service}}",
                         )],
                     ),
@@ -134,7 +134,7 @@ pub(super) fn board() -> Board {
                         ("CPU", "short"),
                         "Cores that each replica uses.",
                         [(
-                            format!("rate(process_cpu_seconds_total{JOB}[$__rate_interval])"),
+                            format!("rate(process_cpu_seconds_total{FLEET}[$__rate_interval])"),
                             "{{instance}}",
                         )],
                     ),
@@ -144,7 +144,7 @@ pub(super) fn board() -> Board {
                         "How much of their time the threads run tasks. Near 1, all waits for them: give CPU, or replicas.",
                         [(
                             format!(
-                                "rate(leasehold_runtime_busy_seconds_total{JOB}[$__rate_interval]) / leasehold_runtime_workers{JOB}"
+                                "rate(leasehold_runtime_busy_seconds_total{FLEET}[$__rate_interval]) / leasehold_runtime_workers{FLEET}"
                             ),
                             "{{instance}}",
                         )],
@@ -154,9 +154,9 @@ pub(super) fn board() -> Board {
                         ("Memory", "bytes"),
                         "What each replica has in memory, and what of it is allocated. The rest is free in the allocator, which keeps it for the next burst.",
                         [
-                            (format!("process_resident_memory_bytes{JOB}"), "{{instance}}"),
+                            (format!("process_resident_memory_bytes{FLEET}"), "{{instance}}"),
                             (
-                                format!("leasehold_allocator_allocated_bytes{JOB}"),
+                                format!("leasehold_allocator_allocated_bytes{FLEET}"),
                                 "{{instance}}, allocated",
                             ),
                         ],
@@ -165,7 +165,7 @@ pub(super) fn board() -> Board {
                         Lines,
                         ("Open files", "short"),
                         "File descriptors of each replica: mostly connections.",
-                        [(format!("process_open_fds{JOB}"), "{{instance}}")],
+                        [(format!("process_open_fds{FLEET}"), "{{instance}}")],
                     ),
                 ],
             ),

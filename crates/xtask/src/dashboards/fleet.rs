@@ -2,16 +2,17 @@
 
 use super::Kind::{Lines, Stack};
 use super::{
-    Board, FIRST, JOB, Panel, first, job, max, number, panel, quantile, rate, row, sum, table,
+    Board, FAILED, FIRST, FLEET, Panel, first, fleet, max, mean, number, panel, quantile, rate, row,
+    sum, table,
 };
 
 pub(super) fn board() -> Board {
-    let up = r#"max by (cluster) (leasehold_cluster_up{job=~"$job"})"#;
+    let up = &max("cluster", "leasehold_cluster_up", FLEET);
     Board {
         uid: "leasehold-fleet",
         title: "Leasehold fleet",
         about: "Members and shards, and which clusters need a look",
-        variables: vec![job()],
+        variables: fleet().into(),
         rows: vec![
             row(
                 "Fleet",
@@ -20,25 +21,25 @@ pub(super) fn board() -> Board {
                         "Members",
                         (1, None),
                         "Replicas that report.",
-                        &format!("count(leasehold_shards_unowned{JOB})"),
+                        &format!("count(leasehold_shards_unowned{FLEET})"),
                     ),
                     number(
                         "Coordinators",
                         (1, Some(2)),
                         "Members that hold the coordinator Lease. One, but for moments of change.",
-                        &format!("sum(leasehold_coordinator_is_leader{JOB})"),
+                        &format!("sum(leasehold_coordinator_is_leader{FLEET})"),
                     ),
                     number(
                         "Shards owned",
                         (1, None),
                         "Shards that some member holds.",
-                        &format!("sum(leasehold_shards_owned{JOB})"),
+                        &format!("sum(leasehold_shards_owned{FLEET})"),
                     ),
                     number(
                         "Shards unowned",
                         (0, Some(1)),
                         "Shards that nobody holds: their objects are not reconciled.",
-                        &format!("max(leasehold_shards_unowned{JOB})"),
+                        &format!("max(leasehold_shards_unowned{FLEET})"),
                     ),
                     number(
                         "Clusters up",
@@ -62,14 +63,14 @@ pub(super) fn board() -> Board {
                         Stack,
                         ("Shards per member", "short"),
                         "How evenly the work is split.",
-                        [(sum("member", "leasehold_shards_owned", JOB), "{{member}}")],
+                        [(sum("member", "leasehold_shards_owned", FLEET), "{{member}}")],
                     ),
                     panel(
                         Lines,
                         ("Lease age", "s"),
                         "Time since each member last renewed its Lease. At the Lease's duration less its margin the member fences itself.",
                         [(
-                            max("instance", "leasehold_member_lease_age_seconds", JOB),
+                            max("instance", "leasehold_member_lease_age_seconds", FLEET),
                             "{{instance}}",
                         )],
                     ),
@@ -77,14 +78,14 @@ pub(super) fn board() -> Board {
                         Lines,
                         ("Shards unowned", "short"),
                         "Should be a spike after a crash and nothing else.",
-                        [(format!("max(leasehold_shards_unowned{JOB})"), "unowned")],
+                        [(format!("max(leasehold_shards_unowned{FLEET})"), "unowned")],
                     ),
                     panel(
                         Lines,
                         ("Handover time, p99", "s"),
                         "From the beginning of a drain, or a dead owner's last sign of life, to the next owner.",
                         [(
-                            quantile("0.99", "reason", "leasehold_handover_seconds", JOB),
+                            quantile("0.99", "reason", "leasehold_handover_seconds", FLEET),
                             "{{reason}}",
                         )],
                     ),
@@ -93,7 +94,7 @@ pub(super) fn board() -> Board {
                         ("Moves", "ops"),
                         "Shards that changed their owner.",
                         [(
-                            format!("sum(rate(leasehold_moves_total{JOB}[$__rate_interval]))"),
+                            format!("sum(rate(leasehold_moves_total{FLEET}[$__rate_interval]))"),
                             "moves per second",
                         )],
                     ),
@@ -101,14 +102,14 @@ pub(super) fn board() -> Board {
                         Lines,
                         ("Oldest move", "s"),
                         "For how long the first of all shards that are handed over has been so. It takes seconds.",
-                        [(format!("max(leasehold_oldest_move_seconds{JOB})"), "oldest move")],
+                        [(format!("max(leasehold_oldest_move_seconds{FLEET})"), "oldest move")],
                     ),
                     panel(
                         Lines,
                         ("Writes refused by the fence", "ops"),
                         "Writes not sent because the shard was no longer held. A few around a lost Lease show the fence at work.",
                         [(
-                            rate("instance", "leasehold_fence_rejected_writes_total", JOB),
+                            rate("instance", "leasehold_fence_rejected_writes_total", FLEET),
                             "{{instance}}",
                         )],
                     ),
@@ -121,7 +122,7 @@ pub(super) fn board() -> Board {
                         Lines,
                         ("Keys that wait", "short"),
                         "Keys ready to be reconciled, by controller.",
-                        [(sum("controller", "workqueue_depth", JOB), "{{controller}}")],
+                        [(sum("controller", "workqueue_depth", FLEET), "{{controller}}")],
                     ),
                     panel(
                         Lines,
@@ -132,7 +133,7 @@ pub(super) fn board() -> Board {
                                 "0.99",
                                 "controller",
                                 "controller_runtime_reconcile_time_seconds",
-                                JOB,
+                                FLEET,
                             ),
                             "{{controller}}",
                         )],
@@ -142,7 +143,7 @@ pub(super) fn board() -> Board {
                         ("Failed reconciles", "ops"),
                         "Reconciles that ended with an error, by controller.",
                         [(
-                            rate("controller", "controller_runtime_reconcile_errors_total", JOB),
+                            rate("controller", "controller_runtime_reconcile_errors_total", FLEET),
                             "{{controller}}",
                         )],
                     ),
@@ -152,44 +153,41 @@ pub(super) fn board() -> Board {
     }
 }
 
-/// Reconciles that failed.
-const FAILED: &str = r#"{job=~"$job", result="error"}"#;
-
 /// The first clusters by each measure.
 fn clusters_first(up: &str) -> Vec<Panel> {
-    let latency = quantile("0.99", "cluster", "leasehold_cluster_reconcile_seconds", JOB);
-    let answers = quantile("0.99", "cluster", "leasehold_cluster_request_seconds", JOB);
+    let latency = mean("cluster", "leasehold_cluster_reconcile_seconds", FLEET);
+    let answers = quantile("0.99", "cluster", "leasehold_cluster_request_seconds", FLEET);
     let cluster = "cluster";
     vec![
         table(
-            ("Clusters, those that are down first", "none"),
-            "1 if some member works on the cluster and it answers, else 0. Click a cluster for its own dashboard.",
+            ("Clusters, those that are down first", "bool_yes_no", "up"),
+            "Whether some member works on the cluster and it answers. Click a cluster for its own dashboard.",
             format!("bottomk({FIRST}, {up})"),
         ),
         table(
-            ("Most keys that wait", "short"),
+            ("Most keys that wait", "short", "keys"),
             "Ready keys, by cluster.",
-            first(&sum(cluster, "leasehold_cluster_queue_depth", JOB)),
+            first(&sum(cluster, "leasehold_cluster_queue_depth", FLEET)),
         ),
         table(
-            ("Slowest reconciles, p99", "s"),
+            ("Slowest reconciles", "s", "mean"),
             "How long reconciles take, by cluster.",
             first(&latency),
         ),
         table(
-            ("Slowest answers, p99", "s"),
+            ("Slowest answers", "s", "p99"),
             "Time until a cluster's API server begins its answer.",
             first(&answers),
         ),
         table(
-            ("Most failed reconciles", "ops"),
+            ("Most failed reconciles", "ops", "rate"),
             "Reconciles that ended with an error, by cluster.",
             first(&rate(cluster, "leasehold_cluster_reconciles_total", FAILED)),
         ),
         table(
-            ("Most memory", "bytes"),
+            ("Most memory", "bytes", "packed"),
             "Cached objects, packed, by cluster.",
-            first(&sum(cluster, "leasehold_cache_bytes", JOB)),
+            first(&sum(cluster, "leasehold_cache_bytes", FLEET)),
         ),
     ]
 }

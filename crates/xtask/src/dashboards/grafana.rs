@@ -3,6 +3,8 @@
 
 use serde_json::{Value, json};
 
+use super::FLEET;
+
 /// The series whose exemplars lead to traces.
 const EXEMPLIFIED: &str = "controller_runtime_reconcile_time_seconds_bucket";
 
@@ -23,8 +25,8 @@ pub(crate) struct Board {
 pub(crate) struct Variable {
     pub(crate) name: &'static str,
     pub(crate) label: &'static str,
-    /// The series that has a label of that name.
-    pub(crate) series: &'static str,
+    /// The series that have a label of that name.
+    pub(crate) series: String,
     /// Whether it is one value, and not any number of them.
     pub(crate) is_one: bool,
 }
@@ -42,14 +44,14 @@ pub(crate) struct Panel {
     /// Grafana's name of the unit.
     pub(crate) unit: &'static str,
     pub(crate) kind: Kind,
-    /// The queries, each with the legend of its series.
+    /// The queries, each with the legend of its series; of a table, the name of its column of values, if it has one.
     pub(crate) queries: Vec<(String, &'static str)>,
 }
 
 /// How a panel shows its numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One number, green or red: red below the first bound, or from the second on.
+    /// One number, green or red: red below the first bound, or from the second on. Without one it is neither.
     Number { least: u32, bad_from: Option<u32> },
     /// Lines over time.
     Lines,
@@ -110,19 +112,15 @@ fn annotations() -> Vec<Value> {
             "titleFormat": name, "textFormat": text, "step": "30s",
         })
     };
+    let moves = format!("sum(increase(leasehold_moves_total{FLEET}[$__rate_interval])) > 0");
+    // A new Pod has series of its own, so that nothing of the one before changes.
+    let starts = format!("process_start_time_seconds{FLEET} > (time() - 60)");
+    let versions = format!("count by (version) (leasehold_build_info{FLEET}");
+    let deploys = format!("{versions}) unless {versions} offset 2m)");
     vec![
-        mark(
-            "Moves",
-            "blue",
-            "sum(increase(leasehold_moves_total{job=~\"$job\"}[$__rate_interval])) > 0",
-            "shards changed their owner",
-        ),
-        mark(
-            "Starts",
-            "orange",
-            "changes(process_start_time_seconds{job=~\"$job\"}[$__rate_interval]) > 0",
-            "{{instance}} has started anew",
-        ),
+        mark("Moves", "blue", &moves, "shards changed their owner"),
+        mark("Starts", "orange", &starts, "{{instance}} has started"),
+        mark("Deploys", "purple", &deploys, "version {{version}} has come"),
     ]
 }
 
@@ -149,8 +147,7 @@ fn variable(variable: &Variable) -> Value {
 fn size(kind: Kind) -> (u32, u32) {
     match kind {
         Kind::Number { .. } => (4, 4),
-        Kind::Lines | Kind::Stack => (8, 8),
-        Kind::Table => (8, 9),
+        Kind::Lines | Kind::Stack | Kind::Table => (8, 8),
     }
 }
 
@@ -183,22 +180,30 @@ fn panel(panel: &Panel, id: usize, at: &Value) -> Value {
     shown["type"] = kind.into();
     shown["fieldConfig"] = config;
     shown["fieldConfig"]["defaults"]["unit"] = panel.unit.into();
+    shown["fieldConfig"]["defaults"]["noValue"] = "nothing to show".into();
     shown["options"] = options;
     if panel.kind == Kind::Table {
-        let is_falling = !panel.queries.iter().any(|(query, _)| query.starts_with("bottomk("));
-        shown["transformations"] = json!([
-            {"id": "organize", "options": {"excludeByName": {"Time": true}}},
-            {"id": "sortBy", "options": {"sort": [{"field": "Value", "desc": is_falling}]}},
-        ]);
+        let (query, column) = panel.queries.first().expect("a table has a query");
+        let mut changes = vec![json!({"id": "organize", "options": {
+            "excludeByName": {"Time": true, "Value": column.is_empty()}, "renameByName": {"Value": column},
+        }})];
+        if !column.is_empty() {
+            let is_falling = !query.starts_with("bottomk(");
+            let sort = json!([{"field": column, "desc": is_falling}]);
+            changes.push(json!({"id": "sortBy", "options": {"sort": sort}}));
+        }
+        shown["transformations"] = changes.into();
     }
     shown
 }
 
 fn number(least: u32, bad_from: Option<u32>) -> (&'static str, Value, Value) {
-    let mut steps = vec![json!({"color": if least > 0 { "red" } else { "green" }, "value": null})];
+    // The first color is also that of no number.
+    let mut steps = vec![json!({"color": "gray", "value": null})];
     if least > 0 {
-        steps.push(json!({"color": "green", "value": least}));
+        steps.push(json!({"color": "red", "value": 0}));
     }
+    steps.push(json!({"color": "green", "value": least}));
     steps.extend(bad_from.map(|bad| json!({"color": "red", "value": bad})));
     let config = json!({
         "defaults": {"thresholds": {"mode": "absolute", "steps": steps}}, "overrides": [],
@@ -229,7 +234,7 @@ fn lines(are_stacked: bool) -> (&'static str, Value, Value) {
 fn table() -> (&'static str, Value, Value) {
     let link = json!([{
         "title": "${__value.text}",
-        "url": "/d/leasehold-cluster?var-cluster=${__value.text}&${job:queryparam}&${__url_time_range}",
+        "url": "/d/leasehold-cluster?var-cluster=${__value.text}&${job:queryparam}&${namespace:queryparam}&${__url_time_range}",
     }]);
     let config = json!({
         "defaults": {},

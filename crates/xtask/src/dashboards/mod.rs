@@ -22,13 +22,20 @@ fn boards() -> [Board; 4] {
     [fleet::board(), one::cluster(), one::controller(), engine::board()]
 }
 
-/// The label matchers of a series: of the job, and of what is chosen besides.
-const JOB: &str = r#"{job=~"$job"}"#;
-const CONTROLLER: &str = r#"{job=~"$job", controller="$controller"}"#;
-const CLUSTER: &str = r#"{job=~"$job", cluster="$cluster"}"#;
+/// The label matchers of a series: of the fleet, which is a scrape job in a namespace, and of what is chosen besides.
+const FLEET: &str = r#"{job=~"$job", namespace=~"$namespace"}"#;
+const FAILED: &str = r#"{job=~"$job", namespace=~"$namespace", result="error"}"#;
+const CONTROLLER: &str = r#"{job=~"$job", namespace=~"$namespace", controller="$controller"}"#;
+const CLUSTER: &str = r#"{job=~"$job", namespace=~"$namespace", cluster="$cluster"}"#;
 
-fn job() -> Variable {
-    Variable { name: "job", label: "Job", series: "leasehold_shards_unowned", is_one: false }
+/// The variables that choose the fleet.
+fn fleet() -> [Variable; 2] {
+    [("job", "Job"), ("namespace", "Namespace")].map(|(name, label)| Variable {
+        name,
+        label,
+        series: "leasehold_shards_unowned".to_owned(),
+        is_one: false,
+    })
 }
 
 fn sum(by: &str, series: &str, of: &str) -> String {
@@ -41,6 +48,12 @@ fn max(by: &str, series: &str, of: &str) -> String {
 
 fn rate(by: &str, series: &str, of: &str) -> String {
     format!("sum by ({by}) (rate({series}{of}[$__rate_interval]))")
+}
+
+/// Of a histogram.
+fn mean(by: &str, series: &str, of: &str) -> String {
+    let [time, count] = ["sum", "count"].map(|part| rate(by, &format!("{series}_{part}"), of));
+    format!("{time} / ({count} > 0)")
 }
 
 fn quantile(part: &str, by: &str, series: &str, of: &str) -> String {
@@ -74,8 +87,12 @@ fn number(
     panel(Kind::Number { least, bad_from }, (title, "none"), about, [(query.to_owned(), "")])
 }
 
-fn table(head: (&'static str, &'static str), about: &'static str, query: String) -> Panel {
-    panel(Kind::Table, head, about, [(query, "")])
+fn table(
+    (title, unit, column): (&'static str, &'static str, &'static str),
+    about: &'static str,
+    query: String,
+) -> Panel {
+    panel(Kind::Table, (title, unit), about, [(query, column)])
 }
 
 #[cfg(test)]

@@ -2,23 +2,24 @@
 
 use super::Kind::{Lines, Stack};
 use super::{
-    Board, CLUSTER, CONTROLLER, Variable, first, job, max, panel, quantile, rate, row, sum, table,
+    Board, CLUSTER, CONTROLLER, FLEET, Variable, first, fleet, max, mean, panel, quantile, rate,
+    row, sum, table,
 };
 
 pub(super) fn cluster() -> Board {
-    let up = "leasehold_cluster_up{job=~\"$job\"}";
+    let up = format!("leasehold_cluster_up{FLEET}");
     let messages = |state: &str| {
-        let of = format!(r#"{{job=~"$job", cluster="$cluster", state="{state}"}}"#);
+        let of = CLUSTER.replace('}', &format!(r#", state="{state}"}}"#));
         sum("queue_namespace, queue", "leasehold_sqs_queue_messages", &of)
     };
     Board {
         uid: "leasehold-cluster",
         title: "Leasehold cluster",
         about: "One cluster: who works on it, how it answers, what waits",
-        variables: vec![
-            job(),
-            Variable { name: "cluster", label: "Cluster", series: up, is_one: true },
-        ],
+        variables: fleet()
+            .into_iter()
+            .chain([Variable { name: "cluster", label: "Cluster", series: up, is_one: true }])
+            .collect(),
         rows: vec![
             row(
                 "Cluster $cluster",
@@ -29,14 +30,10 @@ pub(super) fn cluster() -> Board {
                         "1 if the cluster is engaged and answers, by member: those that work on it, and those that cannot use it.",
                         [(max("instance", "leasehold_cluster_up", CLUSTER), "{{instance}}")],
                     ),
-                    panel(
-                        Lines,
-                        ("Owner", "short"),
+                    table(
+                        ("Owners", "none", ""),
                         "The member that holds each shard of this cluster.",
-                        [(
-                            max("group, range, member", "leasehold_shard_owner", CLUSTER),
-                            "{{group}} {{range}}: {{member}}",
-                        )],
+                        max("group, range, member", "leasehold_shard_owner", CLUSTER),
                     ),
                     panel(
                         Lines,
@@ -93,15 +90,10 @@ pub(super) fn cluster() -> Board {
                     ),
                     panel(
                         Lines,
-                        ("Reconcile latency, p99", "s"),
+                        ("Reconcile latency, mean", "s"),
                         "How long reconciles of this cluster take, by controller.",
                         [(
-                            quantile(
-                                "0.99",
-                                "controller",
-                                "leasehold_cluster_reconcile_seconds",
-                                CLUSTER,
-                            ),
+                            mean("controller", "leasehold_cluster_reconcile_seconds", CLUSTER),
                             "{{controller}}",
                         )],
                     ),
@@ -121,13 +113,13 @@ pub(super) fn cluster() -> Board {
                     panel(
                         Stack,
                         ("Cached objects", "short"),
-                        "Objects in the caches of this cluster, by kind.",
+                        "Objects in the caches of this cluster, by kind; those of small kinds together.",
                         [(sum("kind", "leasehold_cache_objects", CLUSTER), "{{kind}}")],
                     ),
                     panel(
                         Stack,
                         ("Cached bytes", "bytes"),
-                        "What these objects take, packed, by kind.",
+                        "What these objects take, packed.",
                         [(sum("kind", "leasehold_cache_bytes", CLUSTER), "{{kind}}")],
                     ),
                 ],
@@ -160,20 +152,20 @@ pub(super) fn cluster() -> Board {
 }
 
 pub(super) fn controller() -> Board {
-    let series = "controller_runtime_reconcile_total{job=~\"$job\"}";
+    let series = format!("controller_runtime_reconcile_total{FLEET}");
     let queue = |part| quantile(part, "", "workqueue_queue_duration_seconds", CONTROLLER);
     let time = |part| quantile(part, "", "controller_runtime_reconcile_time_seconds", CONTROLLER);
     let total = |series: &str| format!("sum(rate({series}{CONTROLLER}[$__rate_interval]))");
     let all = |series: &str| format!("sum({series}{CONTROLLER})");
-    let latency = quantile("0.99", "cluster", "leasehold_cluster_reconcile_seconds", CONTROLLER);
+    let latency = mean("cluster", "leasehold_cluster_reconcile_seconds", CONTROLLER);
     Board {
         uid: "leasehold-controller",
         title: "Leasehold controller",
         about: "One controller over all clusters: its queue, its reconciles, its slowest clusters",
-        variables: vec![
-            job(),
-            Variable { name: "controller", label: "Controller", series, is_one: true },
-        ],
+        variables: fleet()
+            .into_iter()
+            .chain([Variable { name: "controller", label: "Controller", series, is_one: true }])
+            .collect(),
         rows: vec![
             row(
                 "Queue of $controller",
@@ -274,12 +266,12 @@ pub(super) fn controller() -> Board {
                         ],
                     ),
                     table(
-                        ("Most keys that wait", "short"),
+                        ("Most keys that wait", "short", "keys"),
                         "Ready keys of this controller, by cluster.",
                         first(&sum("cluster", "leasehold_cluster_queue_depth", CONTROLLER)),
                     ),
                     table(
-                        ("Slowest reconciles, p99", "s"),
+                        ("Slowest reconciles", "s", "mean"),
                         "How long reconciles of this controller take, by cluster.",
                         first(&latency),
                     ),

@@ -19,6 +19,7 @@ use sharding::api::{
 use sharding::lease;
 
 use crate::harness::Scene;
+use crate::harness::browser::{LOOK, browse, picture};
 use crate::harness::process::ChildProcess;
 use crate::harness::wait::{self, Stopwatch};
 use crate::install;
@@ -27,8 +28,6 @@ const NAMESPACE: &str = "leasehold-system";
 const MEMBERS: usize = 3;
 const GROUPS: usize = 10;
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The virtual time in which a page is fetched again at least once, in milliseconds.
-const LOOK: &str = "--virtual-time-budget=5000";
 
 /// Runs the check.
 pub async fn run(scene: &Scene) -> Result<()> {
@@ -56,18 +55,16 @@ pub async fn run(scene: &Scene) -> Result<()> {
             ("/clusters/cluster-0", "cluster-0/group-0/0/1"),
             ("/members/replica-1-bbbbb", "replica-1"),
             ("/object?object=cluster-0/Deployment/shop/cart", "replica-"),
+            ("/queues", "Answers of"),
             ("/events", "There is no such event"),
         ] {
             let sign = if page.contains('?') { '&' } else { '?' };
             looks(scene, &format!("{base}{page}{sign}{key}"), expect).await?;
         }
         for (theme, scheme) in [("light", "1"), ("dark", "0")] {
-            let picture = pictures.join(format!("{clusters}-{theme}.png"));
-            let _ = std::fs::remove_file(&picture);
-            let file = format!("--screenshot={}", picture.display());
+            let file = pictures.join(format!("{clusters}-{theme}.png"));
             let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
-            browse(scene, &[&file, &scheme, "--window-size=1280,1000", LOOK, &url]).await?;
-            ensure!(picture.exists(), "chromium made no {}", picture.display());
+            picture(scene.dir(), &url, (1280, 1000), &file, &[&scheme]).await?;
         }
         differ(&pictures, clusters)?;
     }
@@ -78,7 +75,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
 /// Looks at a page until its script has fetched it again.
 async fn looks(scene: &Scene, url: &str, expect: &str) -> Result<()> {
     let watch = Stopwatch::start();
-    let (page, log) = browse(scene, &["--dump-dom", LOOK, url]).await?;
+    let (page, log) = browse(scene.dir(), &["--dump-dom", LOOK, url]).await?;
     ensure!(page.contains(expect), "{url}: no {expect:?} in\n{page}");
     ensure!(page.contains("data-state=\"live\""), "{url} is not fetched again:\n{page}\n{log}");
     for refusal in ["Refused to", "violates the following", "Uncaught"] {
@@ -86,21 +83,6 @@ async fn looks(scene: &Scene, url: &str, expect: &str) -> Result<()> {
     }
     println!("{url}: {} KiB, seen after {watch}", page.len() / 1024);
     Ok(())
-}
-
-/// What a browser shows and says.
-async fn browse(scene: &Scene, args: &[&str]) -> Result<(String, String)> {
-    let profile = tempfile::tempdir_in(scene.dir())?;
-    let mut command = tokio::process::Command::new("chromium");
-    command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
-    command.args(["--disable-dev-shm-usage", "--enable-logging=stderr", "--log-level=0"]);
-    command.arg(format!("--user-data-dir={}", profile.path().display())).args(args);
-    let output = tokio::time::timeout(DEADLINE, command.kill_on_drop(true).output());
-    let output = output.await.context("chromium takes too long")?.context("run chromium")?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let log = text(&output.stderr);
-    ensure!(output.status.success(), "chromium ends with {}:\n{log}", output.status);
-    Ok((text(&output.stdout), log))
 }
 
 /// Light and dark are not the same picture.
