@@ -23,7 +23,7 @@ mod views;
 pub use kinds::{Wanted, look_for_kinds};
 pub use report::{Finding, Level, Report};
 pub use rights::{Right, review_rights, spelled_out};
-pub use server::{OLDEST, ask_server};
+pub use server::{OLDEST, ask_server, of_home_latency};
 pub use sizing::{Place, count_objects, of_size};
 pub use views::{
     of_clusters, of_home_credential, of_memory, of_queues, of_readiness, of_shards, of_status,

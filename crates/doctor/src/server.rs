@@ -16,11 +16,20 @@ pub const OLDEST: (u32, u32) = (1, 30);
 /// By how much a server's clock may differ from ours. Sharding does not depend on it, but certificates and tokens
 /// do.
 const MAX_SKEW: SignedDuration = SignedDuration::from_secs(30);
+/// Of so many requests to home a share says something, and from which share on home is slow: where the alert begins.
+const FEW: f64 = 100.0;
+const SLOW_SHARE: f64 = 0.01;
 /// The most bytes of an answer with a version.
 const MAX_VERSION_BYTES: usize = 64 << 10;
 
+/// An answer that takes longer is slow.
+const SLOW: SignedDuration = SignedDuration::from_secs(1);
+const FASTER: &str = "see whether the server or its etcd is overloaded, or far from here; of home, LeaseholdHomeSlow in \
+                      the runbook says more";
+
 /// Asks a server for its version. `now` gives the time on our clock.
 pub async fn ask_server(client: &Client, about: &str, now: impl Fn() -> Timestamp) -> Vec<Finding> {
+    let asked = now();
     let (said, date) = match version(client).await {
         Ok(answer) => answer,
         Err((code, why)) => {
@@ -28,11 +37,37 @@ pub async fn ask_server(client: &Client, about: &str, now: impl Fn() -> Timestam
             return vec![Finding::failure(about, format!("does not answer: {why}"), fix)];
         }
     };
+    let answered = now();
+    let took = answered.duration_since(asked);
+    let slow = (took > SLOW).then(|| {
+        let what = format!("takes {:.1} s to answer", took.as_secs_f64());
+        Finding::warning(about, what, FASTER)
+    });
     let date = date.as_deref().and_then(http_date);
-    vec![age(about, &said)]
-        .into_iter()
-        .chain(date.and_then(|date| skewed(about, now().duration_since(date))))
-        .collect()
+    let skewed = date.and_then(|date| skewed(about, answered.duration_since(date)));
+    [Some(age(about, &said)), slow, skewed].into_iter().flatten().collect()
+}
+
+/// What a member's `/metrics` tell of how long home takes to answer it: none of a few requests, and if one in a hundred
+/// at most takes longer than a second.
+pub fn of_home_latency(member: &str, metrics: &str) -> Option<Finding> {
+    let sum = |part: &str| -> f64 {
+        let of = |line: &str| {
+            let (labels, value) =
+                line.strip_prefix("leasehold_home_request_seconds_")?.rsplit_once(' ')?;
+            (labels.starts_with(part) && (part == "count" || labels.contains("le=\"1\"")))
+                .then(|| value.parse::<f64>().ok())?
+        };
+        metrics.lines().filter_map(of).sum()
+    };
+    let (all, prompt) = (sum("count"), sum("bucket"));
+    let share = (all - prompt) / all;
+    let what = format!(
+        "of its {all:.0} requests to home, {:.0} % took longer than a second",
+        share * 100.0
+    );
+    (all >= FEW && share > SLOW_SHARE)
+        .then(|| Finding::warning(format!("member {member}"), what, FASTER))
 }
 
 /// The version that a server says it has, and its Date; or the code of another answer, if there is one, and why.
@@ -159,6 +194,43 @@ mod tests {
             let matches = |(l, what): &(Level, String)| *l == level && what.contains(expect);
             assert!(found.iter().any(matches), "{expect}: {found:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_takes_long_is_told() {
+        let answer = service_fn(|_: Request<Body>| async {
+            let answer = Response::builder().body(Body::from(info("1", "34").into_bytes()));
+            Ok::<_, std::convert::Infallible>(answer.unwrap())
+        });
+        let client = Client::new(answer, "default");
+        let asked = std::cell::Cell::new(0);
+        let now = || {
+            asked.set(asked.get() + 3);
+            NOW.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(asked.get())
+        };
+        let found = ask_server(&client, "home", now).await;
+        let found: Vec<_> = found.iter().map(|finding| finding.what.as_str()).collect();
+        assert_eq!(found, ["answers, Kubernetes v1.34.1", "takes 3.0 s to answer"]);
+    }
+
+    #[test]
+    fn a_home_that_often_takes_more_than_a_second_is_told() {
+        let told = |all: u32, prompt: u32| {
+            let of =
+                |part: &str, count: u32| format!("leasehold_home_request_seconds_{part} {count}\n");
+            let metrics = [
+                of("bucket{verb=\"GET\",le=\"0.1\"}", 0),
+                of("bucket{verb=\"GET\",le=\"1\"}", prompt),
+                of("bucket{verb=\"GET\",le=\"10\"}", all),
+                of("count{verb=\"GET\"}", all),
+                of("bucket{verb=\"PUT\",le=\"1\"}", 100),
+                of("count{verb=\"PUT\"}", 100),
+            ];
+            of_home_latency("m-0", &metrics.concat()).map(|finding| finding.what)
+        };
+        assert_eq!((told(100, 99), told(0, 0), of_home_latency("m-0", "")), (None, None, None));
+        let what = "of its 200 requests to home, 5 % took longer than a second";
+        assert_eq!(told(100, 90).as_deref(), Some(what));
     }
 
     #[tokio::test]

@@ -286,6 +286,11 @@ impl Defaults {
         self.get("probe") != Some("false")
     }
 
+    /// Whether a backend must answer a request for that.
+    pub(super) fn asks(&self) -> bool {
+        self.get("probe") == Some("answer")
+    }
+
     /// The sums of the archives that hosts download: what is named goes before what is known of rathole's release.
     ///
     /// # Errors

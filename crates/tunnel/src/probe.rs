@@ -5,7 +5,8 @@
 //! connected and that the Service has not refused it. It sends nothing: what a backend expects is not known, nor whether
 //! it would answer. And a client that hangs, or is cut off, closes nothing either. So the only client of a host is asked
 //! on a port of its own, [`BALANCE_PORT`]: one that lives closes each connection, and one that does not leaves it open.
-//! Who cannot be asked is not judged by it: a host may not have that port.
+//! Who cannot be asked is not judged by it: a host may not have that port. Where the administrator says that backends
+//! answer requests, one gets a request, and its address counts only while something comes back.
 //!
 //! A host with several clients asks them itself. It is asked how many are connected, and gets as many connections at
 //! once: it leads each to another client, which may not reach the Service.
@@ -85,6 +86,8 @@ pub(super) struct At {
     pub through: usize,
     /// How many of several clients are connected, where the host is asked, if it answered.
     pub clients: Option<Option<usize>>,
+    /// Whether a backend must answer a request.
+    pub asks: bool,
 }
 
 impl At {
@@ -157,7 +160,20 @@ impl Probe {
         let has_tcp = ports.iter().any(|port| port.protocol == Protocol::Tcp);
         let is_asked = at.tries <= 1 && has_tcp && !is_taken(ports);
         match socket(&at.address, BALANCE_PORT).filter(|_| is_asked) {
-            Some(to) => (self.check)(to).await.map_err(|error| format!("{to}: {error}")),
+            Some(to) => (self.check)(to).await.map_err(|error| {
+                format!("{to}: {error}: the client hangs, or is cut off from its host")
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a backend answers a request at the first TCP port, where that is wanted.
+    async fn answers(&self, at: &At, ports: &[TunnelPort]) -> Result<(), String> {
+        let port = ports.iter().find(|port| port.protocol == Protocol::Tcp).filter(|_| at.asks);
+        match port.and_then(|port| socket(&at.address, port.port)) {
+            Some(to) => (self.check)(to).await.map_err(|error| {
+                format!("{to}: {error}: no backend answers, or the client does not reach them")
+            }),
             None => Ok(()),
         }
     }
@@ -174,8 +190,8 @@ impl Probe {
         Some((self.connect)(to).await.map_err(|error| format!("{to}: {error}")))
     }
 
-    /// Tries as many connections as there are clients, and one by the IPv6 address, if there is one; and asks the
-    /// client, if it is the only one. Returns how many come through, or why none does.
+    /// Tries as many connections as there are clients, and one by the IPv6 address, if there is one; asks the client, if
+    /// it is the only one, and a backend, if that is wanted. Returns how many come through, or why none does.
     pub(super) async fn both(
         &self,
         at: &At,
@@ -184,8 +200,9 @@ impl Probe {
         let second = async { self.run(at.ipv6()?, ports).await };
         let first = (0..at.tries.max(1)).map(|_| self.run(&at.address, ports));
         let first = future::join_all(first);
-        let (first, second, lives) = future::join3(first, second, self.lives(at, ports)).await;
-        let first = through(first).map(|first| first.and_then(|count| lives.map(|()| count)));
+        let asked = async { self.lives(at, ports).await.and(self.answers(at, ports).await) };
+        let (first, second, asked) = future::join3(first, second, asked).await;
+        let first = through(first).map(|first| first.and_then(|count| asked.map(|()| count)));
         (first, second)
     }
 }
@@ -226,7 +243,8 @@ async fn connect(address: SocketAddr) -> Result<(), String> {
     }
 }
 
-/// Asks the only client of a host. Should the host be one for several, it answers in its place.
+/// Asks the only client of a host, or a backend. Should the host be one for several clients, it answers in the place of
+/// one. That no connection opens is for others to tell.
 async fn check(address: SocketAddr, limit: Duration) -> Result<(), String> {
     let opened = timeout(limit, TcpStream::connect(address)).await;
     let Ok(Ok(mut stream)) = opened else { return Ok(()) };
@@ -236,12 +254,7 @@ async fn check(address: SocketAddr, limit: Duration) -> Result<(), String> {
     };
     // It need not say anything: that it closes the connection is its answer.
     let answered = timeout(limit, answer).await;
-    answered.map(drop).map_err(|_| {
-        let limit = limit.as_secs();
-        format!(
-            "the client does not answer within {limit} s: it hangs, or is cut off from its host"
-        )
-    })
+    answered.map(drop).map_err(|_| format!("nothing comes back within {} s", limit.as_secs()))
 }
 
 async fn ask(address: SocketAddr) -> Option<usize> {
@@ -353,7 +366,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let short = Duration::from_millis(100);
         let (tried, held) = tokio::join!(check(address, short), listener.accept());
-        assert!(tried.unwrap_err().contains("the client does not answer"));
+        assert!(tried.unwrap_err().contains("nothing comes back"));
         drop(held);
         let closing = async { drop(listener.accept().await.unwrap()) };
         let (tried, ()) = tokio::join!(check(address, OPENING), closing);
@@ -389,7 +402,14 @@ mod tests {
         let ipv6 = |closed: Option<&str>| {
             let known = Ipv6::At { address: String::new(), closed: closed.map(str::to_owned) };
             let address = String::new();
-            At { address, ipv6: Some(known), tries: 2, through: 2, clients: Some(Some(2)) }
+            At {
+                address,
+                ipv6: Some(known),
+                tries: 2,
+                through: 2,
+                clients: Some(Some(2)),
+                asks: false,
+            }
         };
         let (opens, fails) = (Ok(()), Err("refused".to_owned()));
         let is_still =
@@ -422,7 +442,8 @@ mod tests {
         let is_due = |tunnel, second| schedule.due(tunnel, at(second)).is_some();
         let found = |tunnel: &str, second, check| {
             let address = "203.0.113.7".to_owned();
-            let there = At { address, ipv6: None, tries: 1, through: 1, clients: None };
+            let there =
+                At { address, ipv6: None, tries: 1, through: 1, clients: None, asks: false };
             schedule.found(tunnel, there, at(second), at(check));
         };
         assert!(!is_due("a", 0));

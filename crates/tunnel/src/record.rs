@@ -86,7 +86,8 @@ impl TunnelRun<'_> {
         check: Duration,
         outcome: impl FnOnce(Option<String>, Option<Ipv6>) -> Outcome,
     ) -> Result<Action, ReconcileError> {
-        let mut at = At { address, ipv6, tries: clients.wanted, through: 0, clients: None };
+        let (tries, asks) = (clients.wanted, self.defaults.asks());
+        let mut at = At { address, ipv6, tries, through: 0, clients: None, asks };
         let probes = self.defaults.probes() && clients.serve(&self.tunnel.spec);
         let (tried, second) = match probes {
             true => {

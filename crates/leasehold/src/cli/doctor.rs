@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use ::doctor::{
     Finding, Level, Place, Report, Right, Wanted, ask_server, count_objects, look_for_kinds,
-    of_clusters as of_view, of_home_credential, of_memory, of_queues, of_readiness, of_shards,
-    of_size, of_status, review_rights, spelled_out,
+    of_clusters as of_view, of_home_credential, of_home_latency, of_memory, of_queues,
+    of_readiness, of_shards, of_size, of_status, review_rights, spelled_out,
 };
 use anyhow::Context as _;
 use clusters::State;
@@ -287,7 +287,12 @@ fn of_answer(
         _ => {
             let answer = answer?;
             let text = String::from_utf8_lossy(&answer);
-            of_memory(member, &text).into_iter().chain(of_home_credential(&text, now)).collect()
+            let found = [
+                of_memory(member, &text),
+                of_home_latency(member, &text),
+                of_home_credential(&text, now),
+            ];
+            found.into_iter().flatten().collect()
         }
     })
 }

@@ -98,6 +98,31 @@ async fn an_address_whose_only_client_does_not_answer_goes_within_a_minute_and_c
     assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
 }
 
+/// A NetworkPolicy between the client and the backends, or one that hangs: connections stay open, and nothing comes back.
+#[tokio::test(start_paused = true)]
+async fn where_backends_answer_an_address_is_published_only_once_one_does() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    merge(&defaults, "leasehold-tunnel", json!({"data": {"probe": "answer"}})).await;
+    let answers = Arc::new(AtomicBool::new(false));
+    let shown = Arc::clone(&answers);
+    let settings = settings(&world.cloud);
+    let probe = settings.probe.clone().checking(move |to| {
+        let answers = shown.load(Ordering::SeqCst) || to.port() == 2334;
+        async move { if answers { Ok(()) } else { Err("refused".to_owned()) } }.boxed()
+    });
+    world.env.run(parts(2, &Settings { probe, ..settings }));
+    world.env.apply(controllers::get("tunnel").unwrap().example).await;
+    let tunnel = reason(&world.env, "Unreachable").await;
+    let message = &tunnel.status.unwrap().conditions[0].message;
+    assert!(message.contains(":80: refused: no backend answers"), "{message}");
+    world.rests().await;
+    assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), None);
+    answers.store(true, Ordering::SeqCst);
+    world.served().await;
+    dies(&world, &answers).await;
+}
+
 /// A host that comes in the place of another and takes no connections of clients is not paid for for ever.
 #[tokio::test(start_paused = true)]
 async fn a_host_that_does_not_come_to_serve_is_given_up_and_tried_later() {
