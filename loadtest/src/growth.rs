@@ -97,15 +97,18 @@ struct Minute {
     value: f64,
 }
 
+/// The shards of a replica, and what is looked at.
+type Scrape = (Option<f64>, Option<f64>);
+
 /// The whole minutes in which both were scraped.
 fn minutes(seconds: &[&Second], name: &str, pick: Pick, by_least: bool) -> Vec<Minute> {
-    let mut minutes: BTreeMap<u32, Vec<(Option<f64>, Option<f64>)>> = BTreeMap::new();
+    let mut minutes: BTreeMap<u32, Vec<Scrape>> = BTreeMap::new();
     for second in seconds {
         if let Some(replica) = second.replicas.iter().find(|replica| replica.name == name) {
             minutes.entry(second.at / 60).or_default().push((replica.shards, pick(replica)));
         }
     }
-    let minute = |(minute, scrapes): (u32, Vec<(Option<f64>, Option<f64>)>)| {
+    let minute = |(minute, scrapes): (u32, Vec<Scrape>)| {
         let (shards, value) = if by_least {
             let both = scrapes.into_iter().filter_map(|(shards, value)| shards.zip(value));
             both.min_by(|(_, a), (_, b)| a.total_cmp(b))?
@@ -247,8 +250,9 @@ mod tests {
             .collect();
         let all = of(&seconds, &(0..3600));
         let tasks = all.iter().filter(|growth| growth.measure == Measure::TasksGrowthPerHour);
-        let certain: Vec<f64> = tasks.map(|growth| growth.certain().round()).collect();
-        assert_eq!(certain, [30.0, 0.0]);
+        let certain: Vec<f64> = tasks.map(|growth| growth.certain()).collect();
+        // The fewest come later in each minute, so that the leak looks a little larger.
+        assert!((30.0..32.0).contains(&certain[0]) && certain[1] < 0.1, "{certain:?}");
     }
 
     #[test]

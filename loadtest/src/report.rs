@@ -305,10 +305,7 @@ fn costs(stretches: &[Stretch], replicas: &[Replica], lasted: f64) -> Figures {
         (Measure::HomeRequestsPerSecond, Some(sum(|replica| replica.home_requests) / lasted)),
         (Measure::Cores, Some(sum(|replica| replica.cpu_seconds) / lasted)),
         (Measure::Series, Some(most(|replica| replica.scraped.series as f64))),
-        (
-            Measure::ClusterSeries,
-            Some(most(|replica| replica.scraped.most_of_a_cluster as f64)),
-        ),
+        (Measure::ClusterSeries, Some(most(|replica| replica.scraped.most_of_a_cluster as f64))),
         (Measure::ScrapeBytes, Some(most(|replica| replica.scraped.bytes as f64))),
     ];
     figures.into_iter().filter_map(|(measure, value)| Some((measure, value?))).collect()

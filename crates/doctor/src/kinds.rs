@@ -1,6 +1,7 @@
 //! The kinds that are needed of an API server: whether it serves them, and whether their definitions are those of this
 //! release.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -55,12 +56,15 @@ pub async fn look_for_kinds(client: &Client, about: &str, wanted: &[Wanted]) -> 
         let Some((definition, install)) = own else { continue };
         let of = (&*kind.group, &*kind.version);
         if served.get(&of).is_some_and(Option::is_some) {
-            if !documents.contains_key(&of) {
-                let document = document(client, of).await;
-                found.extend(document.as_ref().err().map(|why| Finding::warning(about, why, FIX)));
-                documents.insert(of, document.unwrap_or_default());
-            }
-            found.extend(differing(about, kind, (definition, install), &documents[&of]));
+            let document = match documents.entry(of) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let read = document(client, of).await;
+                    found.extend(read.as_ref().err().map(|why| Finding::warning(about, why, FIX)));
+                    new.insert(read.unwrap_or_default())
+                }
+            };
+            found.extend(differing(about, kind, (definition, install), document));
         }
     }
     found

@@ -93,9 +93,9 @@ fn explained(
         None => held.shard.range == Range::WHOLE,
     };
     let shard = key.shards.iter().find(has).cloned();
-    let permit = shard.as_ref().map(|held| {
-        board.ownership().permit(&held.shard, held.epoch, Purpose::Dispatch)
-    });
+    let permit = shard
+        .as_ref()
+        .map(|held| board.ownership().permit(&held.shard, held.epoch, Purpose::Dispatch));
     let (fence, fence_seconds) = match permit {
         Some(Ok(permit)) => (None, Some(board.now().until(permit.valid_until).as_secs_f64())),
         Some(Err(refusal)) => (Some(refusal.to_string()), None),

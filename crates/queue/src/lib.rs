@@ -25,7 +25,6 @@ use tracing::Span;
 pub use self::core::Limits;
 use self::core::{Added, Queue};
 use self::failures::Failures;
-use self::successes::Successes;
 pub use self::item::{Outcome, Popped};
 pub use self::metrics::QueueMetrics;
 pub use self::priority::Priority;
@@ -34,6 +33,7 @@ use self::status::MAX_SHOWN_KEYS;
 pub use self::status::{
     FailingKey, FailureStatus, HeldShard, KeyStatus, QueueGauges, QueueStatus, RunningKey,
 };
+use self::successes::Successes;
 
 /// The longest that the runner sleeps. Timers stand still while the machine is suspended; the clock,
 /// which decides what is due, does not.

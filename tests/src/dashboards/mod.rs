@@ -124,8 +124,7 @@ async fn ask_all(
         if prometheus.ask("up").is_ok() {
             let mut open = Vec::new();
             for query in silent.drain(..) {
-                let answer =
-                    prometheus.ask(&query.expr).with_context(|| query.title.clone())?;
+                let answer = prometheus.ask(&query.expr).with_context(|| query.title.clone())?;
                 if numbers(&answer)?.is_empty() {
                     open.push(query);
                 }

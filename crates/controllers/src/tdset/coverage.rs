@@ -247,7 +247,7 @@ mod tests {
         let window = |from: &str, to: &str| json!({"startTime": 0, "endTime": 0, "replica": 1, "from": from, "to": to});
         let by_cron = |windows: &[Value]| json!({"cron": windows, "timeZone": "Europe/Berlin"});
         let office = cron("0 9 * * *", "30 17 * * *");
-        check_spec(&by_cron(&[office.clone()]), &["00:00-09:00", "17:30-00:00"], &[]);
+        check_spec(&by_cron(std::slice::from_ref(&office)), &["00:00-09:00", "17:30-00:00"], &[]);
         check_spec(
             &by_cron(&[office.clone(), cron("0 17 * * *", "0 10 * * *")]),
             &[],

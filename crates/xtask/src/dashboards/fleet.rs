@@ -2,8 +2,8 @@
 
 use super::Kind::{Lines, Stack};
 use super::{
-    Board, FAILED, FIRST, FLEET, Panel, first, fleet, max, mean, number, panel, quantile, rate, row,
-    sum, table,
+    Board, FAILED, FIRST, FLEET, Panel, first, fleet, max, mean, number, panel, quantile, rate,
+    row, sum, table,
 };
 
 pub(super) fn board() -> Board {
