@@ -1,7 +1,7 @@
 //! One plot as an SVG image: lines or stacked areas over time, with faults marked. Pure.
 //!
 //! The image carries its own style, readable on light and dark pages: colours are drawn as those of
-//! [`PALETTE`]'s light half, and a rule of CSS replaces each where the reader prefers dark. Text is in the
+//! `PALETTE`'s light half, and a rule of CSS replaces each where the reader prefers dark. Text is in the
 //! reader's own font.
 
 use std::fmt::Write;

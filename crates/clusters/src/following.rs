@@ -38,7 +38,7 @@ pub struct Followed {
     pub(crate) current: Current,
 }
 
-/// A client to come, as [`Connecting`].
+/// A client to come, as `Connecting`.
 pub type Following<'a> = BoxFuture<'a, Result<Followed, Arc<Unusable>>>;
 
 /// The life of the credential that requests carry now, if it is known.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A server is known when it has said which cluster it is, or that it does not tell, and when no other
-//! fleet that does the same has its mark there ([`crate::mark`]).
+//! fleet that does the same has its mark there (`marks`).
 
 mod disputes;
 mod identify;
