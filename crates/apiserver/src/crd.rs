@@ -10,7 +10,7 @@ use crate::clock;
 use crate::kinds::{KindInfo, PrinterColumn, ScalePaths};
 use crate::objects::names;
 use crate::resource::{Conversion, Resource, table_id};
-use crate::schema::Schema;
+use crate::schema::{Schema, structural};
 use crate::status::FieldError;
 
 /// Fills in what a definition may leave out.
@@ -57,6 +57,7 @@ pub fn validate(definition: &Value) -> Vec<FieldError> {
     for (at, version) in versions.iter().enumerate() {
         errors.extend(validate_version(at, version));
     }
+    errors.extend(validate_schemas(versions));
     errors
 }
 
@@ -68,12 +69,31 @@ fn validate_version(at: usize, version: &Value) -> Vec<FieldError> {
         let detail = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
         errors.push(FieldError::invalid(format!("{path}.name"), name, detail));
     }
-    let schema = &version["schema"]["openAPIV3Schema"];
-    let path = format!("{path}.schema.openAPIV3Schema");
-    if schema.is_null() {
+    if schema(version).is_null() {
+        let path = format!("{path}.schema.openAPIV3Schema");
         errors.push(FieldError::required(path, "schemas are required"));
-    } else if let Err(e) = Schema::parse(schema) {
-        errors.push(FieldError::invalid(path, Value::Null, e.to_string()));
+    }
+    errors
+}
+
+/// A schema that all versions share is checked once, and named as real servers do.
+fn validate_schemas(versions: &[Value]) -> Vec<FieldError> {
+    let is_shared = versions.windows(2).all(|pair| schema(&pair[0]) == schema(&pair[1]));
+    let different = if is_shared { versions.len().min(1) } else { versions.len() };
+    let mut errors = Vec::new();
+    for (at, version) in versions[..different].iter().enumerate() {
+        let schema = schema(version);
+        let path = if is_shared {
+            "spec.validation.openAPIV3Schema".to_owned()
+        } else {
+            format!("spec.versions[{at}].schema.openAPIV3Schema")
+        };
+        match Schema::parse(schema) {
+            Ok(_) => errors.extend(structural::check(schema, &path)),
+            // Said already, of the version.
+            Err(_) if schema.is_null() => {}
+            Err(e) => errors.push(FieldError::invalid(path, Value::Null, e.to_string())),
+        }
     }
     errors
 }
@@ -168,8 +188,8 @@ fn resource(definition: &Value, version: &Value, storage: &str) -> Resource {
         table: table_id(&info.group, &info.plural),
         conversion,
         // It was checked when the definition was written; one that does not parse checks nothing.
-        schema: Schema::parse(&version["schema"]["openAPIV3Schema"]).ok(),
-        openapi: Some(version["schema"]["openAPIV3Schema"].clone()),
+        schema: Schema::parse(schema(version)).ok(),
+        openapi: Some(schema(version).clone()),
         selectable,
         info,
     }
@@ -223,6 +243,10 @@ fn column(source: &Value) -> PrinterColumn {
 
 fn versions(definition: &Value) -> impl Iterator<Item = &Value> {
     definition["spec"]["versions"].as_array().into_iter().flatten()
+}
+
+fn schema(version: &Value) -> &Value {
+    &version["schema"]["openAPIV3Schema"]
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
@@ -287,5 +311,20 @@ mod tests {
         assert_eq!(errors(|d| d["spec"]["versions"][1]["storage"] = json!(true)), 1);
         assert_eq!(errors(|d| d["spec"]["versions"][0]["schema"] = json!({})), 1);
         assert_eq!(errors(|d| d["spec"]["scope"] = json!("Everywhere")), 1);
+    }
+
+    #[test]
+    fn a_schema_that_is_not_structural_is_named() {
+        let wrong = json!({"type": "object", "properties": {"spec": {}}});
+        let paths = |versions: &[usize]| -> Vec<String> {
+            let mut definition = definition();
+            for at in versions {
+                definition["spec"]["versions"][*at]["schema"]["openAPIV3Schema"] = wrong.clone();
+            }
+            validate(&definition).into_iter().map(|error| error.path).collect()
+        };
+        let below = |place: &str| [format!("{place}.openAPIV3Schema.properties[spec].type")];
+        assert_eq!(paths(&[0, 1, 2]), below("spec.validation"));
+        assert_eq!(paths(&[1]), below("spec.versions[1].schema"));
     }
 }

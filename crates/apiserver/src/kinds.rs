@@ -94,6 +94,15 @@ impl KindInfo {
         }
     }
 
+    /// The metadata that a write of the status of a built-in kind leaves as it is.
+    pub fn kept_by_status(&self) -> &'static [&'static str] {
+        match (self.group.as_str(), self.plural.as_str()) {
+            ("", "pods") => &["ownerReferences"],
+            ("apps", "deployments") => &["labels"],
+            _ => &[],
+        }
+    }
+
     /// Whether this is the built-in kind of that group and plural.
     pub fn is(&self, group: &str, plural: &str) -> bool {
         !self.custom && self.group == group && self.plural == plural

@@ -16,7 +16,8 @@
 //! rules, and headers for impersonation work.
 //!
 //! # Known limits
-//! Tokens cannot be verified without asking the server. There is no Node authorizer, no check that
+//! The rules of `x-kubernetes-validations` (CEL) are not evaluated. There are no admission or conversion
+//! webhooks, admission policies or quotas, and answers are JSON, never protobuf. Tokens cannot be verified without asking the server. There is no Node authorizer, no check that
 //! who grants rights holds them, and no aggregation of ClusterRoles; `admin`, `edit` and `view` are
 //! not there. Impersonation needs the verb `impersonate`, without its constrained forms. No
 //! controller writes the status of a PodDisruptionBudget, so evictions count the Pods themselves

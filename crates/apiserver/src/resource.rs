@@ -81,7 +81,7 @@ impl Resource {
 }
 
 /// Fields of events, as the core group and as `events.k8s.io` name them.
-const EVENT_FIELDS: &[(&str, &str)] = &[
+pub(crate) const EVENT_FIELDS: &[(&str, &str)] = &[
     ("count", "deprecatedCount"),
     ("firstTimestamp", "deprecatedFirstTimestamp"),
     ("involvedObject", "regarding"),

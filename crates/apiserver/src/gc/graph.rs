@@ -163,6 +163,14 @@ impl Graph {
         uids.filter_map(|uid| self.nodes.get(uid))
     }
 
+    /// The owner with this uid, if it is where an object's owners are looked for: in the object's own namespace, or
+    /// in none.
+    fn owner_of(&self, node: &Node, uid: &str) -> Option<&Node> {
+        let owner = self.nodes.get(uid)?;
+        let namespace = &owner.at.namespace;
+        (namespace.is_empty() || *namespace == node.at.namespace).then_some(owner)
+    }
+
     /// What has to be done about an object now, if anything.
     pub(crate) fn decide(&self, uid: &str) -> Option<Decision> {
         let node = self.nodes.get(uid)?;
@@ -183,7 +191,7 @@ impl Graph {
         }
         let (mut absent, mut waiting, mut orphaning, mut solid) = (vec![], vec![], vec![], 0);
         for owner in &node.owners {
-            match self.nodes.get(&owner.uid) {
+            match self.owner_of(node, &owner.uid) {
                 None => absent.push(owner.clone()),
                 Some(o) if o.waits_with(ORPHAN) => orphaning.push(owner.uid.clone()),
                 Some(o) if o.waits_with(FOREGROUND) => waiting.push(owner.uid.clone()),
@@ -287,6 +295,25 @@ mod tests {
         ];
         for (lines, name, expected) in cases {
             assert_eq!(decided(lines, name), *expected, "{name} in {lines:?}");
+        }
+    }
+
+    #[test]
+    fn an_owner_in_another_namespace_is_absent() {
+        for (owner, dependent, is_absent) in [
+            ("n", "n", false),
+            ("", "n", false),
+            ("", "", false),
+            ("m", "n", true),
+            ("m", "", true),
+        ] {
+            let mut graph = graph(&["a", "b <- a"]);
+            for (uid, namespace) in [("a", owner), ("b", dependent)] {
+                let mut node = graph.get(uid).unwrap().clone();
+                node.at.namespace = namespace.into();
+                graph.apply(uid, node, &mut BTreeSet::new());
+            }
+            assert_eq!(graph.decide("b").is_some(), is_absent, "{owner:?} of {dependent:?}");
         }
     }
 

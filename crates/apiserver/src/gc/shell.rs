@@ -336,14 +336,18 @@ impl Hand {
         Done { uid: self.uid, result: settle(result) }
     }
 
-    /// Whether the server has none of these owners. For an owner of an unknown kind that cannot be
-    /// said.
+    /// Whether the server has none of these owners, in the object's own namespace or in none. For an owner of an
+    /// unknown kind that cannot be said, nor for one with a namespace if the object has none.
     async fn are_absent(&self, owners: &[OwnerReference]) -> kube::Result<bool> {
         for owner in owners {
             let Some(kind) = self.kinds.of_owner(&owner.api_version, &owner.kind) else {
                 return Ok(false);
             };
-            let api = kind.api(&self.client, &self.node.at.namespace);
+            let namespace = &self.node.at.namespace;
+            if kind.namespaced && namespace.is_empty() {
+                return Ok(false);
+            }
+            let api = kind.api(&self.client, namespace);
             let found = api.get_metadata_opt(&owner.name).await?;
             if found.is_some_and(|found| found.uid().as_deref() == Some(&owner.uid)) {
                 return Ok(false);

@@ -148,7 +148,9 @@ fn judge(resource: &Resource, current: Option<&Value>, object: &Value) -> Result
     if errors.is_empty() {
         Ok(())
     } else {
-        Err(ApiError::invalid(info, meta(object, "name"), &errors))
+        // As on a real server: Events of either group belong to the core group here.
+        let name = meta(object, "name");
+        Err(ApiError::invalid_kind(&info.storage_group, &info.kind, name, &errors))
     }
 }
 

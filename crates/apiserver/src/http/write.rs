@@ -413,7 +413,7 @@ impl<'a> Writer<'a> {
     }
 
     fn part(&self) -> Part {
-        Part::of_request(self.resource.info.status, self.subresource)
+        Part::of_request(&self.resource.info, self.subresource)
     }
 
     fn topology(&self) -> &dyn SchemaLookup {

@@ -3,13 +3,14 @@
 //!
 //! Everything here is a pure function of the request's object, the stored one and `now`.
 //! In data order: [`decode`] reads a body; [`prepare`] sets what belongs to the server;
-//! [`defaults`] fills in built-in kinds; [`validate`] checks the rules; [`deletion`] decides how an
-//! object is deleted, and [`disruption`] whether a Pod may be evicted.
+//! [`defaults`] fills in built-in kinds; [`validate`] checks the rules, those of Events in `event`;
+//! [`deletion`] decides how an object is deleted, and [`disruption`] whether a Pod may be evicted.
 
 pub mod decode;
 pub mod defaults;
 pub mod deletion;
 pub mod disruption;
+mod event;
 pub mod names;
 pub mod prepare;
 pub mod validate;

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::kinds::KindInfo;
+use super::deletion::{FOREGROUND, ORPHAN};
+use crate::kinds::{DEFINITIONS, KindInfo};
 use crate::status::{FieldError, FieldErrorKind};
 
 /// Longest object name.
@@ -57,7 +58,7 @@ pub fn is_label_value(text: &str) -> bool {
 /// What is wrong with an object's name, by its kind's rule.
 pub fn check_name(kind: &KindInfo, path: &str, name: &str) -> Vec<FieldError> {
     let (rule, regex, longest) = match (kind.group.as_str(), kind.plural.as_str()) {
-        ("rbac.authorization.k8s.io", _) => return check_path_segment(path, name),
+        ("rbac.authorization.k8s.io", _) | ("", "events") => return check_path_segment(path, name),
         ("", "namespaces") => (LABEL_RULE, &LABEL, MAX_LABEL),
         ("", "services") => (DNS_1035_RULE, &DNS_1035, MAX_LABEL),
         _ => (SUBDOMAIN_RULE, &SUBDOMAIN, MAX_NAME),
@@ -86,11 +87,19 @@ fn check_path_segment(path: &str, name: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with the key of a label or annotation.
-fn check_key(path: &str, key: &str) -> Vec<FieldError> {
+/// What is wrong with the key of a label or annotation, or with the name of a finalizer or of who
+/// reports an Event.
+pub fn check_key(path: &str, key: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let name = match key.split_once('/') {
         None => key,
+        Some((_, name)) if name.contains('/') => {
+            let rule = QUALIFIED_NAME_RULE.trim_start_matches("name part ");
+            let detail = format!(
+                "a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            );
+            return vec![FieldError::invalid(path, key, detail)];
+        }
         Some((prefix, name)) => {
             if prefix.is_empty() {
                 errors.push(FieldError::invalid(path, key, "prefix part must be non-empty"));
@@ -148,6 +157,29 @@ pub fn check_annotations(path: &str, annotations: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// Finalizers that objects of most built-in kinds may have without a domain.
+const STANDARD_FINALIZERS: &[&str] = &["kubernetes", ORPHAN, FOREGROUND];
+
+/// What is wrong with a list of finalizers.
+pub fn check_finalizers(kind: &KindInfo, path: &str, finalizers: &Value) -> Vec<FieldError> {
+    let names: Vec<&str> =
+        finalizers.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let mut errors: Vec<FieldError> = names.iter().flat_map(|name| check_key(path, name)).collect();
+    // Real servers check these kinds by rules that know nothing of built-in kinds.
+    let is_free = kind.custom || kind.plural == DEFINITIONS || kind.is("", "events");
+    for (at, name) in names.iter().enumerate() {
+        if !is_free && !name.contains('/') && !STANDARD_FINALIZERS.contains(name) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(format!("{path}[{at}]"), *name, detail));
+        }
+    }
+    if [FOREGROUND, ORPHAN].iter().all(|name| names.contains(name)) {
+        let detail = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        errors.push(FieldError::invalid(path, finalizers.clone(), detail));
+    }
+    errors
+}
+
 /// How many characters of a `generateName` are kept.
 const MAX_PREFIX: usize = 58;
 /// The letters and digits of generated names: no vowels, so that no words appear.
@@ -198,6 +230,38 @@ mod tests {
         {
             assert!(!check_labels("metadata.labels", &bad).is_empty(), "{bad}");
         }
+    }
+
+    #[test]
+    fn finalizers_are_qualified_names() {
+        let path = "metadata.finalizers";
+        let kinds = kinds::builtin();
+        let texts = |plural: &str, finalizers: Value| -> Vec<String> {
+            let kind = kinds.iter().find(|kind| kind.plural == plural).unwrap();
+            let errors = check_finalizers(kind, path, &finalizers);
+            errors.iter().map(ToString::to_string).collect()
+        };
+        assert!(texts("leases", json!(["kubernetes", "orphan", "example.com/a.B"])).is_empty());
+        assert_eq!(
+            texts("leases", json!(["a/b/c"])),
+            ["metadata.finalizers: Invalid value: \"a/b/c\": a valid label key must consist of \
+                 alphanumeric characters, '-', '_' or '.', and must start and end with an \
+                 alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used \
+                 for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional \
+                 DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+        );
+        assert_eq!(texts("leases", json!(["/a"])).len(), 1);
+        assert_eq!(
+            texts("leases", json!(["orphan", "foregroundDeletion"])),
+            ["metadata.finalizers: Invalid value: [\"orphan\",\"foregroundDeletion\"]: \
+                 finalizer orphan and foregroundDeletion cannot be both set"]
+        );
+        assert_eq!(
+            texts("leases", json!(["a/b", "hold"])),
+            ["metadata.finalizers[1]: Invalid value: \"hold\": name is neither a standard \
+                 finalizer name nor is it fully qualified"]
+        );
+        assert!(texts(DEFINITIONS, json!(["hold"])).is_empty());
     }
 
     #[test]

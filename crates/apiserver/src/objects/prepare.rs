@@ -47,7 +47,7 @@ pub fn for_update(
     check_version(kind, current, &proposed)?;
     let name = meta(current, "name");
     if subresource == Some("status") {
-        proposed = with_status_of(current, proposed);
+        proposed = with_status_of(kind, current, proposed);
     } else if kind.status {
         copy_member(current, &mut proposed, "status");
     }
@@ -170,17 +170,44 @@ fn check_finalizers(
     Err(ApiError::invalid(kind, name, &[error]))
 }
 
-/// The stored object with the proposed one's status, and its field ownership.
-fn with_status_of(current: &Value, mut proposed: Value) -> Value {
+/// The stored object with the proposed one's status and, of its metadata, what the kind lets a
+/// status have.
+fn with_status_of(kind: &KindInfo, current: &Value, mut proposed: Value) -> Value {
     let mut next = current.clone();
-    set_meta(&mut next, "managedFields", proposed["metadata"].get("managedFields").cloned());
-    if let Some(fields) = next.as_object_mut() {
-        match proposed.get_mut("status").map(Value::take) {
-            Some(status) => fields.insert("status".into(), status),
-            None => fields.remove("status"),
-        };
+    if kind.is("", "pods") {
+        keep_unknown(current, &mut proposed);
+    }
+    copy_member(&proposed, &mut next, "status");
+    if kind.custom {
+        set_meta(&mut next, "managedFields", proposed["metadata"].get("managedFields").cloned());
+    } else {
+        next["metadata"] = proposed["metadata"].take();
+        for field in kind.kept_by_status() {
+            set_meta(&mut next, field, current["metadata"].get(field).cloned());
+        }
     }
     next
+}
+
+/// Parts of a Pod's status that kubelets of older versions do not know, and leave out.
+const NEWER_STATUS: &[&str] = &[
+    "qosClass",
+    "observedGeneration",
+    "resourceClaimStatuses",
+    "extendedResourceClaimStatus",
+    "nodeAllocatableResourceClaimStatuses",
+];
+
+/// Keeps the parts of a Pod's status that the proposed one leaves out.
+fn keep_unknown(current: &Value, pod: &mut Value) {
+    let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) else { return };
+    for field in NEWER_STATUS {
+        let new = status.get(*field).unwrap_or(&Value::Null);
+        let is_unset = new.is_null() || *new == "" || *new == 0;
+        if let (true, Some(old)) = (is_unset, current["status"].get(field)) {
+            status.insert((*field).to_owned(), old.clone());
+        }
+    }
 }
 
 fn copy_member(from: &Value, to: &mut Value, member: &str) {
@@ -278,6 +305,41 @@ mod tests {
         let status = for_update(&custom(), Some("status"), &stored(), proposed).unwrap();
         assert_eq!((&status["spec"]["a"], &status["status"]["s"]), (&json!(1), &json!(2)));
         assert!(status["metadata"].get("labels").is_none());
+    }
+
+    #[test]
+    fn the_status_of_a_built_in_kind_comes_with_metadata() {
+        let mut proposed = stored();
+        proposed["metadata"]["labels"] = json!({"l": "1"});
+        proposed["metadata"]["annotations"] = json!({"a": "1"});
+        let owner = json!([{"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u"}]);
+        proposed["metadata"]["ownerReferences"] = owner;
+        proposed["metadata"]["generation"] = json!(9);
+        for (plural, dropped) in [
+            ("daemonsets", vec![]),
+            ("customresourcedefinitions", vec![]),
+            ("deployments", vec!["labels"]),
+            ("pods", vec!["ownerReferences"]),
+        ] {
+            let next = for_update(&kind(plural), Some("status"), &stored(), proposed.clone());
+            let metadata = next.unwrap()["metadata"].take();
+            assert_eq!(metadata["generation"], 3);
+            for field in ["labels", "annotations", "ownerReferences"] {
+                let is_dropped = metadata.get(field).is_none();
+                assert_eq!(is_dropped, dropped.contains(&field), "{field} of {plural}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_status_of_a_pod_keeps_what_older_kubelets_leave_out() {
+        let mut current = stored();
+        current["status"] = json!({"qosClass": "Burstable", "observedGeneration": 3, "phase": "A"});
+        let mut proposed = stored();
+        proposed["status"] = json!({"phase": "B", "observedGeneration": 4});
+        let next = for_update(&kind("pods"), Some("status"), &current, proposed).unwrap();
+        let expected = json!({"qosClass": "Burstable", "observedGeneration": 4, "phase": "B"});
+        assert_eq!(next["status"], expected);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{meta, names};
+use super::{event, meta, names};
 use crate::kinds::KindInfo;
 use crate::status::{ApiError, FieldError, FieldErrorKind};
 
@@ -26,36 +26,40 @@ pub fn metadata(kind: &KindInfo, object: &Value) -> Vec<FieldError> {
     errors.extend(names::check_labels("metadata.labels", &metadata["labels"]));
     errors.extend(names::check_annotations("metadata.annotations", &metadata["annotations"]));
     errors.extend(owners(&metadata["ownerReferences"]));
+    let finalizers = &metadata["finalizers"];
+    errors.extend(names::check_finalizers(kind, "metadata.finalizers", finalizers));
     errors
 }
 
 fn owners(references: &Value) -> Vec<FieldError> {
+    let path = "metadata.ownerReferences";
     let mut errors = Vec::new();
     let mut controller: Option<&Value> = None;
-    for reference in references.as_array().into_iter().flatten() {
-        let path = "metadata.ownerReferences";
-        for (field, rule) in [
-            ("apiVersion", "version must not be empty"),
-            ("kind", "must not be empty"),
-            ("name", "must not be empty"),
-            ("uid", "must not be empty"),
-        ] {
-            if reference[field].as_str().unwrap_or_default().is_empty() {
-                errors.push(FieldError::invalid(format!("{path}.{field}"), "", rule));
+    for (at, reference) in references.as_array().into_iter().flatten().enumerate() {
+        let text = |field: &str| reference[field].as_str().unwrap_or_default();
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            if text(field).is_empty() {
+                let path = format!("{path}[{at}].{field}");
+                errors.push(FieldError::required(path, "must not be empty"));
             }
         }
+        if text("apiVersion") == "v1" && text("kind") == "Event" {
+            let detail = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::invalid(format!("{path}[{at}]"), reference.clone(), detail));
+        }
         if reference["controller"] == true {
-            if let Some(first) = controller {
-                let detail = format!(
-                    "Only one reference can have Controller set to true. Found \"true\" in references for {}/{} and {}/{}",
-                    first["kind"].as_str().unwrap_or_default(),
-                    first["name"].as_str().unwrap_or_default(),
-                    reference["kind"].as_str().unwrap_or_default(),
-                    reference["name"].as_str().unwrap_or_default(),
-                );
-                errors.push(FieldError::invalid(path, references.clone(), detail));
-            }
-            controller = Some(reference);
+            let Some(first) = controller else {
+                controller = Some(reference);
+                continue;
+            };
+            let detail = format!(
+                "Only one reference can have Controller set to true. Found \"true\" in references for {}/{} and {}/{}",
+                first["kind"].as_str().unwrap_or_default(),
+                first["name"].as_str().unwrap_or_default(),
+                text("kind"),
+                text("name"),
+            );
+            errors.push(FieldError::invalid(path, references.clone(), detail));
         }
     }
     errors
@@ -99,6 +103,7 @@ pub fn builtin(kind: &KindInfo, current: Option<&Value>, object: &Value) -> Vec<
         ("", "secrets") => data(current, object, &["data"]),
         ("", "services") => service(current, object),
         ("", "pods") => pod(&object["spec"], "spec"),
+        ("" | "events.k8s.io", "events") => event::validate(kind, current, object),
         ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets") => {
             workload(kind, current, object)
         }
@@ -304,11 +309,22 @@ mod tests {
     }
 
     #[test]
-    fn an_object_has_a_name_and_one_controller() {
+    fn an_object_has_a_name_and_one_controller_and_finalizers_have_names() {
         let owner =
             json!({"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u", "controller": true});
         let object = json!({"metadata": {"name": "x", "ownerReferences": [owner, owner]}});
         assert_eq!(metadata(&kind("configmaps"), &object).len(), 1);
+        let incomplete = json!({"apiVersion": "v1", "kind": "Event", "name": "a"});
+        let object = json!({"metadata": {"name": "x", "ownerReferences": [owner, incomplete]}});
+        let errors = metadata(&kind("configmaps"), &object);
+        let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
+        assert_eq!(paths, ["metadata.ownerReferences[1].uid", "metadata.ownerReferences[1]"]);
+        let held = |finalizers: &[&str]| {
+            let object = json!({"metadata": {"name": "x", "finalizers": finalizers}});
+            metadata(&kind("configmaps"), &object).len()
+        };
+        assert_eq!(held(&["orphan", "example.com/b"]), 0);
+        assert_eq!(held(&["example.com/a b"]), 1);
         let nameless = json!({"metadata": {}});
         assert_eq!(
             metadata(&kind("configmaps"), &nameless)[0].to_string(),

@@ -11,6 +11,7 @@ use super::fieldset::{FieldSet, PathElement};
 use super::managed::{Entry, ManagedFields, Manager, Operation, metadata};
 use super::topology::SchemaLookup;
 use super::typed::{self, Comparison};
+use crate::kinds::KindInfo;
 use crate::status::{ApiError, Cause, Reason};
 
 /// The manager that owns the fields from before an object's first apply.
@@ -37,8 +38,10 @@ pub enum Part {
     Whole,
     /// All but `status`, which is a subresource.
     AllButStatus,
-    /// Only `status`, through its subresource.
+    /// Only `status`, through its subresource: the kind is a custom one.
     Status,
+    /// `status` and metadata but for these fields, through the subresource of a built-in kind.
+    StatusAndMetadata(&'static [&'static str]),
 }
 
 /// A server-side apply.
@@ -333,12 +336,13 @@ fn rfc3339(now: Timestamp) -> String {
 // === impl Part ===
 
 impl Part {
-    /// The part of a request on `subresource` of a kind that has (or has not) a status subresource.
-    pub fn of_request(has_status: bool, subresource: Option<&str>) -> Self {
-        match (has_status, subresource) {
-            (_, Some("status")) => Self::Status,
-            (true, _) => Self::AllButStatus,
-            (false, _) => Self::Whole,
+    /// The part of a request on `subresource` of a kind.
+    pub fn of_request(kind: &KindInfo, subresource: Option<&str>) -> Self {
+        match subresource {
+            Some("status") if kind.custom => Self::Status,
+            Some("status") => Self::StatusAndMetadata(kind.kept_by_status()),
+            _ if kind.status => Self::AllButStatus,
+            _ => Self::Whole,
         }
     }
 
@@ -350,12 +354,15 @@ impl Part {
         match self {
             Self::Whole => {}
             Self::AllButStatus => drop(fields.remove("status")),
-            Self::Status => {
+            Self::Status | Self::StatusAndMetadata(_) => {
                 fields.retain(|name, _| {
                     matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status")
                 });
                 if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-                    metadata.retain(|name, _| UNOWNED_METADATA.contains(&name.as_str()));
+                    metadata.retain(|name, _| match self {
+                        Self::StatusAndMetadata(kept) => !kept.contains(&name.as_str()),
+                        _ => UNOWNED_METADATA.contains(&name.as_str()),
+                    });
                 }
             }
         }
@@ -373,12 +380,14 @@ impl Part {
                 Self::Whole => true,
                 Self::AllButStatus => name != "status",
                 Self::Status => name == "status",
+                Self::StatusAndMetadata(_) => matches!(name.as_str(), "metadata" | "status"),
             },
             _ => true,
         });
         if let Some(metadata) = set.children.get_mut(&field("metadata")) {
             metadata.member = false;
-            for name in UNOWNED_METADATA {
+            let kept: &[&str] = if let Self::StatusAndMetadata(kept) = self { kept } else { &[] };
+            for name in UNOWNED_METADATA.iter().chain(kept) {
                 metadata.children.remove(&field(name));
             }
         }

@@ -64,7 +64,7 @@ impl Bench {
             custom: false,
             manager,
             subresource,
-            part: Part::of_request(true, subresource),
+            part: Part::of_request(&deployments(), subresource),
             api_version: "apps/v1",
             now: now(self.second),
             schema: &*self.schema,
@@ -374,6 +374,12 @@ fn status_is_kept_apart() {
     let books = &bench.object.as_ref().unwrap()["metadata"]["managedFields"];
     assert_eq!(books[1]["subresource"], "status");
     assert_eq!(books[1]["fieldsV1"], json!({"f:status": {"f:readyReplicas": {}}}));
+    bench.update("marker", Some("status"), |d| {
+        d["metadata"]["annotations"] = json!({"a": "1"});
+        d["metadata"]["labels"] = json!({"no": "status of a Deployment has labels"});
+    });
+    let annotations = json!({"f:metadata": {"f:annotations": {".": {}, "f:a": {}}}});
+    assert_eq!(bench.owned("marker"), annotations);
     let mut applied = deployment(json!({"replicas": 1}));
     applied["status"] = json!({"readyReplicas": 9});
     bench.apply_with("me", applied, false).unwrap();

@@ -86,6 +86,8 @@ const ATOMIC_OBJECTS: &[&str] = &[
     "namespaceSelector",
     "nodeSelector",
     "podSelector",
+    "regarding",
+    "related",
     "resourceFieldRef",
     "roleRef",
     "scaleTargetRef",
@@ -133,6 +135,8 @@ impl SchemaLookup for BuiltinTopology {
     fn skeleton(&self) -> Value {
         serde_json::json!({
             "metadata": {},
+            "source": {},
+            "deprecatedSource": {},
             "spec": {
                 "strategy": {}, "updateStrategy": {},
                 "template": {"metadata": {}, "spec": {}},

@@ -5,6 +5,8 @@
 //! [pruned](Schema::prune) of unknown fields (or they are [named](Schema::unknown_fields) for
 //! `fieldValidation`), [defaulted](Schema::apply_defaults), then [validated](Schema::validate).
 //!
+//! A definition with a schema that is not [`structural`] is refused.
+//!
 //! Owns the rules and the texts, which are those of a real API server because clients match on
 //! them. Does not own the CRD's lifecycle or the HTTP answer. `x-kubernetes-validations` (CEL) is
 //! skipped: its rules do not protect objects of this server.
@@ -19,6 +21,7 @@ mod defaults;
 mod format;
 mod parse;
 mod prune;
+pub(crate) mod structural;
 #[cfg(test)]
 mod tests;
 mod validate;

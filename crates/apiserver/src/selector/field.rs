@@ -60,11 +60,12 @@ impl Term {
     }
 
     fn holds(&self, object: &Value) -> bool {
-        let mut at = object;
-        for part in self.path.split('.') {
-            at = &at[part];
-        }
-        let same = match at {
+        let field = |path: &str| path.split('.').fold(object, |at, part| &at[part]);
+        let found = match field(&self.path) {
+            Value::Null if self.path == SOURCE => field("reportingComponent"),
+            found => found,
+        };
+        let same = match found {
             Value::String(text) => *text == self.value,
             Value::Null => absent(&self.path) == self.value,
             Value::Bool(flag) => (if *flag { "true" } else { "false" }) == self.value,
@@ -94,11 +95,15 @@ fn supported(kind: &KindInfo, selectable: &[String], path: &str) -> bool {
     known(kind).contains(&path)
 }
 
+/// Who wrote an Event; one without it says so in `reportingComponent`.
+const SOURCE: &str = "source.component";
+
 /// A field as objects of a kind are stored: Events are as the core group has them.
 fn stored(kind: &KindInfo, path: &str) -> String {
     match (kind.group.as_str(), path.split_once('.')) {
         ("events.k8s.io", Some(("regarding", of))) => format!("involvedObject.{of}"),
         ("events.k8s.io", None) if path == "reportingController" => "reportingComponent".to_owned(),
+        ("", None) if kind.plural == "events" && path == "source" => SOURCE.to_owned(),
         _ => path.to_owned(),
     }
 }
@@ -183,6 +188,14 @@ mod tests {
             }
         }
         assert!(FieldSelector::parse(&of("events.k8s.io"), &[], "reportingComponent=c").is_err());
+        let selector = FieldSelector::parse(&of(""), &[], "source=c").unwrap();
+        for (event, expected) in [
+            (stored, true),
+            (json!({"source": {"component": "c"}}), true),
+            (json!({"source": {"component": "d"}, "reportingComponent": "c"}), false),
+        ] {
+            assert_eq!(selector.matches(&event), expected, "{event}");
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@ use crate::selector::label;
 
 /// The text of an empty cell.
 pub(crate) const NONE: &str = "<none>";
+/// The text of a cell for what has no value.
+pub(crate) const UNSET: &str = "<unset>";
 
 impl Row<'_> {
     /// The value at a JSON pointer, null if absent.
@@ -20,12 +22,17 @@ impl Row<'_> {
         self.at(pointer).as_str().unwrap_or_default()
     }
 
+    /// The text at a JSON pointer, this one if absent.
+    pub(crate) fn text_or<'s>(&'s self, pointer: &str, absent: &'s str) -> &'s str {
+        match self.text(pointer) {
+            "" => absent,
+            text => text,
+        }
+    }
+
     /// The text at a JSON pointer, `<none>` if absent.
     pub(crate) fn text_or_none(&self, pointer: &str) -> Value {
-        match self.text(pointer) {
-            "" => json!(NONE),
-            text => json!(text),
-        }
+        json!(self.text_or(pointer, NONE))
     }
 
     /// The number at a JSON pointer, 0 if absent.
@@ -70,24 +77,41 @@ pub(crate) fn created_at(row: &Row<'_>) -> Value {
     json!(row.text("/metadata/creationTimestamp"))
 }
 
-/// One field of every container of a Pod template, joined by commas.
-fn containers(row: &Row<'_>, field: &str) -> Value {
-    let containers = row.list("/spec/template/spec/containers");
+/// The first items of a list, and how many more there are.
+pub(crate) fn first(items: &[String], most: usize, separator: &str) -> String {
+    let shown = items[..items.len().min(most)].join(separator);
+    match items.len().saturating_sub(most) {
+        0 => shown,
+        more => format!("{shown} + {more} more..."),
+    }
+}
+
+/// One field of every container at a JSON pointer, joined by commas.
+pub(crate) fn containers(row: &Row<'_>, pointer: &str, field: &str) -> Value {
+    let containers = row.list(pointer);
     let fields: Vec<&str> = containers.iter().filter_map(|c| c[field].as_str()).collect();
     json!(fields.join(","))
 }
 
+/// Where the containers of a Pod template are.
+const TEMPLATE: &str = "/spec/template/spec/containers";
+
 pub(crate) fn container_names(row: &Row<'_>) -> Value {
-    containers(row, "name")
+    containers(row, TEMPLATE, "name")
 }
 
 pub(crate) fn container_images(row: &Row<'_>) -> Value {
-    containers(row, "image")
+    containers(row, TEMPLATE, "image")
 }
 
 /// A `LabelSelector` or a map of labels, as text.
 pub(crate) fn selector(row: &Row<'_>) -> Value {
-    let mut terms = label::terms(row.at("/spec/selector"));
+    selector_at(row, "/spec/selector")
+}
+
+/// The same of another place.
+pub(crate) fn selector_at(row: &Row<'_>, pointer: &str) -> Value {
+    let mut terms = label::terms(row.at(pointer));
     terms.sort();
     json!(if terms.is_empty() { NONE.to_owned() } else { terms.join(",") })
 }

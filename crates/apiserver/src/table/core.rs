@@ -1,4 +1,5 @@
-//! Columns of the core group, of Leases, and of kinds without specific columns.
+//! Columns of the core group, volumes aside, of Leases, of bindings of roles, and of kinds without specific
+//! columns.
 
 use serde_json::{Value, json};
 
@@ -31,6 +32,18 @@ pub(crate) const LEASES: &[Column] = &[
     Column::NAME,
     Column::text("Holder", |row| json!(row.text("/spec/holderIdentity"))),
     Column::AGE,
+];
+
+/// Of RoleBindings and ClusterRoleBindings.
+pub(crate) const BINDINGS: &[Column] = &[
+    Column::NAME,
+    Column::text("Role", |row| {
+        json!(format!("{}/{}", row.text("/roleRef/kind"), row.text("/roleRef/name")))
+    }),
+    Column::AGE,
+    Column::wide("Users", |row| subjects(row, "User")),
+    Column::wide("Groups", |row| subjects(row, "Group")),
+    Column::wide("ServiceAccounts", |row| subjects(row, "ServiceAccount")),
 ];
 
 pub(crate) const SERVICES: &[Column] = &[
@@ -91,18 +104,27 @@ pub(crate) const EVENTS: &[Column] = &[
 
 impl Row<'_> {
     fn text_or_unknown(&self, pointer: &str) -> Value {
-        match self.text(pointer) {
-            "" => json!("<unknown>"),
-            text => json!(text),
-        }
+        json!(self.text_or(pointer, "<unknown>"))
     }
 
     fn either(&self, first: &str, second: &str) -> &str {
-        match self.text(first) {
-            "" => self.text(second),
-            text => text,
-        }
+        self.text_or(first, self.text(second))
     }
+}
+
+/// The subjects of one kind; those that are in a namespace with it.
+fn subjects(row: &Row<'_>, kind: &str) -> Value {
+    let subjects = row.list("/subjects").iter().filter(|subject| subject["kind"] == kind);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let names: Vec<String> = subjects
+        .map(|subject| match kind {
+            "ServiceAccount" => {
+                format!("{}/{}", text(&subject["namespace"]), text(&subject["name"]))
+            }
+            _ => text(&subject["name"]),
+        })
+        .collect();
+    json!(names.join(", "))
 }
 
 fn external_ip(row: &Row<'_>) -> Value {

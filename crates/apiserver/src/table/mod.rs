@@ -1,8 +1,8 @@
 //! Tables: what `kubectl get` prints, rendered by the server.
 //!
-//! Owns the columns of built-in kinds (`core`, `apps`), the columns a definition declares
-//! (`declared`) and how ages are written (`age`). Does not own content negotiation or list
-//! metadata, which the caller fills in.
+//! Owns the columns of built-in kinds (`core`, `apps`, `network`, `storage`), the columns a
+//! definition declares (`declared`) and how ages are written (`age`). Does not own content
+//! negotiation or list metadata, which the caller fills in.
 //!
 //! Pure: `now` is an argument.
 
@@ -11,6 +11,8 @@ mod apps;
 mod cells;
 mod core;
 mod declared;
+mod network;
+mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -112,6 +114,9 @@ fn builtin(kind: &KindInfo) -> &'static [Column] {
         ("" | "events.k8s.io", "events") => core::EVENTS,
         ("", "namespaces") => core::NAMESPACES,
         ("", "nodes") => core::NODES,
+        ("", "endpoints") => network::ENDPOINTS,
+        ("", "persistentvolumeclaims") => storage::CLAIMS,
+        ("", "persistentvolumes") => storage::VOLUMES,
         ("", "pods") => core::PODS,
         ("", "secrets") => core::SECRETS,
         ("", "serviceaccounts") => core::SERVICE_ACCOUNTS,
@@ -120,8 +125,15 @@ fn builtin(kind: &KindInfo) -> &'static [Column] {
         ("apps", "deployments") => apps::DEPLOYMENTS,
         ("apps", "replicasets") => apps::REPLICA_SETS,
         ("apps", "statefulsets") => apps::STATEFUL_SETS,
+        ("autoscaling", "horizontalpodautoscalers") => apps::AUTOSCALERS,
+        ("batch", "cronjobs") => apps::CRON_JOBS,
         ("batch", "jobs") => apps::JOBS,
         ("coordination.k8s.io", "leases") => core::LEASES,
+        ("discovery.k8s.io", "endpointslices") => network::ENDPOINT_SLICES,
+        ("networking.k8s.io", "ingresses") => network::INGRESSES,
+        ("policy", "poddisruptionbudgets") => apps::DISRUPTION_BUDGETS,
+        ("rbac.authorization.k8s.io", "clusterrolebindings" | "rolebindings") => core::BINDINGS,
+        ("storage.k8s.io", "storageclasses") => storage::CLASSES,
         _ => core::OTHERS,
     }
 }

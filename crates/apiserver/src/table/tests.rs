@@ -75,6 +75,233 @@ fn a_table_has_the_real_shape() {
 }
 
 #[test]
+fn what_databases_need() {
+    check(
+        "persistentvolumeclaims",
+        json!({"spec": {"storageClassName": "fast"}, "status": {"phase": "Pending"}}),
+        &[
+            ("Status", json!("Pending")),
+            ("Volume", json!("")),
+            ("Capacity", json!("")),
+            ("Access Modes", json!("")),
+            ("StorageClass", json!("fast")),
+            ("VolumeAttributesClass", json!("<unset>")),
+            ("VolumeMode+", json!("<unset>")),
+        ],
+    );
+    check(
+        "persistentvolumeclaims",
+        json!({
+            "spec": {"volumeName": "pv-1", "volumeMode": "Filesystem"},
+            "status": {
+                "phase": "Bound", "capacity": {"storage": "8Gi"},
+                "accessModes": ["ReadWriteOncePod", "ReadWriteOnce"],
+            },
+        }),
+        &[
+            ("Status", json!("Bound")),
+            ("Volume", json!("pv-1")),
+            ("Capacity", json!("8Gi")),
+            ("Access Modes", json!("RWO,RWOP")),
+            ("VolumeMode+", json!("Filesystem")),
+        ],
+    );
+    check(
+        "persistentvolumeclaims",
+        json!({"metadata": {"deletionTimestamp": CREATED}, "status": {"phase": "Bound"}}),
+        &[("Status", json!("Terminating"))],
+    );
+    check(
+        "poddisruptionbudgets",
+        json!({"spec": {"maxUnavailable": "25%"}, "status": {"disruptionsAllowed": 2}}),
+        &[
+            ("Min Available", json!("N/A")),
+            ("Max Unavailable", json!("25%")),
+            ("Allowed Disruptions", json!(2)),
+            ("Age", json!("5m30s")),
+        ],
+    );
+    check(
+        "poddisruptionbudgets",
+        json!({"spec": {"minAvailable": 1}}),
+        &[("Min Available", json!("1")), ("Allowed Disruptions", json!(0))],
+    );
+}
+
+#[test]
+fn volumes_and_their_classes() {
+    check(
+        "persistentvolumes",
+        json!({
+            "spec": {
+                "capacity": {"storage": "8Gi"}, "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "fast",
+                "claimRef": {"namespace": "n", "name": "data"},
+            },
+            "status": {"phase": "Bound"},
+        }),
+        &[
+            ("Capacity", json!("8Gi")),
+            ("Access Modes", json!("RWO")),
+            ("Reclaim Policy", json!("Retain")),
+            ("Status", json!("Bound")),
+            ("Claim", json!("n/data")),
+            ("StorageClass", json!("fast")),
+            ("VolumeAttributesClass", json!("<unset>")),
+            ("Reason", json!("")),
+            ("VolumeMode+", json!("<unset>")),
+        ],
+    );
+    check("persistentvolumes", json!({}), &[("Capacity", json!("0")), ("Claim", json!(""))]);
+    check(
+        "storageclasses",
+        json!({"provisioner": "example.org/disk", "allowVolumeExpansion": true}),
+        &[
+            ("Provisioner", json!("example.org/disk")),
+            ("ReclaimPolicy", json!("Delete")),
+            ("VolumeBindingMode", json!("Immediate")),
+            ("AllowVolumeExpansion", json!(true)),
+        ],
+    );
+}
+
+#[test]
+fn ingresses_and_endpoints() {
+    let rules = ["a", "b", "c", "d"].map(|host| json!({ "host": host }));
+    check(
+        "ingresses",
+        json!({
+            "spec": {"rules": rules, "tls": [{}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.2"}, {"hostname": "10.h"}]}},
+        }),
+        &[
+            ("Class", json!("<none>")),
+            ("Hosts", json!("a,b,c + 1 more...")),
+            ("Address", json!("10.0.0.2,10.h")),
+            ("Ports", json!("80, 443")),
+        ],
+    );
+    let expected = [("Hosts", json!("*")), ("Address", json!("")), ("Ports", json!("80"))];
+    check("ingresses", json!({"spec": {"rules": [{}]}}), &expected);
+    check("endpoints", json!({}), &[("Endpoints", json!("<none>"))]);
+    check(
+        "endpoints",
+        json!({"subsets": [
+            {"addresses": [{"ip": "10.0.0.1"}, {"ip": "::1"}], "ports": [{"port": 1}, {"port": 2}]},
+            {"addresses": [{"ip": "10.0.0.2"}]},
+        ]}),
+        &[("Endpoints", json!("10.0.0.1:1,[::1]:1,10.0.0.1:2 + 2 more..."))],
+    );
+    check(
+        "endpointslices",
+        json!({
+            "addressType": "IPv4", "ports": [{"port": 80}, {"name": "any"}, {}],
+            "endpoints": [{"addresses": ["10.0.0.1"]}],
+        }),
+        &[
+            ("AddressType", json!("IPv4")),
+            ("Ports", json!("80,any,*")),
+            ("Endpoints", json!("10.0.0.1")),
+        ],
+    );
+    check("endpointslices", json!({}), &[("Ports", json!("<unset>"))]);
+}
+
+#[test]
+fn bindings_name_who_may() {
+    let user = |name: &str| json!({"kind": "User", "name": name});
+    check(
+        "rolebindings",
+        json!({
+            "roleRef": {"kind": "ClusterRole", "name": "view"},
+            "subjects": [
+                user("a"), user("b"), {"kind": "ServiceAccount", "namespace": "n", "name": "s"},
+            ],
+        }),
+        &[
+            ("Role", json!("ClusterRole/view")),
+            ("Users+", json!("a, b")),
+            ("Groups+", json!("")),
+            ("ServiceAccounts+", json!("n/s")),
+        ],
+    );
+}
+
+#[test]
+fn cron_jobs() {
+    let containers = json!([{"name": "a", "image": "i:1"}]);
+    check(
+        "cronjobs",
+        json!({
+            "spec": {
+                "schedule": "0 * * * *", "suspend": false,
+                "jobTemplate": {"spec": {"template": {"spec": {"containers": containers}}}},
+            },
+            "status": {"active": [{}], "lastScheduleTime": CREATED},
+        }),
+        &[
+            ("Schedule", json!("0 * * * *")),
+            ("Timezone", json!("<none>")),
+            ("Suspend", json!("False")),
+            ("Active", json!(1)),
+            ("Last Schedule", json!("5m30s")),
+            ("Containers+", json!("a")),
+            ("Images+", json!("i:1")),
+            ("Selector+", json!("<none>")),
+        ],
+    );
+    let expected = [("Suspend", json!("<unset>")), ("Last Schedule", json!("<none>"))];
+    check("cronjobs", json!({}), &expected);
+}
+
+#[test]
+fn autoscalers_say_what_they_aim_at() {
+    let of = |kind: &str, place: &str, source: Value| json!({"type": kind, place: source});
+    let cpu = |target: Value| of("Resource", "resource", json!({"name": "cpu", "target": target}));
+    let cases = [
+        (cpu(json!({"averageUtilization": 80})), json!({"averageUtilization": 20}), "cpu: 20%/80%"),
+        (cpu(json!({"averageUtilization": 80})), json!(null), "cpu: <unknown>/80%"),
+        (cpu(json!({})), json!(null), "cpu: <unknown>/<auto>"),
+        (cpu(json!({"averageValue": "1"})), json!({"averageValue": "2"}), "cpu: 2/1"),
+        (of("Pods", "pods", json!({"target": {"averageValue": "1"}})), json!(null), "<unknown>/1"),
+        (of("Object", "object", json!({"target": {"value": "3"}})), json!({"value": "4"}), "4/3"),
+        (
+            of("External", "external", json!({"target": {"averageValue": "3"}})),
+            json!({"averageValue": "4"}),
+            "4/3 (avg)",
+        ),
+        (json!({"type": "New"}), json!(null), "<unknown type>"),
+    ];
+    for (metric, current, expected) in cases {
+        let place = metric["type"].as_str().unwrap().to_lowercase();
+        check(
+            "horizontalpodautoscalers",
+            json!({
+                "spec": {"metrics": [metric]},
+                "status": {"currentMetrics": [{place: {"current": current}}]},
+            }),
+            &[("Targets", json!(expected))],
+        );
+    }
+    let metric = cpu(json!({"averageUtilization": 80}));
+    check(
+        "horizontalpodautoscalers",
+        json!({"spec": {
+            "scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 9,
+            "metrics": [metric, metric, metric],
+        }}),
+        &[
+            ("Reference", json!("Deployment/web")),
+            ("Targets", json!("cpu: <unknown>/80%, cpu: <unknown>/80% + 1 more...")),
+            ("MinPods", json!("<unset>")),
+            ("MaxPods", json!(9)),
+            ("Replicas", json!(0)),
+        ],
+    );
+    check("horizontalpodautoscalers", json!({}), &[("Targets", json!("<none>"))]);
+}
+
+#[test]
 fn workloads() {
     let template = json!({"spec": {"containers": [{"name": "a", "image": "i:1"}, {"name": "b", "image": "j:2"}]}});
     let selector = json!({

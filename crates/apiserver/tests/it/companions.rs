@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
@@ -277,6 +278,35 @@ async fn children_of_custom_resources_are_collected_and_shared_ones_disowned() {
     })
     .await;
     assert!(maps.get_opt("free").await.expect("read").is_some());
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_owner_in_another_namespace_does_not_count() {
+    let server = server().await;
+    let client = server.client();
+    let owners = define_owner(&client).await;
+    let body = json!({"apiVersion": "example.org/v1", "kind": "Owner", "metadata": {"name": "a"}});
+    let owner = create(&owners, body).await;
+    let reference = json!({
+        "apiVersion": "example.org/v1", "kind": "Owner", "name": "a",
+        "uid": owner.uid().expect("stored objects have a uid"),
+    });
+    let owned = |name: &str| json!({"name": name, "ownerReferences": [reference]});
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    create(&namespaces, json!({"metadata": {"name": "team"}})).await;
+    let classes: Api<PriorityClass> = Api::all(client.clone());
+    create(&classes, json!({"metadata": owned("wide"), "value": 1})).await;
+    let elsewhere: Api<ConfigMap> = Api::namespaced(client.clone(), "team");
+    create(&elsewhere, json!({"metadata": owned("elsewhere")})).await;
+    until(&elsewhere, "collected, although the owner lives", BTreeMap::is_empty).await;
+
+    let beside: Api<ConfigMap> = Api::namespaced(client, "default");
+    create(&beside, json!({"metadata": owned("beside")})).await;
+    owners.delete("a", &DeleteParams::default()).await.expect("deleted");
+    until(&beside, "collected after its owner", BTreeMap::is_empty).await;
+    let wide = classes.get_opt("wide").await.expect("read");
+    assert!(wide.is_some(), "an object without a namespace has no owner in one");
     server.shutdown().await;
 }
 

@@ -158,4 +158,15 @@ async fn a_broken_definition_is_refused() {
         "CustomResourceDefinition.apiextensions.k8s.io \"gadgets.example.com\" is invalid: metadata.name: \
          Invalid value: \"gadgets.example.com\": must be spec.names.plural+\".\"+spec.group"
     );
+    let mut untyped = definition();
+    for version in untyped["spec"]["versions"].as_array_mut().unwrap() {
+        let schema = &mut version["schema"]["openAPIV3Schema"];
+        schema["properties"]["spec"]["properties"]["any"] = json!({});
+    }
+    assert_eq!(
+        world.post(DEFINITIONS, untyped).await.status().2,
+        "CustomResourceDefinition.apiextensions.k8s.io \"widgets.example.com\" is invalid: \
+         spec.validation.openAPIV3Schema.properties[spec].properties[any].type: Required value: must \
+         not be empty for specified object fields"
+    );
 }
