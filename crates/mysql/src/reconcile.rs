@@ -108,7 +108,7 @@ impl Reconciler for MySQLReconciler {
         let invalid = (!problems.is_empty()).then(|| together(&problems));
         if let Some(invalid) = invalid.as_ref().filter(|_| !is_founded(&cluster)) {
             let status = report_invalid(&cluster, invalid, ctx.now());
-            written(ctx, &cluster, status).await?;
+            written(ctx, &cluster, status, None).await?;
             return Ok(Action::Done);
         }
         let mut past = self.remembered.take(ctx, &cluster);
@@ -206,7 +206,7 @@ impl Round<'_> {
         let pause = if waiting.is_stuck { spread(STUCK, self.cluster) } else { waiting.pause };
         let mut status = self.cluster.status.clone().unwrap_or_default();
         Findings::halted(&waiting, &status).record(self.cluster, &mut status, self.ctx.now());
-        written(self.ctx, self.cluster, status).await?;
+        written(self.ctx, self.cluster, status, None).await?;
         Ok(Action::RequeueAfter(pause))
     }
 
@@ -227,7 +227,7 @@ impl Round<'_> {
         report(observed, self.cluster, refusal, &mut status, told.as_ref().unwrap_or(&step));
         if let Step::Remember { memory, change } = &step {
             status.replication = (**memory).clone();
-            if let Err(error) = written(self.ctx, self.cluster, status).await {
+            if let Err(error) = written(self.ctx, self.cluster, status, Some(change)).await {
                 past.kept.doubt();
                 return Err(error);
             }
@@ -235,7 +235,7 @@ impl Round<'_> {
                 past.kept.begin(memory.reign);
             }
         } else {
-            written(self.ctx, self.cluster, status).await?;
+            written(self.ctx, self.cluster, status, None).await?;
         }
         let pause = past.kept.pause(&step, self.accepted.failover_after);
         Ok(Action::RequeueAfter(match &step {
@@ -268,18 +268,19 @@ fn is_well(observed: &Observed) -> bool {
     observed.instances.iter().all(|seen| seen.unwell.is_none())
 }
 
-/// Writes the status if it says something new, with Events for that. It replaces exactly the version that
-/// was read, so a decision on an old one fails here.
+/// Writes the status if it says something new, with Events for that, which say why the memory changes. It replaces
+/// exactly the version that was read, so a decision on an old one fails here.
 async fn written(
     ctx: &Context,
     cluster: &MySQLCluster,
     status: MySQLClusterStatus,
+    change: Option<&Change>,
 ) -> Result<(), ReconcileError> {
     if cluster.status.as_ref() == Some(&status) {
         return Ok(());
     }
     let before = cluster.status.clone().unwrap_or_default();
-    let news = crate::events::news(&before, &status);
+    let news = crate::events::news(&before, &status, change);
     let changed = MySQLCluster { status: Some(status), ..cluster.clone() };
     operands::report::written(ctx, cluster, &changed, news).await
 }

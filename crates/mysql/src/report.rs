@@ -257,7 +257,9 @@ fn changing(change: &Change) -> (&'static str, String) {
     match change {
         Change::Begin => ("Looking", "a replica of the controller took over".to_owned()),
         Change::Found => ("Founding", "the first instance becomes primary".to_owned()),
-        Change::Depose(why) => ("SwitchingOver", format!("another instance takes over: {why}")),
+        Change::Depose(why) | Change::HandOver(why) => {
+            ("SwitchingOver", format!("another instance takes over: {why}"))
+        }
         Change::Elect(name) => ("SwitchingOver", format!("{name} becomes primary")),
         Change::Join(name) => ("Growing", format!("{name} may acknowledge commits")),
         Change::Leave(name) => ("Replicating", format!("{name} is no member any more")),

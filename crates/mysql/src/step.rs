@@ -38,8 +38,10 @@ pub(crate) enum Change {
     Begin,
     /// The first instance is the primary of a new cluster.
     Found,
-    /// Nobody is primary, for this reason.
+    /// Nobody is primary: the one that was is lost, for this reason.
     Depose(String),
+    /// Nobody is primary: the one that was works, and another one should be it, for this reason.
+    HandOver(String),
     /// This instance becomes primary.
     Elect(String),
     /// This instance becomes a member, perhaps with other data than before.

@@ -107,9 +107,12 @@ pub(super) fn normalised(name: &str, value: String) -> String {
     }
 }
 
-/// A list of one is its element, except for statements; the root of an account as a principal is the account.
+/// Lists are sets, and one of one element is that element, except for statements, which are always a list; a number or
+/// a truth value is its text; the root of an account as a principal is the account, and anybody is any of AWS.
 fn one_spelling(key: Option<&str>, value: Value) -> Value {
+    let is_statement = key == Some("Statement");
     match value {
+        Value::Object(_) if is_statement => one_spelling(key, Value::Array(vec![value])),
         Value::Object(map) => {
             let spelt = map.into_iter().map(|(key, value)| {
                 let value = one_spelling(Some(&key), value);
@@ -117,13 +120,20 @@ fn one_spelling(key: Option<&str>, value: Value) -> Value {
             });
             Value::Object(spelt.collect::<Map<_, _>>())
         }
-        Value::Array(mut items) if items.len() == 1 && key != Some("Statement") => {
-            one_spelling(key, items.remove(0))
-        }
         Value::Array(items) => {
-            Value::Array(items.into_iter().map(|item| one_spelling(key, item)).collect())
+            let of_item = key.filter(|_| !is_statement);
+            let mut items: Vec<_> =
+                items.into_iter().map(|item| one_spelling(of_item, item)).collect();
+            items.sort_by_cached_key(Value::to_string);
+            items.dedup();
+            match items.len() == 1 && !is_statement {
+                true => items.remove(0),
+                false => Value::Array(items),
+            }
         }
         Value::String(text) if key == Some("AWS") => Value::String(principal(text)),
+        Value::String(text) if key == Some("Principal") && text == "*" => json!({"AWS": "*"}),
+        Value::Bool(_) | Value::Number(_) => Value::String(value.to_string()),
         other => other,
     }
 }
@@ -162,7 +172,14 @@ mod tests {
             (
                 POLICY,
                 r#"{"Statement": {"Principal": {"AWS": ["arn:aws-cn:iam::123456789012:root", "arn:aws:iam::1:user/a"]}}}"#,
-                r#"{"Statement":{"Principal":{"AWS":["123456789012","arn:aws:iam::1:user/a"]}},"Version":"2008-10-17"}"#,
+                r#"{"Statement":[{"Principal":{"AWS":["123456789012","arn:aws:iam::1:user/a"]}}],"Version":"2008-10-17"}"#,
+            ),
+            (
+                POLICY,
+                r#"{"Version": "2012-10-17", "Statement": [
+                    {"Sid": "b", "Principal": "*", "Condition": {"Bool": {"aws:SecureTransport": false}}},
+                    {"Sid": "a", "Action": ["sqs:SendMessage", "sqs:GetQueueUrl"]}]}"#,
+                r#"{"Statement":[{"Action":["sqs:GetQueueUrl","sqs:SendMessage"],"Sid":"a"},{"Condition":{"Bool":{"aws:SecureTransport":"false"}},"Principal":{"AWS":"*"},"Sid":"b"}],"Version":"2012-10-17"}"#,
             ),
             ("DelaySeconds", "5", "5"),
             (POLICY, "not JSON", "not JSON"),

@@ -14,6 +14,7 @@ use crate::api::{Placement, Protocol, SecretKey, Tunnel, TunnelPort, TunnelSpec}
 use crate::balance::MAX_CLIENTS;
 use crate::exit::{self, Archives, reserved};
 use crate::names::{ACCOUNT, CONFIG_MAP};
+use crate::probe::Proof;
 
 const ANNOTATION: &str = "leasehold.dev/tunnel-";
 const PROVIDERS: &[(&str, &str, &str)] = &[
@@ -281,14 +282,19 @@ impl Defaults {
         self.get("clientPriorityClass")
     }
 
-    /// Whether an address is published only once connections come through.
-    pub(super) fn probes(&self) -> bool {
-        self.get("probe") != Some("false")
-    }
-
-    /// Whether a backend must answer a request for that.
-    pub(super) fn asks(&self) -> bool {
-        self.get("probe") == Some("answer")
+    /// What has to show that connections come through before an address is published; `None` if nothing has to.
+    ///
+    /// # Errors
+    /// If that is not known.
+    pub(super) fn proof(&self) -> Result<Option<Proof>, InvalidTunnel> {
+        let key = "probe";
+        match self.get(key) {
+            Some("true") | None => Ok(Some(Proof::End)),
+            Some("answer") => Ok(Some(Proof::Answer)),
+            Some("open") => Ok(Some(Proof::Open)),
+            Some("false") => Ok(None),
+            Some(value) => Err(invalid(key, value, "true, answer, open or false")),
+        }
     }
 
     /// The sums of the archives that hosts download: what is named goes before what is known of rathole's release.

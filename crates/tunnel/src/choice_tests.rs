@@ -247,3 +247,21 @@ fn ipv6_is_for_who_says_true() {
         assert_eq!(found.map_err(|error| error.to_string()), expect.map_err(str::to_owned));
     }
 }
+
+#[test]
+fn an_address_is_proved_unless_the_administrator_says_otherwise() {
+    let wrong =
+        "probe is \"answers\" in ConfigMap leasehold-tunnel: write true, answer, open or false";
+    for (value, expect) in [
+        (json!({}), Ok(Some(Proof::End))),
+        (json!({"probe": ""}), Ok(Some(Proof::End))),
+        (json!({"probe": "true"}), Ok(Some(Proof::End))),
+        (json!({"probe": "answer"}), Ok(Some(Proof::Answer))),
+        (json!({"probe": "open"}), Ok(Some(Proof::Open))),
+        (json!({"probe": "false"}), Ok(None)),
+        (json!({"probe": "answers"}), Err(wrong.to_owned())),
+    ] {
+        let found = Defaults::of(&defaults("kube-system", value)).proof();
+        assert_eq!(found.map_err(|error| error.to_string()), expect);
+    }
+}

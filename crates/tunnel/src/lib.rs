@@ -56,7 +56,7 @@ mod used;
 
 pub use access::{Access, KEYS, check};
 pub use api::Tunnel;
-pub use probe::Probe;
+pub use probe::{Probe, Proof};
 pub use provider::http::Http;
 pub use provider::local::Local;
 pub use settings::Settings;

@@ -8,6 +8,7 @@ use crate::api::{HostStatus, Placement, Protocol, TunnelPort};
 use crate::exit::{CONTROL_PORT, Exit};
 use crate::names::{self, Tag};
 use crate::plan::{Mark, Outcome, POLL, RETRY, is_late};
+use crate::probe::Proof;
 use crate::provider::{Failure, Host, HostRequest, Kind};
 use crate::reconcile::{Found, SOON, TunnelRun};
 
@@ -95,9 +96,11 @@ impl TunnelRun<'_> {
         address: String,
         found: Found,
     ) -> Result<Action, ReconcileError> {
-        if self.defaults.probes() {
+        if self.defaults.proof() != Ok(None) {
             let control = [TunnelPort { port: CONTROL_PORT, protocol: Protocol::Tcp }];
-            if let Some(Err(_)) = self.settings.probe.run(&address, &control).await {
+            // rathole takes the handshakes of clients one after another, so its answer may take long.
+            let opens = self.settings.probe.run(&address, &control, Proof::Open).await;
+            if let Some(Err(_)) = opens {
                 return match is_late(&host, self.ctx.now()) {
                     true => self.give_up(provider, host).await,
                     false => self.serve_on(None, Action::RequeueAfter(POLL)).await,

@@ -2,11 +2,15 @@
 //!
 //! rathole's host listens on a port once its client has authenticated, and its client closes what the Service
 //! refuses. So a connection that opens, and is then neither closed nor reset for [`PATIENCE`], says that a client has
-//! connected and that the Service has not refused it. It sends nothing: what a backend expects is not known, nor whether
-//! it would answer. And a client that hangs, or is cut off, closes nothing either. So the only client of a host is asked
-//! on a port of its own, [`BALANCE_PORT`]: one that lives closes each connection, and one that does not leaves it open.
-//! Who cannot be asked is not judged by it: a host may not have that port. Where the administrator says that backends
-//! answer requests, one gets a request, and its address counts only while something comes back.
+//! connected and that the Service has not refused it. That alone shows no backend: one that hangs closes nothing, nor
+//! does a client that hangs or whose packets to the Service are lost. What a backend expects is not known, so nothing is
+//! sent: the probe ends its own half of the connection. rathole passes that end on, and a backend that gets it ends the
+//! other half, as who speaks TCP does when the other has nothing more to say. Only what comes back by then, the end or a
+//! byte, counts: [`Proof::End`]. The administrator can ask for less or for more.
+//!
+//! The only client of a host is also asked on a port of its own, [`BALANCE_PORT`]: one that lives closes each
+//! connection, and one that does not leaves it open. That tells a client that hangs from a backend that does. Who cannot
+//! be asked is not judged by it: a host may not have that port.
 //!
 //! A host with several clients asks them itself. It is asked how many are connected, and gets as many connections at
 //! once: it leads each to another client, which may not reach the Service.
@@ -29,6 +33,7 @@ use tokio::time::timeout;
 use crate::api::{Protocol, TunnelPort};
 use crate::balance::{BALANCE_PORT, is_taken};
 use crate::ipv6::Ipv6;
+use crate::names::CONFIG_MAP;
 
 /// How long a connection may take to open.
 const OPENING: Duration = Duration::from_secs(5);
@@ -36,8 +41,8 @@ const OPENING: Duration = Duration::from_secs(5);
 const OPENING_IPV6: Duration = Duration::from_secs(2);
 /// How long an open connection must stay open.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the only client of a host may take to answer, and the connection by which it is asked to open: where
-/// packets to that port are lost on the way, each try takes as long.
+/// How long a backend and the only client of a host may take to answer, and the connection by which the client is asked
+/// to open: where packets to that port are lost on the way, each try takes as long.
 const ANSWERING: Duration = Duration::from_secs(2);
 /// How often connections through a Tunnel are tried.
 pub(super) const EVERY: Duration = Duration::from_secs(30);
@@ -46,10 +51,14 @@ pub(super) const AGAIN: Duration = Duration::from_secs(15);
 
 /// What a host with several clients answers.
 const REQUEST: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
+/// What is said of a connection that nobody takes.
+const CLOSED: &str =
+    "the connection is closed at once: the Service has no backend, or no client is connected";
 /// The most that is read of an answer.
 const ANSWER_BYTES: u64 = 1_024;
 
-type Try = dyn Fn(SocketAddr) -> BoxFuture<'static, Result<(), String>> + Send + Sync;
+type Try = dyn Fn(SocketAddr, Proof) -> BoxFuture<'static, Result<(), String>> + Send + Sync;
+type Check = dyn Fn(SocketAddr) -> BoxFuture<'static, Result<(), String>> + Send + Sync;
 type Ask = dyn Fn(SocketAddr) -> BoxFuture<'static, Option<usize>> + Send + Sync;
 
 /// Tries connections, asks hosts how many clients are connected, and the only client of a host whether it lives.
@@ -57,7 +66,18 @@ type Ask = dyn Fn(SocketAddr) -> BoxFuture<'static, Option<usize>> + Send + Sync
 pub struct Probe {
     connect: Arc<Try>,
     ask: Arc<Ask>,
-    check: Arc<Try>,
+    check: Arc<Check>,
+}
+
+/// What shows that a connection comes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// It opens and stays open. Nothing is asked of the backend.
+    Open,
+    /// The backend ends it once the probe has ended its half, or says something.
+    End,
+    /// The backend answers a request, or says something before.
+    Answer,
 }
 
 /// When each Tunnel is tried again, and when it is looked at as a whole, by its uid.
@@ -86,8 +106,8 @@ pub(super) struct At {
     pub through: usize,
     /// How many of several clients are connected, where the host is asked, if it answered.
     pub clients: Option<Option<usize>>,
-    /// Whether a backend must answer a request.
-    pub asks: bool,
+    /// What shows that a connection comes through.
+    pub proof: Proof,
 }
 
 impl At {
@@ -115,7 +135,7 @@ impl At {
 impl Probe {
     /// Over the network.
     pub fn new() -> Self {
-        Self::through(|address| connect(address).boxed())
+        Self::proving(|address, proof| connect(address, proof).boxed())
             .asking(|address| ask(address).boxed())
             .checking(|address| check(address, ANSWERING).boxed())
     }
@@ -125,6 +145,14 @@ impl Probe {
     pub fn through(
         connect: impl Fn(SocketAddr) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
     ) -> Self {
+        Self::proving(move |address, _| connect(address))
+    }
+
+    /// The same, through a function that learns what has to be shown.
+    pub fn proving<F>(connect: F) -> Self
+    where
+        F: Fn(SocketAddr, Proof) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
+    {
         Self {
             connect: Arc::new(connect),
             ask: Arc::new(|_| future::ready(None).boxed()),
@@ -167,43 +195,32 @@ impl Probe {
         }
     }
 
-    /// Whether a backend answers a request at the first TCP port, where that is wanted.
-    async fn answers(&self, at: &At, ports: &[TunnelPort]) -> Result<(), String> {
-        let port = ports.iter().find(|port| port.protocol == Protocol::Tcp).filter(|_| at.asks);
-        match port.and_then(|port| socket(&at.address, port.port)) {
-            Some(to) => (self.check)(to).await.map_err(|error| {
-                format!("{to}: {error}: no backend answers, or the client does not reach them")
-            }),
-            None => Ok(()),
-        }
-    }
-
     /// Tries the first TCP port of a host. `None` if it has none: whether a datagram arrives only its receiver
     /// knows.
     pub(super) async fn run(
         &self,
         address: &str,
         ports: &[TunnelPort],
+        proof: Proof,
     ) -> Option<Result<(), String>> {
         let port = ports.iter().find(|port| port.protocol == Protocol::Tcp)?.port;
         let to = socket(address, port)?;
-        Some((self.connect)(to).await.map_err(|error| format!("{to}: {error}")))
+        Some((self.connect)(to, proof).await.map_err(|error| format!("{to}: {error}")))
     }
 
     /// Tries as many connections as there are clients, and one by the IPv6 address, if there is one; asks the client, if
-    /// it is the only one, and a backend, if that is wanted. Returns how many come through, or why none does.
+    /// it is the only one. Returns how many come through, or why none does.
     pub(super) async fn both(
         &self,
         at: &At,
         ports: &[TunnelPort],
     ) -> (Option<Result<usize, String>>, Option<Result<(), String>>) {
-        let second = async { self.run(at.ipv6()?, ports).await };
-        let first = (0..at.tries.max(1)).map(|_| self.run(&at.address, ports));
+        let second = async { self.run(at.ipv6()?, ports, at.proof).await };
+        let first = (0..at.tries.max(1)).map(|_| self.run(&at.address, ports, at.proof));
         let first = future::join_all(first);
-        let asked = async { self.lives(at, ports).await.and(self.answers(at, ports).await) };
-        let (first, second, asked) = future::join3(first, second, asked).await;
-        let first = through(first).map(|first| first.and_then(|count| asked.map(|()| count)));
-        (first, second)
+        let (first, second, lives) = future::join3(first, second, self.lives(at, ports)).await;
+        // That the client hangs says more than that nothing came back.
+        (through(first).map(|first| lives.and(first)), second)
     }
 }
 
@@ -231,20 +248,49 @@ fn socket(address: &str, port: i32) -> Option<SocketAddr> {
     Some(SocketAddr::new(address.parse().ok()?, u16::try_from(port).ok()?))
 }
 
-async fn connect(address: SocketAddr) -> Result<(), String> {
+async fn connect(address: SocketAddr, proof: Proof) -> Result<(), String> {
     let limit = if address.is_ipv6() { OPENING_IPV6 } else { OPENING };
     let opened = timeout(limit, TcpStream::connect(address)).await;
     let opened = opened.map_err(|_| format!("no answer within {} s", limit.as_secs()))?;
     let stream = opened.map_err(|error| why(address, &error))?;
-    match timeout(PATIENCE, stream.peek(&mut [0])).await {
-        Ok(Ok(0)) => Err("the connection is closed at once: the Service has no backend, or no client is connected".to_owned()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Ok(Ok(_)) | Err(_) => Ok(()),
-    }
+    prove(stream, proof, PATIENCE, ANSWERING).await
 }
 
-/// Asks the only client of a host, or a backend. Should the host be one for several clients, it answers in the place of
-/// one. That no connection opens is for others to tell.
+/// Whether an open connection shows what it has to: it stays open for `patience`, and what is asked of the backend then
+/// has an answer within `limit`. A backend that says something has shown itself.
+async fn prove(
+    mut stream: TcpStream,
+    proof: Proof,
+    patience: Duration,
+    limit: Duration,
+) -> Result<(), String> {
+    match timeout(patience, stream.peek(&mut [0])).await {
+        Ok(Ok(0)) => return Err(CLOSED.to_owned()),
+        Ok(Err(error)) => return Err(error.to_string()),
+        Ok(Ok(_)) => return Ok(()),
+        Err(_) => {}
+    }
+    let (asked, what) = match proof {
+        Proof::Open => return Ok(()),
+        Proof::End => (stream.shutdown().await, "the probe ended its half of the connection"),
+        Proof::Answer => (stream.write_all(REQUEST).await, "a request of HTTP/1.0"),
+    };
+    // Its end is an answer, and so is a reset.
+    let answered = match asked {
+        Ok(()) => timeout(limit, stream.read(&mut [0])).await.map(drop),
+        Err(_) => Ok(()),
+    };
+    answered.map_err(|_| {
+        format!(
+            "nothing comes back within {} s after {what}: the backend hangs or does not answer that (key probe of \
+             ConfigMap {CONFIG_MAP}), or the client does not reach it, as where a NetworkPolicy drops its packets",
+            limit.as_secs()
+        )
+    })
+}
+
+/// Asks the only client of a host. Should the host be one for several clients, it answers in the place of one. That no
+/// connection opens is for others to tell.
 async fn check(address: SocketAddr, limit: Duration) -> Result<(), String> {
     let opened = timeout(limit, TcpStream::connect(address)).await;
     let Ok(Ok(mut stream)) = opened else { return Ok(()) };
@@ -313,152 +359,5 @@ impl Schedule {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::net::TcpListener;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_connection_that_stays_open_or_says_something_comes_through() {
-        for address in ["127.0.0.1:0", "[::1]:0"] {
-            comes_through(address).await;
-        }
-    }
-
-    async fn comes_through(address: &str) {
-        let listener = TcpListener::bind(address).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (tried, held) = tokio::join!(connect(address), listener.accept());
-        assert_eq!(tried, Ok(()));
-        drop(held);
-        let closing = async { drop(listener.accept().await.unwrap()) };
-        let (tried, ()) = tokio::join!(connect(address), closing);
-        assert!(tried.unwrap_err().contains("no backend"));
-        drop(listener);
-        assert!(connect(address).await.unwrap_err().contains("refused"));
-    }
-
-    #[tokio::test]
-    async fn a_host_says_how_many_clients_are_connected() {
-        for (answer, expect) in [
-            ("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n2", Some(2)),
-            ("HTTP/1.1 503 Service Unavailable\r\n\r\n2", None),
-            ("HTTP/1.1 200 OK\r\n\r\nmany", None),
-            ("SSH-2.0", None),
-        ] {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let says = async {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let mut request = [0; 64];
-                let read = stream.read(&mut request).await.unwrap();
-                assert_eq!(&request[..read], REQUEST);
-                stream.write_all(answer.as_bytes()).await.unwrap();
-            };
-            let asked = ask(listener.local_addr().unwrap());
-            assert_eq!(tokio::join!(asked, says).0, expect, "{answer}");
-        }
-    }
-
-    /// A host that has no such port, and one that answers for its clients, are not held against them.
-    #[tokio::test]
-    async fn a_client_that_hangs_is_told_from_one_that_closes_what_comes() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let short = Duration::from_millis(100);
-        let (tried, held) = tokio::join!(check(address, short), listener.accept());
-        assert!(tried.unwrap_err().contains("nothing comes back"));
-        drop(held);
-        let closing = async { drop(listener.accept().await.unwrap()) };
-        let (tried, ()) = tokio::join!(check(address, OPENING), closing);
-        assert_eq!(tried, Ok(()));
-        let saying = async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            stream.write_all(b"HTTP/1.1 200 OK").await.unwrap();
-            stream
-        };
-        let (tried, _open) = tokio::join!(check(address, OPENING), saying);
-        assert_eq!(tried, Ok(()));
-        drop(listener);
-        assert_eq!(check(address, OPENING).await, Ok(()));
-    }
-
-    #[test]
-    fn a_replica_without_ipv6_says_so() {
-        let [v4, v6] = ["68.183.4.5:80", "[2a01:4f8::1]:80"].map(|to| to.parse().unwrap());
-        for (errno, to, expect) in [
-            (Errno::NETUNREACH, v6, true),
-            (Errno::ADDRNOTAVAIL, v6, true),
-            (Errno::AFNOSUPPORT, v6, true),
-            (Errno::CONNREFUSED, v6, false),
-            (Errno::NETUNREACH, v4, false),
-        ] {
-            let told = why(to, &io::Error::from(errno));
-            assert_eq!(told.contains("replica has no IPv6 route"), expect, "{told}");
-        }
-    }
-
-    #[test]
-    fn an_ipv6_address_is_looked_at_once_a_try_shows_something_else() {
-        let ipv6 = |closed: Option<&str>| {
-            let known = Ipv6::At { address: String::new(), closed: closed.map(str::to_owned) };
-            let address = String::new();
-            At {
-                address,
-                ipv6: Some(known),
-                tries: 2,
-                through: 2,
-                clients: Some(Some(2)),
-                asks: false,
-            }
-        };
-        let (opens, fails) = (Ok(()), Err("refused".to_owned()));
-        let is_still =
-            |at: At, tried: &Result<(), String>| at.is_still(2, Some(tried), Some(Some(2)));
-        assert!(is_still(ipv6(None), &opens) && !is_still(ipv6(None), &fails));
-        assert!(is_still(ipv6(Some("")), &fails) && !is_still(ipv6(Some("")), &opens));
-        assert!(At { ipv6: Some(Ipv6::None), ..ipv6(None) }.is_still(2, None, Some(Some(2))));
-        // So it is once another number of clients is connected, or of connections comes through.
-        assert!(!ipv6(None).is_still(2, Some(&opens), Some(Some(1))));
-        assert!(!ipv6(None).is_still(1, Some(&opens), Some(Some(2))));
-        // And once the host does not say it, or says it again.
-        let silent = At { clients: Some(None), ..ipv6(None) };
-        assert!(!ipv6(None).is_still(2, Some(&opens), Some(None)));
-        assert!(!silent.is_still(2, Some(&opens), Some(Some(2))));
-    }
-
-    #[test]
-    fn of_several_connections_one_is_enough() {
-        let (opens, fails) = (|| Some(Ok(())), || Some(Err("refused".to_owned())));
-        assert_eq!(through(vec![opens(), fails()]), Some(Ok(1)));
-        assert_eq!(through(vec![fails(), fails()]), Some(Err("refused".to_owned())));
-        assert_eq!(through(vec![opens()]), Some(Ok(1)));
-        assert_eq!(through(vec![None, None]), None);
-    }
-
-    #[test]
-    fn a_tunnel_is_looked_at_as_a_whole_before_it_is_due_and_after_its_time() {
-        let at = |s: i64| Timestamp::from_second(s).unwrap();
-        let schedule = Schedule::default();
-        let is_due = |tunnel, second| schedule.due(tunnel, at(second)).is_some();
-        let found = |tunnel: &str, second, check| {
-            let address = "203.0.113.7".to_owned();
-            let there =
-                At { address, ipv6: None, tries: 1, through: 1, clients: None, asks: false };
-            schedule.found(tunnel, there, at(second), at(check));
-        };
-        assert!(!is_due("a", 0));
-        found("a", 0, 600);
-        assert!(!is_due("a", 29));
-        assert_eq!(schedule.due("a", at(30)).unwrap().address, "203.0.113.7");
-        schedule.passed("a", at(30));
-        assert!(!is_due("a", 59));
-        assert!(is_due("a", 599));
-        assert!(!is_due("a", 600));
-        schedule.forget("a");
-        assert!(!is_due("a", 599));
-        // What is over goes with the next.
-        found("b", 0, 10);
-        found("c", 20, 30);
-        assert_eq!(schedule.tunnels.lock().unwrap().len(), 1);
-    }
-}
+#[path = "probe_tests.rs"]
+mod tests;

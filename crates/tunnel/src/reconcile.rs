@@ -227,6 +227,7 @@ impl TunnelRun<'_> {
         check_ports(&self.tunnel.spec, self.defaults.clients()?)?;
         check_image(&self.tunnel.spec, &self.defaults)?;
         self.defaults.ipv6()?;
+        self.defaults.proof()?;
         Ok(Asked {
             placement: wanted(&self.tunnel, &self.defaults)?,
             archives: self.defaults.archives()?,

@@ -11,7 +11,7 @@ use crate::clients::Clients;
 use crate::ipv6::Ipv6;
 use crate::names;
 use crate::plan::{CHECK, Mark, Outcome, RECHECK, is_public, marked, status};
-use crate::probe::{AGAIN, At, EVERY};
+use crate::probe::{AGAIN, At, EVERY, Proof};
 use crate::reconcile::TunnelRun;
 
 impl TunnelRun<'_> {
@@ -86,9 +86,11 @@ impl TunnelRun<'_> {
         check: Duration,
         outcome: impl FnOnce(Option<String>, Option<Ipv6>) -> Outcome,
     ) -> Result<Action, ReconcileError> {
-        let (tries, asks) = (clients.wanted, self.defaults.asks());
-        let mut at = At { address, ipv6, tries, through: 0, clients: None, asks };
-        let probes = self.defaults.probes() && clients.serve(&self.tunnel.spec);
+        // What is not known is told elsewhere, and publishes nothing unseen.
+        let proof = self.defaults.proof().unwrap_or(Some(Proof::End));
+        let probes = proof.is_some() && clients.serve(&self.tunnel.spec);
+        let (tries, proof) = (clients.wanted, proof.unwrap_or(Proof::Open));
+        let mut at = At { address, ipv6, tries, through: 0, clients: None, proof };
         let (tried, second) = match probes {
             true => {
                 let ports = open_ports(&self.tunnel.spec);

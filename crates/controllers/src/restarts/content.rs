@@ -6,7 +6,7 @@
 //! Digests are written where people may read them who may not read Secrets: into a status, and into
 //! annotations of Pods. From a plain digest of a short password they could guess the password. So the digest of
 //! a Secret is keyed with the Secret's uid, which is random and which only those learn who may read the Secret:
-//! nothing that we write names it, Events about Secrets included ([`unnamed`]). A Secret that is
+//! nothing that we write names it, Events about Secrets included (`unnamed`). A Secret that is
 //! deleted and created anew has another uid, so it has another digest.
 
 use std::fmt;

@@ -4,8 +4,8 @@
 //! environment from. Whether it restarts for that is for its own annotations to say, and for those of the object;
 //! a ConfigMonitor without a selector asks for all that use the object and do not refuse.
 //!
-//! [`verdict`] is the only place that decides. What is watched, and what is cached of a workload, follows
-//! from it: [`asked_for`], [`drops`].
+//! `verdict` is the only place that decides. What is watched, and what is cached of a workload, follows
+//! from it: `asked_for`, `drops`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::content::{ContentKind, ContentRef};
 
-/// On a workload: [`AUTO`], [`SEARCH`] or [`OFF`].
+/// On a workload: `auto`, `search` or `off`.
 pub const RESTART: &str = "leasehold.dev/restart";
 /// On a workload: what it restarts for, used or not, as in `configmap/a, secret/b`.
 pub const RESTART_FOR: &str = "leasehold.dev/restart-for";

@@ -281,6 +281,27 @@ fn beside_an_autoscaler_the_schedule_is_its_floor() {
     }
 }
 
+#[test]
+fn an_autoscaler_that_allows_fewer_replicas_than_the_schedule_is_named() {
+    for (most, suspend, expect) in [(4, false, true), (5, false, false), (4, true, false)] {
+        let spec = json!({
+            "targetRef": {"kind": "StatefulSet", "name": "db"}, "suspend": suspend,
+            "schedulingConfig": [{"startTime": 0, "endTime": 0, "replica": 5}],
+        });
+        let set = TDSet::new("db", serde_json::from_value(spec).unwrap());
+        let numbers = json!({"spec": {"replicas": 4}, "status": {"replicas": 4}});
+        let scale = serde_json::from_value(numbers).unwrap();
+        let mut scaler = scaler(Some(4), most);
+        scaler.metadata.name = Some("by-load".to_owned());
+        let autoscaler = Some(&scaler);
+        let seen = Observed { scale: Some(&scale), autoscaler, ..observed(&set, None, None) };
+        let told = status(seen, &target(&set), &planned(seen), None, now()).conditions;
+        let ready = told.iter().find(|found| found.type_ == "Ready").unwrap();
+        let says = "asks for 5, and HorizontalPodAutoscaler by-load allows 4 at most";
+        assert_eq!(ready.message.contains(says), expect, "{most}: {}", ready.message);
+    }
+}
+
 /// As an autoscaler of KEDA's, whose ScaledObject would put back whatever is set.
 #[test]
 fn beside_an_autoscaler_of_another_object_nothing_is_scaled() {

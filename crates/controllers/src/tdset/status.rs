@@ -86,7 +86,11 @@ pub(super) fn status(
         if rejected.is_none() { generation } else { before.applied_generation };
     let (ready, progressing) = match rejected.or_else(|| obstacle(observed, plan)) {
         Some(obstacle) => obstructed(&obstacle, set),
-        None => (ready(&seen, plan.expected), progressing(&seen, plan.expected)),
+        None => {
+            let mut ready = ready(&seen, plan.expected);
+            ready.message += &capped(observed, plan).unwrap_or_default();
+            (ready, progressing(&seen, plan.expected))
+        }
     };
     let is_theirs = target.own && matches!(plan.deployment, Step::Foreign | Step::Await);
     let findings = vec![ready, progressing, complete(set, plan)];
@@ -225,6 +229,19 @@ fn obstructed(obstacle: &Obstacle, set: &TDSet) -> (Finding, Finding) {
         Finding { type_: "Ready", holds: false, reason, message: message.clone() },
         Finding { type_: "Progressing", holds: waits, reason, message },
     )
+}
+
+/// What to say of an autoscaler that allows fewer replicas than the schedule asks for.
+fn capped(observed: Observed<'_>, plan: &Plan) -> Option<String> {
+    let autoscaler = observed.autoscaler.filter(|_| !observed.set.spec.suspend)?;
+    let (asked, most) = (plan.answer.replicas, autoscaler.spec.max_replicas);
+    (asked > most).then(|| {
+        let name = autoscaler.name_any();
+        format!(
+            "; the schedule asks for {asked}, and HorizontalPodAutoscaler {name} allows {most} at most: raise its \
+             maxReplicas"
+        )
+    })
 }
 
 fn ready(seen: &Seen, expected: i32) -> Finding {

@@ -89,7 +89,7 @@ impl Observed {
             Ailment::NotReady => {
                 let patience = self.wanted.failover_after + NOT_READY;
                 (lasts >= patience && self.has_heir(primary)).then_some(())?;
-                return Some(self.depose(primary, "its Pod is not ready".to_owned()));
+                return Some(self.depose(primary, Change::Depose(why(ailment).to_owned())));
             }
             Ailment::CutOff if !self.is_provable(primary) || !self.is_gain(primary) => return None,
             Ailment::Gone | Ailment::Silent | Ailment::VolumeLost | Ailment::CutOff => {}
@@ -101,7 +101,7 @@ impl Observed {
         let patience = self.wanted.failover_after;
         let patience = if is_soon { patience } else { patience.max(NO_GAIN) };
         if lasts >= patience {
-            return Some(self.depose(primary, why(ailment).to_owned()));
+            return Some(self.depose(primary, Change::Depose(why(ailment).to_owned())));
         }
         let left = (patience - lasts).as_secs();
         let text = format!("{primary}: {}; another takes over in {left} s", why(ailment));
@@ -182,14 +182,14 @@ impl Observed {
     }
 
     /// Nobody is primary from now on.
-    pub(super) fn depose(&self, primary: &str, why: String) -> Step {
+    pub(super) fn depose(&self, primary: &str, change: Change) -> Step {
         let memory = Memory {
             term: self.memory.term + 1,
             primary: None,
             former: Some(primary.to_owned()),
             ..self.memory.clone()
         };
-        Step::remember(memory, Change::Depose(why))
+        Step::remember(memory, change)
     }
 
     /// What is said while instances are missing.

@@ -18,7 +18,7 @@ impl Observed {
             return None;
         };
         let is_easy = self.has_heir(primary) && self.is_served(primary, look);
-        is_easy.then(|| self.depose(primary, why.to_owned()))
+        is_easy.then(|| self.depose(primary, Change::HandOver(why.to_owned())))
     }
 
     fn is_called_for(&self, primary: &str) -> bool {

@@ -46,7 +46,8 @@ impl Observed {
             return Some(Waiting::step("Upgrading", text));
         }
         if next.name == primary && others.next().is_some() {
-            return Some(self.depose(primary, "it will be restarted".to_owned()));
+            let why = "it will be restarted".to_owned();
+            return Some(self.depose(primary, Change::HandOver(why)));
         }
         Some(Step::DeletePod { instance: next.name.clone(), why: Why::Outdated })
     }

@@ -79,7 +79,11 @@ async fn another_manager_takes_over_and_writes_once() {
     let expected = mysql::Memory { reign: memory(&before).reign + 1, ..memory(&before) };
     assert_eq!(memory(&after), expected);
     let written = &env.server().history()[writes..];
-    let writes: Vec<_> = written.iter().map(|write| (write.verb, &*write.resource)).collect();
+    let writes = written.iter().map(|write| (write.verb, &*write.resource));
+    let (told, writes): (Vec<_>, Vec<_>) =
+        writes.partition(|(_, resource)| resource.starts_with("events"));
     assert!(writes.len() <= 3, "it begins, and is Running again: {writes:?}");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(reasons(&env, NAMESPACE).await.contains(&"ManagerChanged".to_owned()));
     check(&servers, &after);
 }

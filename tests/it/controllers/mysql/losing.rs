@@ -9,7 +9,7 @@ use super::kit::{
     NAMESPACE, change, check, clusters, commit, controllers, create, delete, identities, lose,
     moment, primary, settled, uid, world,
 };
-use crate::controllers::reasons;
+use crate::controllers::{events, reasons};
 
 #[tokio::test(start_paused = true)]
 async fn a_primary_that_nobody_reaches_is_followed_by_another() {
@@ -38,6 +38,16 @@ async fn a_primary_that_nobody_reaches_is_followed_by_another() {
     let told = reasons(&env, NAMESPACE).await;
     for reason in ["PrimaryDeposed", "PrimaryElected"] {
         assert_eq!(told.iter().filter(|found| *found == reason).count(), 1, "{told:?}");
+    }
+    // From whom to whom, why, and for how long nobody took writes.
+    let told = events(&env, NAMESPACE).await.into_iter();
+    let notes: Vec<_> = told.filter_map(|event| event.note).collect();
+    for says in [
+        "db-0 is primary no longer: ".to_owned(),
+        format!("{heir} becomes primary in the place of db-0"),
+        format!("{heir} takes writes: Available was False for about "),
+    ] {
+        assert!(notes.iter().any(|note| note.starts_with(&says)), "{says}: {notes:?}");
     }
 }
 

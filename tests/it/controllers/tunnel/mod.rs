@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tunnel::api::HostStatus;
 use tunnel::exit::CONTROL_PORT;
 use tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
-use tunnel::{Http, Probe, Settings, controllers as parts};
+use tunnel::{Http, Probe, Proof, Settings, controllers as parts};
 
 use super::crash::{Crash, Fate, at_every_write};
 use super::reasons;

@@ -98,29 +98,31 @@ async fn an_address_whose_only_client_does_not_answer_goes_within_a_minute_and_c
     assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
 }
 
-/// A NetworkPolicy between the client and the backends, or one that hangs: connections stay open, and nothing comes back.
+/// A NetworkPolicy between the client and the backends, or one that hangs: connections stay open, and nothing comes
+/// back. What has to come back the administrator says.
 #[tokio::test(start_paused = true)]
-async fn where_backends_answer_an_address_is_published_only_once_one_does() {
-    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    merge(&defaults, "leasehold-tunnel", json!({"data": {"probe": "answer"}})).await;
-    let answers = Arc::new(AtomicBool::new(false));
-    let shown = Arc::clone(&answers);
-    let settings = settings(&world.cloud);
-    let probe = settings.probe.clone().checking(move |to| {
-        let answers = shown.load(Ordering::SeqCst) || to.port() == 2334;
-        async move { if answers { Ok(()) } else { Err("refused".to_owned()) } }.boxed()
-    });
-    world.env.run(parts(2, &Settings { probe, ..settings }));
-    world.env.apply(controllers::get("tunnel").unwrap().example).await;
-    let tunnel = reason(&world.env, "Unreachable").await;
-    let message = &tunnel.status.unwrap().conditions[0].message;
-    assert!(message.contains(":80: refused: no backend answers"), "{message}");
-    world.rests().await;
-    assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), None);
-    answers.store(true, Ordering::SeqCst);
-    world.served().await;
-    dies(&world, &answers).await;
+async fn an_address_is_published_only_once_a_backend_shows_what_is_asked_for() {
+    for (value, asked) in
+        [(json!(null), Proof::End), (json!("answer"), Proof::Answer), (json!("open"), Proof::Open)]
+    {
+        let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+        let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+        merge(&defaults, "leasehold-tunnel", json!({"data": {"probe": value}})).await;
+        let comes_back = Arc::new(AtomicBool::new(false));
+        let shown = Arc::clone(&comes_back);
+        let probe = Probe::proving(move |_, proof| {
+            let passes = proof == asked && shown.load(Ordering::SeqCst);
+            async move { if passes { Ok(()) } else { Err("refused".to_owned()) } }.boxed()
+        });
+        world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
+        world.env.apply(controllers::get("tunnel").unwrap().example).await;
+        reason(&world.env, "Unreachable").await;
+        world.rests().await;
+        assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), None, "{asked:?}");
+        comes_back.store(true, Ordering::SeqCst);
+        world.served().await;
+        dies(&world, &comes_back).await;
+    }
 }
 
 /// A host that comes in the place of another and takes no connections of clients is not paid for for ever.

@@ -1,7 +1,7 @@
 //! Bytes through a Tunnel with the real rathole at both ends: from a port of the exit to the
 //! backend of the Service. Only the Tunnel's own client can connect, the Service has its address while
-//! connections come through and its client lives, the ports follow those of the Service, and the exit is deleted with
-//! it. Then the same with two clients.
+//! connections come through, its client lives and its backend ends what is ended, the ports follow those of the Service,
+//! and the exit is deleted with it. Then the same with two clients.
 //!
 //! The exit is a process of this machine.
 
@@ -19,7 +19,7 @@ use super::tunnel_clients;
 use super::tunnel_pods::{
     CLIENT, Client, DEADLINE, SERVICE, TUNNEL, addressed, client, fetched, host,
 };
-use super::tunnel_traffic::{Backend, echoed, is_open};
+use super::tunnel_traffic::{Backend, Blackhole, echoed, is_open};
 use crate::harness::control_plane::ControlPlane;
 use crate::harness::manager::Manager;
 use crate::harness::{Scene, home, kubectl, wait};
@@ -40,7 +40,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     plane.kubectl.apply_path(&xtask::root().join("examples/tunnel.yaml")).await?;
     let address = host(&plane, &mut manager).await?;
     println!("the host has address {address}");
-    let backend = Backend::start().await?;
+    let mut backend = Backend::start().await?;
     let client = client(&plane, CLIENT).await?;
     refusals(scene, &client, &address, &backend).await?;
     let mut first = client.start(scene, "client", &backend, |config| config)?;
@@ -59,6 +59,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     drop(first);
     addressed(&plane, None).await?;
     println!("without its client it has none");
+    silences(scene, &plane, &client, &address, &mut backend).await?;
 
     let before = exits.processes();
     other_ports(scene, &plane, &address, &backend).await?;
@@ -135,6 +136,47 @@ async fn refusals(scene: &Scene, right: &Client, address: &str, backend: &Backen
         println!("{name}: refused, {says:?}");
     }
     Ok(())
+}
+
+/// The host's port opens, and no backend is behind it: the client's packets to the Service are lost, or the backend
+/// hangs. There is no address then, and it comes and goes with a backend that ends what is ended.
+async fn silences(
+    scene: &Scene,
+    plane: &ControlPlane,
+    client: &Client,
+    address: &str,
+    backend: &mut Backend,
+) -> Result<()> {
+    let (lost, [(_, http), ..]) = (Blackhole::open().await?, backend.addresses());
+    let lossy = client.start(scene, "lossy-client", backend, |config| {
+        config.replace(&http.to_string(), &lost.address.to_string())
+    })?;
+    unanswered(plane).await?;
+    ensure!(is_open(&format!("{address}:80")).await, "the client is not connected");
+    addressed(plane, None).await?;
+    println!("a client whose packets are lost opens the host's port, and there is no address");
+    drop(lossy);
+    let _client = client.start(scene, "client-again", backend, |config| config)?;
+    fetched(&format!("{address}:80"), backend).await?;
+    addressed(plane, Some(address)).await?;
+    backend.hang();
+    let missed = wait::Stopwatch::start();
+    addressed(plane, None).await?;
+    println!("its backend hung: the address went after {missed} at most");
+    unanswered(plane).await?;
+    backend.resume();
+    addressed(plane, Some(address)).await
+}
+
+/// Waits until the Tunnel says that nothing came back of a connection that opened.
+async fn unanswered(plane: &ControlPlane) -> Result<()> {
+    wait::until(DEADLINE, "the Tunnel to miss an answer", async || {
+        let tunnel = kubectl::get(&plane.client, TUNNEL).await?.unwrap_or_default();
+        let told = &tunnel["status"]["conditions"][0]["message"];
+        let told = told.as_str().unwrap_or_default();
+        Ok(told.contains("after the probe ended its half").then_some(()))
+    })
+    .await
 }
 
 /// When the ports of the Service change, the same exit listens on the new ones and no longer on the old ones.

@@ -1,11 +1,12 @@
 //! Traffic for a Tunnel: a small backend for HTTP and datagrams, and its clients.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -20,12 +21,18 @@ const PAUSE: Duration = Duration::from_millis(250);
 const SLOW: &str = "/slow";
 const LOOPBACK: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
+/// The most connections that are opened to fill a queue of two.
+const FILLING: usize = 8;
+
 /// The backend of the Service. Dropping it stops it.
 pub struct Backend {
+    listener: Arc<TcpListener>,
     http: SocketAddr,
     echo: SocketAddr,
     body: Vec<u8>,
-    _tasks: JoinSet<()>,
+    /// What takes connections. Without it the kernel still does.
+    serving: JoinSet<()>,
+    _echoing: JoinSet<()>,
 }
 
 impl Backend {
@@ -38,10 +45,23 @@ impl Backend {
             (TcpListener::bind(LOOPBACK).await?, UdpSocket::bind(LOOPBACK).await?);
         let body: Vec<u8> = (0..BODY_BYTES).map(|index| (index % 251) as u8).collect();
         let (http, echo) = (listener.local_addr()?, socket.local_addr()?);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(serve(listener, body.clone()));
-        tasks.spawn(echo_back(socket));
-        Ok(Self { http, echo, body, _tasks: tasks })
+        let mut echoing = JoinSet::new();
+        echoing.spawn(echo_back(socket));
+        let (listener, serving) = (Arc::new(listener), JoinSet::new());
+        let mut backend = Self { listener, http, echo, body, serving, _echoing: echoing };
+        backend.resume();
+        Ok(backend)
+    }
+
+    /// From now on connections open, and nothing reads, answers or ends them: as one whose process hangs.
+    pub fn hang(&mut self) {
+        self.serving = JoinSet::new();
+    }
+
+    /// It serves, those that opened meanwhile too.
+    pub fn resume(&mut self) {
+        self.serving = JoinSet::new();
+        self.serving.spawn(serve(Arc::clone(&self.listener), self.body.clone()));
     }
 
     /// What it answers.
@@ -55,7 +75,38 @@ impl Backend {
     }
 }
 
-async fn serve(listener: TcpListener, body: Vec<u8>) {
+/// An address to which packets are lost, as where a NetworkPolicy drops them: its queue of connections is full, so that
+/// the kernel drops all that would open another.
+pub struct Blackhole {
+    /// The address.
+    pub address: SocketAddr,
+    _listener: TcpListener,
+    _queue: Vec<TcpStream>,
+}
+
+impl Blackhole {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// If there is no free port, or packets are not lost.
+    pub async fn open() -> Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(LOOPBACK.into())?;
+        let listener = socket.listen(1)?;
+        let address = listener.local_addr()?;
+        let mut queue = Vec::new();
+        while let Ok(opened) = timeout(PATIENCE, TcpStream::connect(address)).await {
+            queue.push(opened?);
+            ensure!(
+                queue.len() <= FILLING,
+                "{address} takes more connections than its queue has room for"
+            );
+        }
+        Ok(Self { address, _listener: listener, _queue: queue })
+    }
+}
+
+async fn serve(listener: Arc<TcpListener>, body: Vec<u8>) {
     // They end with this task.
     let mut answers = JoinSet::new();
     while let Ok((mut connection, _)) = listener.accept().await {

@@ -25,7 +25,7 @@ fn replicas_are_upgraded_before_the_primary_and_never_downgraded() {
     observed.instances[2].pod.as_mut().unwrap().template = "new".to_owned();
     assert_eq!(after(1, &observed), outdated(1));
     observed.instances[1].pod.as_mut().unwrap().template = "new".to_owned();
-    assert!(matches!(changed(&after(1, &observed)), Some(Change::Depose(_))));
+    assert!(matches!(changed(&after(1, &observed)), Some(Change::HandOver(_))));
     // Not while one is missing, or behind.
     change(&mut observed, 1, |look| look.received = set("A:1-8"));
     assert_eq!(waits(&after(1, &observed)), Some(("Upgrading", false)));
@@ -54,7 +54,7 @@ fn members_that_are_too_many_keep_their_pods_until_they_are_none() {
     let mut primary = cluster(2);
     primary.wanted.instances = 1;
     primary.instances.reverse();
-    assert!(matches!(changed(&after(1, &primary)), Some(Change::Depose(_))));
+    assert!(matches!(changed(&after(1, &primary)), Some(Change::HandOver(_))));
 }
 
 #[test]
