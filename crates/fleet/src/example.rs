@@ -52,6 +52,7 @@ impl FleetShard {
             target: None,
             moved: None,
             paused_by: None,
+            ruled_out_by: Vec::new(),
         }
     }
 }

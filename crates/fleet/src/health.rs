@@ -147,6 +147,7 @@ impl Fleet {
         let mut found = Vec::new();
         found.extend(self.nobody(now));
         found.extend(self.no_cluster(now));
+        found.extend(self.ruled_out());
         found.extend(self.shards_without_service(now));
         let refused = |refused: &crate::Refused| {
             let Problem { what, fix } = Problem::told(&refused.reason);
@@ -155,6 +156,7 @@ impl Fleet {
         found.extend(self.refused.iter().map(refused));
         let policies = self.policy_problems.iter().map(|text| Problem::told(text));
         found.extend(policies);
+        found.extend(self.held_up());
         found.extend(self.unread());
         found.extend(self.restless());
         found.extend(self.unnamed());
@@ -276,7 +278,8 @@ impl Fleet {
         let problem = |shards: Vec<&FleetShard>, say: &str, fix: &str| {
             (!shards.is_empty()).then(|| Problem::new(format!("{}{say}", counted(&shards)), fix))
         };
-        let unowned = of(&|shard| shard.phase == Phase::Unowned && waits(shard));
+        let is_told = |shard: &&FleetShard| !shard.ruled_out_by.is_empty();
+        let unowned = of(&|shard| shard.phase == Phase::Unowned && waits(shard) && !is_told(shard));
         let orphaned = of(&silent);
         let unserved = of(&|shard| shard.unserved && !silent(shard) && waits(shard));
         let stuck = of(&|shard| {
@@ -341,7 +344,7 @@ fn down(cluster: &ClusterName, reason: &str, members: &[&MemberId]) -> Problem {
 }
 
 /// How many shards, and the names of the first.
-fn counted(shards: &[&FleetShard]) -> String {
+pub(crate) fn counted(shards: &[&FleetShard]) -> String {
     let shown: Vec<String> = shards.iter().map(|shard| shard.shard.to_string()).collect();
     let plural = if shards.len() == 1 { "shard" } else { "shards" };
     let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
@@ -349,7 +352,7 @@ fn counted(shards: &[&FleetShard]) -> String {
 }
 
 /// The first of some names, and how many there are besides.
-fn names(all: &[&str]) -> String {
+pub(crate) fn names(all: &[&str]) -> String {
     let shown = all[..all.len().min(MAX_NAMED)].join(", ");
     match all.len().saturating_sub(MAX_NAMED) {
         0 => shown,

@@ -8,6 +8,7 @@ mod events;
 mod example;
 mod health;
 mod listing;
+mod policies;
 mod replica;
 mod top;
 
@@ -68,6 +69,9 @@ pub struct Fleet {
     /// What is wrong with the FleetPolicies by themselves. One may be about shards that are still to come.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policy_problems: Vec<String>,
+    /// The FleetPolicy by which no shard moves where nothing fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub halted_by: Option<String>,
 }
 
 impl Fleet {
@@ -220,6 +224,9 @@ pub struct FleetShard {
     /// The FleetPolicy that pauses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_by: Option<String>,
+    /// The FleetPolicies that leave no live member which may have it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ruled_out_by: Vec<String>,
 }
 
 /// Who has it, in words.
@@ -267,10 +274,15 @@ pub fn assemble(objects: &Objects) -> Fleet {
     let coordinator = world.coordinator();
     let mut shards: Vec<FleetShard> = objects.maps.iter().flat_map(shards_of).collect();
     let policies = Policies::read(objects.policies.clone());
+    let lives = |member: &&Member| {
+        member.name_any().parse::<MemberId>().is_ok_and(|id| {
+            let lease = leases.get(&lease::member_lease_name(&id)).copied();
+            standing(&id, lease) == LeaseStanding::Held
+        })
+    };
+    let alive = objects.members.iter().filter(lives).map(|member| &member.spec);
+    policies::mark(&policies, &world, &alive.collect::<Vec<_>>(), &mut shards);
     for shard in &mut shards {
-        let map = world.maps().get(&shard.shard.cluster);
-        let paused_by = map.and_then(|map| policies.pause_in(map, &(&shard.shard).into()));
-        shard.paused_by = paused_by.map(str::to_owned);
         let owner = shard.owner.as_ref().filter(|_| shard.phase == Phase::Owned);
         let said = owner.and_then(|owner| world.members().get(owner)?.spec.clusters.as_ref());
         shard.unserved = said.is_some_and(|said| said.denies(&shard.shard.cluster));
@@ -316,6 +328,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
     let groups = groups(&members, objects);
     let unread = objects.unread.clone();
     let policy_problems = policies.unfit().cloned().collect();
+    let halted_by = policies.halted_by().map(str::to_owned);
     let former = |map: &MapRecord| -> BTreeSet<_> { map.names().skip(1).cloned().collect() };
     let former_names = world.maps().iter().map(|(cluster, map)| (cluster.clone(), former(map)));
     let former_names = former_names.filter(|(_, names)| !names.is_empty()).collect();
@@ -329,6 +342,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
         unread,
         former_names,
         policy_problems,
+        halted_by,
     }
 }
 
@@ -407,6 +421,7 @@ fn shards_of(map: &ShardMap) -> Vec<FleetShard> {
             target: entry.target.clone(),
             moved: entry.moved.clone(),
             paused_by: None,
+            ruled_out_by: Vec::new(),
         })
         .collect()
 }

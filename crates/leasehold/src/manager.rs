@@ -297,12 +297,10 @@ impl Running {
             end = self.engine.ended() => return Err(Error::ended("the engine", end)),
             end = self.sharding.ended() => Some(Error::ended(SHARDING, end)),
             end = self.clusters.ended() => Some(Error::ended(REGISTRY, end)),
-            ended = &mut self.admin => {
-                return match ended {
-                    Ok(Err(error)) => Err(error.into()),
-                    _ => Err(Error::Ended("the admin server")),
-                };
-            }
+            ended = &mut self.admin => Some(match ended {
+                Ok(Err(error)) => error.into(),
+                _ => Error::Ended("the admin server"),
+            }),
         };
         match &failed {
             Some(failed) => error!("{failed}; draining and stopping the rest"),
@@ -324,10 +322,11 @@ impl Running {
             Ok(end) => warn!("the engine {end} while it stopped"),
             Err(_) => warn!("the engine did not stop within the grace period"),
         }
+        // One that has ended is not asked again.
+        let is_serving = !self.admin.is_finished();
         self.stop.cancel();
-        match self.admin.await {
-            Ok(Ok(())) => {}
-            _ => warn!("the admin server did not stop in order"),
+        if !is_serving || !matches!(self.admin.await, Ok(Ok(()))) {
+            warn!("the admin server did not stop in order");
         }
         match departure {
             Departure::HandedOver => info!("left the fleet: every shard is handed over"),

@@ -79,6 +79,9 @@ pub(crate) async fn run(args: &DrainArgs, program: &Program) -> anyhow::Result<(
     if member.shards > 0 && !has_another(&fleet, member) {
         warn("no other member takes shards: it keeps its own until one does");
     }
+    if let Some(policy) = fleet.halted_by.as_ref().filter(|_| member.shards > 0) {
+        warn(held_up(policy, &args.home.flags()));
+    }
     if args.wait { wait(&home, &member.identity, member.shards).await } else { Ok(()) }
 }
 
@@ -100,6 +103,13 @@ fn undone(member: &FleetMember, flags: &str) -> Result<String, StillCordoned> {
             Err(StillCordoned { member: id.to_string(), policy, flags: flags.to_owned() })
         }
     }
+}
+
+/// What to say where no shard may move.
+fn held_up(policy: &str, flags: &str) -> String {
+    format!(
+        "by the FleetPolicy {policy}, no shard moves: it keeps its own until `leasehold lift {policy}{flags}`"
+    )
 }
 
 /// Waits until no shard names a live incarnation of the process as owner.
@@ -212,6 +222,13 @@ mod tests {
         let text = undone(&one, " --namespace lh").unwrap_err().to_string();
         assert!(text.contains("still cordoned by the FleetPolicy limit-replica-0"), "{text}");
         assert!(text.ends_with("fix: leasehold lift limit-replica-0 --namespace lh"), "{text}");
+    }
+
+    #[test]
+    fn a_drain_that_a_policy_holds_up_says_what_to_do() {
+        let text = held_up("limit-all", " --namespace lh");
+        assert!(text.contains("by the FleetPolicy limit-all, no shard moves"), "{text}");
+        assert!(text.ends_with("until `leasehold lift limit-all --namespace lh`"), "{text}");
     }
 
     #[test]

@@ -60,9 +60,13 @@ fn table(policies: &[FoundPolicy], fleet: &Fleet, now: Timestamp) -> anyhow::Res
     for policy in policies {
         let about = match &policy.spec {
             Ok(spec) if selection::is_of_shards(spec) => {
-                format!("{} of {}", selection::shards_of(spec, fleet).len(), fleet.shards.len())
+                let count = selection::shards_of(spec, fleet).len();
+                format!("{count} of {} shards", fleet.shards.len())
             }
-            Ok(_) => "-".to_owned(),
+            Ok(spec) => spec.members.as_ref().map_or("-".to_owned(), |rule| {
+                let count = selection::count(&rule.select, fleet);
+                format!("{count} of {} members", fleet.alive().count())
+            }),
             Err(_) => "?".to_owned(),
         };
         let object = &policy.object;
@@ -72,7 +76,7 @@ fn table(policies: &[FoundPolicy], fleet: &Fleet, now: Timestamp) -> anyhow::Res
         let name = foreign(&policy.name);
         rows.push([name, about, policy.says()?, user, written, reason.unwrap_or_default()]);
     }
-    let heading = ["POLICY", "SHARDS", "SAYS", "BY", "WRITTEN", "REASON"];
+    let heading = ["POLICY", "ABOUT", "SAYS", "BY", "WRITTEN", "REASON"];
     let problems = fleet.policy_problems.iter().map(|problem| format!("problem: {problem}\n"));
     Ok(columns(heading, rows.into_iter()) + &problems.collect::<String>())
 }
@@ -176,7 +180,10 @@ mod tests {
         let mut policy = serde_json::json!({
             "apiVersion": "leasehold.dev/v1alpha1", "kind": "FleetPolicy",
             "metadata": {"name": "p", "creationTimestamp": "1970-01-01T00:00:00Z"},
-            "spec": {"members": {"capacity": 5}, "reason": "\u{1b}[2Jsmall\nproblem: none"},
+            "spec": {
+                "members": {"capacity": 5, "names": ["m-9"]},
+                "reason": "\u{1b}[2Jsmall\nproblem: none",
+            },
         });
         let by_kubectl = read(policy.clone());
         policy["metadata"]["annotations"] = serde_json::json!({USER: "alice"});
@@ -187,14 +194,17 @@ mod tests {
         policy["spec"] = serde_json::json!({"pause": "yes"});
         let odd = read(policy);
         assert!(odd.is_pause() && !by_alice.is_pause());
-        let fleet = Fleet { policy_problems: vec!["p holds no more".into()], ..Fleet::default() };
+        let members = vec![fleet::FleetMember::example("m-0")];
+        let problems = vec!["p holds no more".into()];
+        let fleet = Fleet { members, policy_problems: problems, ..Fleet::default() };
         let text = table(&[by_kubectl, by_alice, odd], &fleet, now).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].ends_with("-      90.0s ago   [2Jsmall problem: none"), "{text}");
-        assert!(lines[2].contains("members {\"capacity\":5}  "), "{text}");
+        assert!(lines[2].contains("members {\"capacity\":5,\"names\":[\"m-9\"]}  "), "{text}");
         assert!(lines[2].ends_with("alice  30.0s ago   [2Jsmall problem: none"), "{text}");
+        assert!(lines[1].starts_with("p       0 of 1 members  "), "it is gone: {text}");
         assert!(
-            lines[3].contains("p       ?       cannot be read: invalid type: string"),
+            lines[3].contains("p       ?               cannot be read: invalid type: string"),
             "{text}"
         );
         assert_eq!(lines[4], "problem: p holds no more");

@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::ArgGroup;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use model::error::foreign;
 use model::{ShardId, uid_hash};
 use serde::Serialize;
 use sharding::api::{
@@ -237,7 +238,8 @@ pub(crate) async fn resume(args: &ResumeArgs, program: &Program) -> anyhow::Resu
         let flags = args.home.flags();
         anyhow::ensure!(
             !others.is_empty(),
-            "nothing is paused in namespace {} of {}",
+            "no FleetPolicy in namespace {} of {} pauses anything; if replicas say that one was lost and its pause \
+             holds, write it again by the name that they say, and take it back then",
             home.namespace,
             home.shown
         );
@@ -282,21 +284,7 @@ pub(crate) async fn weigh(args: &WeighArgs, program: &Program) -> anyhow::Result
 }
 
 pub(crate) async fn limit(args: &LimitArgs, program: &Program) -> anyhow::Result<()> {
-    let Limits { capacity, max_shards, cordon, moves_per_member, moves } = args.limits;
-    let (select, cordon) = (args.members.selector(), cordon.then_some(true));
-    let rule = MemberRule { select, capacity, max_shards, cordon };
-    let is_of_members = capacity.is_some() || max_shards.is_some() || cordon.is_some();
-    anyhow::ensure!(
-        cordon.is_none() || args.all || rule.select != MemberSelector::default(),
-        "say whom to cordon, by --member or --zone; --all cordons everybody, and then nobody takes a shard"
-    );
-    let limits = MoveLimits { per_member: moves_per_member, in_fleet: moves };
-    let spec = FleetPolicySpec {
-        members: is_of_members.then_some(rule),
-        moves: (limits != MoveLimits::default()).then_some(limits),
-        ..FleetPolicySpec::default()
-    };
-    write("limit", spec, &args.write, program).await.map(drop)
+    write("limit", args.spec()?, &args.write, program).await.map(drop)
 }
 
 pub(crate) async fn lift(args: &LiftArgs, program: &Program) -> anyhow::Result<()> {
@@ -360,8 +348,23 @@ async fn delete(home: &HomeCluster, name: &str) -> anyhow::Result<()> {
     let (api, params) = (api(home), DeleteParams::default());
     let what =
         format!("delete FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
-    answered(api.delete(name, &params), &what).await?;
+    let left = answered(api.delete(name, &params), &what).await?.left();
+    check_gone(name, &home.namespace, left.as_ref())?;
     print(&format!("{name}: lifted\n"))
+}
+
+/// Whether a policy is gone, of which this was `left` when it was deleted: one with finalizers stays until they are
+/// done with, and so does what it says.
+fn check_gone(name: &str, namespace: &str, left: Option<&DynamicObject>) -> anyhow::Result<()> {
+    let finalizers = left.map_or(&[][..], |left| left.finalizers());
+    anyhow::ensure!(
+        finalizers.is_empty(),
+        "{name} was asked to go, but its finalizers keep it, and it holds on: {}; fix: have whoever set them take \
+         them back, or: kubectl --namespace {namespace} patch fleetpolicy {name} --type merge --patch \
+         '{{\"metadata\":{{\"finalizers\":null}}}}'",
+        foreign(&finalizers.join(", "))
+    );
+    Ok(())
 }
 
 /// A name that is the same for the same words, whatever the values: to say something again changes it. The hash
@@ -434,6 +437,32 @@ impl MemberArgs {
     }
 }
 
+impl LimitArgs {
+    fn spec(&self) -> anyhow::Result<FleetPolicySpec> {
+        let Limits { capacity, max_shards, cordon, moves_per_member, moves } = self.limits;
+        let (select, cordon) = (self.members.selector(), cordon.then_some(true));
+        let is_of_some = select != MemberSelector::default();
+        let rule = MemberRule { select, capacity, max_shards, cordon };
+        let is_of_members = capacity.is_some() || max_shards.is_some() || cordon.is_some();
+        anyhow::ensure!(
+            cordon.is_none() || self.all || is_of_some,
+            "say whom to cordon, by --member or --zone; --all cordons everybody, and then nobody takes a shard"
+        );
+        let limits = MoveLimits { per_member: moves_per_member, in_fleet: moves };
+        let is_of_moves = limits != MoveLimits::default();
+        anyhow::ensure!(
+            !(is_of_moves && is_of_some),
+            "--moves and --moves-per-member are of the whole fleet: leave --member and --zone out, and limit these \
+             members by a command of its own"
+        );
+        Ok(FleetPolicySpec {
+            members: is_of_members.then_some(rule),
+            moves: is_of_moves.then_some(limits),
+            ..FleetPolicySpec::default()
+        })
+    }
+}
+
 impl PlaceArgs {
     fn preference(&self) -> anyhow::Result<MemberPreference> {
         let select = self.members.selector();
@@ -503,6 +532,48 @@ mod tests {
             let text = refused(wrong).unwrap_or_default();
             assert!(text.contains(why), "{wrong}: {text}");
         }
+    }
+
+    /// Nothing of what was said may be left out in silence.
+    #[test]
+    fn a_limit_says_all_that_was_asked_for_or_is_refused() {
+        let said = |line: &str| {
+            let line = ["leasehold", "limit"].into_iter().chain(line.split(' '));
+            let crate::Command::Limit(args) = One::try_parse_from(line).unwrap().command else {
+                panic!("it is another command");
+            };
+            args.spec().and_then(|spec| says(&spec)).unwrap_or_else(|why| why.to_string())
+        };
+        for (line, expect) in [
+            ("--member a --capacity 5", "members {\"capacity\":5,\"names\":[\"a\"]}"),
+            ("--moves 0", "moves {\"inFleet\":0}"),
+            (
+                "--max-shards 9 --moves-per-member 1",
+                "members {\"maxShards\":9}, moves {\"perMember\":1}",
+            ),
+            ("--cordon --all", "members {\"cordon\":true}"),
+        ] {
+            assert_eq!(said(line), expect, "{line}");
+        }
+        assert!(said("--cordon").starts_with("say whom to cordon"));
+        for line in ["--member a --moves 4", "--zone eu --capacity 5 --moves-per-member 4"] {
+            assert!(said(line).contains("are of the whole fleet"), "{line}: {}", said(line));
+        }
+    }
+
+    /// What a finalizer keeps is not lifted.
+    #[test]
+    fn a_policy_that_finalizers_keep_is_not_said_to_be_lifted() {
+        let left = |finalizers: &[&str]| -> DynamicObject {
+            let metadata = serde_json::json!({"name": "p", "finalizers": finalizers});
+            serde_json::from_value(serde_json::json!({"metadata": metadata})).unwrap()
+        };
+        assert!(check_gone("p", "lh", None).is_ok());
+        assert!(check_gone("p", "lh", Some(&left(&[]))).is_ok());
+        let kept = check_gone("p", "lh", Some(&left(&["a.b/c", "d"]))).unwrap_err().to_string();
+        assert!(kept.contains("its finalizers keep it, and it holds on: a.b/c, d; fix:"), "{kept}");
+        let patch = r#"fleetpolicy p --type merge --patch '{"metadata":{"finalizers":null}}'"#;
+        assert!(kept.ends_with(&format!("kubectl --namespace lh patch {patch}")), "{kept}");
     }
 
     #[test]

@@ -90,20 +90,25 @@ fn with_controller(name: &str, fleet: &Fleet) -> Option<String> {
 }
 
 /// How many members live that are selected.
+pub(crate) fn count(select: &MemberSelector, fleet: &Fleet) -> usize {
+    let is = |member: &&FleetMember| select.contains(&member.identity, member.zone.as_deref());
+    fleet.alive().filter(is).count()
+}
+
+/// The same.
+///
+/// # Errors
+/// If there are none, or a name or zone is of none: with what there is.
 fn members(select: &MemberSelector, fleet: &Fleet) -> anyhow::Result<usize> {
-    let found = |select: &MemberSelector| {
-        let is = |member: &&FleetMember| select.contains(&member.identity, member.zone.as_deref());
-        fleet.alive().filter(is).count()
-    };
     for name in &select.names {
         let only = MemberSelector { names: vec![name.clone()], ..MemberSelector::default() };
         let known = || Known::new("live member", fleet.alive().map(|member| &member.identity));
-        ensure!(found(&only) > 0, known().unknown(name));
+        ensure!(count(&only, fleet) > 0, known().unknown(name));
     }
     Known::new("zone", fleet.alive().filter_map(|member| member.zone.as_ref()))
         .have(&select.zones)?;
     let none = "no member is both of one of these names and in one of these zones";
-    let found = found(select);
+    let found = count(select, fleet);
     ensure!(found > 0 || *select == MemberSelector::default(), none);
     Ok(found)
 }

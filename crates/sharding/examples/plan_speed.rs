@@ -49,9 +49,10 @@ fn main() {
     row("plan, a member is emptied", |n| plan_in(&settled(n), Role::Cordoned));
     row("plan, a member joins", |n| plan_in(&without_first(settled(n)), Role::Open));
     row("plan, a member is overloaded", |n| plan_in(&overloaded(settled(n)), Role::Open));
-    row("step, nobody owns anything", |n| step(&unowned(n), false));
-    row("step, nothing to do", |n| step(&settled(n), false));
-    row("step, every load told", |n| step(&settled(n), true));
+    row("step, nobody owns anything", |n| step(&unowned(n), false, false));
+    row("step, nothing to do", |n| step(&settled(n), false, false));
+    row("the same, from scratch", |n| step(&settled(n), false, true));
+    row("step, every load told", |n| step(&settled(n), true, false));
 }
 
 /// How long something took.
@@ -165,8 +166,8 @@ fn plan_in(shards: &[PlanShard], first: Role) -> Taken {
     })
 }
 
-/// A step of a coordinator that has run a step before.
-fn step(shards: &[PlanShard], reported: bool) -> Taken {
+/// A step of a coordinator that has run a step before, or of one that remembers nothing.
+fn step(shards: &[PlanShard], reported: bool, afresh: bool) -> Taken {
     let world = world(shards, reported);
     let clusters: BTreeSet<ClusterName> =
         shards.iter().map(|shard| shard.id.cluster.clone()).collect();
@@ -184,6 +185,9 @@ fn step(shards: &[PlanShard], reported: bool) -> Taken {
     let mut coordinator = Coordinator::default();
     black_box(coordinator.step(&view, NOW));
     Taken::by_one_of_many(|| {
+        if afresh {
+            coordinator = Coordinator::default();
+        }
         black_box(coordinator.step(&view, NOW));
     })
 }

@@ -86,7 +86,8 @@ impl Body<'_> {
     }
 
     fn map(&self, record: MapRecord) -> ShardMap {
-        let annotations = map_annotations::annotations(record.cluster_uid.as_ref(), &record.former);
+        let MapRecord { cluster_uid, former, version, .. } = &record;
+        let annotations = map_annotations::annotations(cluster_uid.as_ref(), former, version);
         let metadata = self.metadata(record.cluster.as_str(), &record.version);
         let metadata = ObjectMeta { annotations, ..metadata };
         ShardMap { metadata, spec: record.spec(self.wall) }

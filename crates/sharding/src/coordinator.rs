@@ -2,7 +2,8 @@
 //!
 //! In this order, it judges every member by its Lease; takes the Leases that ran out; brings every
 //! ShardMap up to date with what is final (gone owners, finished drains, clusters and groups that came
-//! or went); weighs the shards and plans moves, splits and merges; removes the objects of the dead.
+//! or went); weighs the shards and plans moves, splits and merges; removes the objects of the dead. A cluster
+//! in which nothing has changed since the last step is taken over from it (`last`).
 //!
 //! # Invariants
 //! - **S4** A write of a map replaces exactly the version from which its plan was computed, or creates
@@ -24,9 +25,12 @@
 //!   so acting on an old view of *other* objects does no harm.
 //! - Shards of a group of scope `Fleet` get a next owner only when no other member may act for any of
 //!   them, over all maps. In a map that cannot be read any more, those may act who owned them last, until their Leases
-//!   are taken; in one that was never read, or that others
-//!   write, anybody. Two coordinators that overlap could still give shards of such a group, in
-//!   *different* maps, to different members: S1 is a promise for each shard.
+//!   are taken; in one that was never read, or that others write, anybody. So it is in a map that a write under way
+//!   could still replace: of a coordinator that was in office before, or one of this coordinator that got no answer.
+//!   The coordinator writes such maps anew, with what they say, and gives the shards away when it has read that back
+//!   (`written`).
+//! - **S1** In a new map in place of one that the coordinator does not know for certain, nobody but former owners is named
+//!   before one silence has passed, unless nobody else may act (`unseen`).
 //! - There is one map for each cluster, whatever its names (`names`).
 //! - Work in no cluster ([`model::single`]) has its shards in a map of its own, which exists as long as
 //!   a live member can run such work. Names alone decide that, so a coordinator needs to know neither
@@ -36,11 +40,14 @@ mod assign;
 mod base;
 mod dead;
 mod draft;
+mod last;
 mod names;
 mod peers;
 mod reach;
 mod removal;
 mod rest;
+mod unseen;
+mod written;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,10 +66,13 @@ use crate::weight::LoadHistory;
 use crate::world::World;
 
 use draft::Draft;
+use last::LastPlan;
 use names::{Disputes, Unclaimed};
 use peers::Peers;
 use removal::Removals;
 use rest::Resting;
+use unseen::Unseen;
+pub(crate) use written::Written;
 
 /// How long a new coordinator waits for members that start together, if no shard has an owner.
 const START_WAIT: Duration = Duration::from_millis(400);
@@ -101,11 +111,15 @@ pub struct Plan {
     pub floor: Epoch,
     /// What people should know, each with object, cause and fix.
     pub problems: Vec<String>,
+    /// How many clusters it took over from the plan before, because nothing had changed in them.
+    pub kept: usize,
+    /// How many clusters it looked at anew.
+    pub rebuilt: usize,
 }
 
-/// What a coordinator remembers between steps: since when something is missing, the loads of shards, and
-/// the splits and merges it began. The next coordinator does not need this: a drain for a split then
-/// ends without the split.
+/// What a coordinator remembers between steps: since when something is missing, the loads of shards, the splits
+/// and merges it began, and what the next plan may take over. The next coordinator does not need this: a drain
+/// for a split then ends without the split.
 #[derive(Clone, Debug, Hash)]
 pub struct Coordinator {
     speaks: ProtocolVersions,
@@ -116,6 +130,10 @@ pub struct Coordinator {
     resting: Resting,
     loads: LoadHistory,
     range_changes: BTreeSet<RangeChange>,
+    unseen: Unseen,
+    last: LastPlan,
+    /// What it knows of its own writes; by default, that nobody was in office before and none has failed.
+    pub(crate) written: Written,
 }
 
 impl Default for Coordinator {
@@ -136,6 +154,9 @@ impl Coordinator {
             resting: Resting::default(),
             loads: LoadHistory::default(),
             range_changes: BTreeSet::new(),
+            unseen: Unseen::default(),
+            last: LastPlan::default(),
+            written: Written::default(),
         }
     }
 
@@ -189,11 +210,15 @@ impl Coordinator {
         let view = &View { clusters: &kept, ..view.clone() };
         let mut drafts = draft::all(view, peers, &unwanted);
         self.range_changes.retain(|change| draft::is_under_way(&drafts, change));
-        let holders = draft::fleet_holders(&drafts, peers, view.world);
+        self.unseen.follow(view, peers, &mut drafts, now, plan);
+        let holders = draft::fleet_holders(&drafts, peers, view.world, &self.written);
+        self.last.compare(&mut drafts, peers, view.world);
         for draft in drafts.values_mut() {
             // Before what drains for another member gets there.
             draft.pause(view.policies);
-            draft.bring_up_to_date(peers, &self.range_changes, &holders);
+            if !draft.is_as_before() {
+                draft.bring_up_to_date(peers, &self.range_changes, &holders);
+            }
         }
         let lost = self.disputes.lost(&names, now, plan);
         names.apply(view, &mut drafts, &lost);
@@ -209,6 +234,8 @@ impl Coordinator {
             plan.wake_at(started);
             return;
         }
+        plan.kept = drafts.values().filter(|draft| draft.is_as_before()).count();
+        plan.rebuilt = drafts.len() - plan.kept;
         let causes = self.assign(view, &mut drafts, peers, &holders, now, plan);
         for draft in drafts.values_mut() {
             draft.use_protocol(peers, view.world);

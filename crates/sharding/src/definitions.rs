@@ -10,8 +10,6 @@ use serde_json::Value;
 
 use crate::api::FleetPolicy;
 
-/// The most differences that are named.
-const MAX_NAMED: usize = 5;
 /// What a fleet does without, so that it runs with the definitions of an earlier release: without the
 /// share of the heaviest object no shard is split, without the report of its clusters each member counts as
 /// if it had the coordinator's, or as if what it says were all that it has configured, without the named clusters a coordinator knows only the identities of its
@@ -52,18 +50,8 @@ pub(crate) fn problem(document: &Value, wanted: &[CustomResourceDefinition]) -> 
             None => found.push(format!("{name} is not there")),
         }
     }
-    if found.is_empty() {
-        return None;
-    }
-    let more = found.len().saturating_sub(MAX_NAMED);
-    found.truncate(MAX_NAMED);
-    if more > 0 {
-        found.push(format!("and {more} more"));
-    }
-    Some(format!(
-        "definitions in the home cluster are not those of this release: {}; {FIX}",
-        found.join(", ")
-    ))
+    let named = model::definition::named(found)?;
+    Some(format!("definitions in the home cluster are not those of this release: {named}; {FIX}"))
 }
 
 #[cfg(test)]
@@ -132,7 +120,7 @@ mod tests {
         );
         let empty = published(|_, schema| schema["properties"]["spec"]["properties"] = json!({}));
         let many = problem(&empty, &api::crds()).unwrap();
-        assert_eq!(many.matches("does not keep").count(), MAX_NAMED);
+        assert_eq!(many.matches("does not keep").count(), 5);
         assert!(many.contains(" more; fix: apply"), "{many}");
     }
 

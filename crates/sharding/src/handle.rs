@@ -21,6 +21,7 @@ use crate::config::{Config, ConfigError};
 use crate::member::Departure;
 use crate::metrics::Metrics;
 use crate::node::Node;
+use crate::problem::OpenProblems;
 use crate::pulse::{Pulse, Stalled};
 use crate::shell::run::{Acknowledged, Loop, Reading, Snapshot};
 use crate::shell::write::Writer;
@@ -111,7 +112,7 @@ impl Sharding {
             living: (living, started),
             turned,
             rng: fastrand::Rng::with_seed(seed.wrapping_add(1)),
-            problems: Arc::default(),
+            problems: OpenProblems::default(),
             unowned: (0, 0),
             renewed: started,
             unserved: Arc::default(),

@@ -20,14 +20,15 @@
 //! - a ShardMap has shards at lower epochs than they had, at a later version: somebody put back an earlier state
 //!   of it, as backups of objects do, or edited it ([`World::goes_back`](crate::world::World::goes_back)). So it is if
 //!   nobody could read it in between;
-//! - a Member knows of more changes than this member does. So one proof reaches all members whose watches
-//!   work.
+//! - a Member knows of a later change than this member does. So one proof reaches all members whose watches
+//!   work. Changes have numbers, which go round: whatever somebody writes into a Member by hand, all follow it once or
+//!   not at all, and the next change is later again.
 //!
 //! # What follows
 //! A member that learns of it fences itself and joins again under another id, so that what a restored
 //! ShardMap says of its former id gives nothing to anybody. It forgets all that it observed, reads home
-//! anew, and keeps two things, which it reports in its Member: how many changes it knows of, and the highest
-//! epoch that it ever saw.
+//! anew, and keeps two things, which it reports in its Member: the number of the last change that it knows of, and
+//! the highest epoch that it ever saw.
 //!
 //! # Why it is safe
 //! - **S1** As coordinator, a member writes no map before one silence has passed since it learned of the
@@ -63,8 +64,9 @@ use crate::floor::MAX_FLOOR;
 use crate::lease::COORDINATOR;
 use crate::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
 
-/// The most changes that are believed.
-const MAX_CHANGES: u64 = 1 << 32;
+/// The highest number of a change. The next one is the first again, so that no number which somebody wrote by hand is the
+/// last of all.
+const LAST_CHANGE: u64 = (1 << 32) - 1;
 
 /// What a member remembers of home, whatever home says later.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +88,7 @@ pub(crate) struct History {
     is_away: bool,
     /// When home answered again after that.
     returned: Option<Moment>,
-    /// How many changes it knows of, and how many others do.
+    /// The number of the last change that it knows of, and that of the last one that others do; 0 if there was none.
     changes: u64,
     told: u64,
     /// The highest epoch as of the last change.
@@ -98,7 +100,17 @@ pub(crate) struct History {
 impl HomeHistory {
     /// Whether it can be true. What somebody wrote by hand must not reach other members, which would carry it on.
     pub(crate) fn is_credible(&self) -> bool {
-        self.changes <= MAX_CHANGES && self.floor <= MAX_FLOOR
+        self.changes <= LAST_CHANGE && self.floor <= MAX_FLOOR
+    }
+}
+
+/// Whether a change came after another one: if fewer numbers lie between it and that one than the other way round. So
+/// members that are told another number, whoever wrote it, all go on from one and the same.
+fn is_later(change: u64, other: u64) -> bool {
+    match (change, other) {
+        (0, _) => false,
+        (_, 0) => true,
+        _ => (1..=LAST_CHANGE / 2).contains(&((change + LAST_CHANGE - other) % LAST_CHANGE)),
     }
 }
 
@@ -151,7 +163,9 @@ impl History {
         let epoch = match object {
             Object::Lease(lease) => lease.floor.known(),
             Object::Member(member) => member.spec.history.map(|history| {
-                self.told = self.told.max(history.changes);
+                if is_later(history.changes, self.told) {
+                    self.told = history.changes;
+                }
                 history.floor
             }),
             Object::Map(map) => Some(map.highest_epoch()),
@@ -221,15 +235,21 @@ impl History {
         }
         if !std::mem::replace(&mut self.is_known, true) {
             // What a newcomer reads first is where it begins.
-            self.changes = self.changes.max(self.told);
+            self.changes = self.last_known();
         }
-        self.told > self.changes
+        is_later(self.told, self.changes)
+    }
+
+    /// The last change of those that it knows and that others know.
+    fn last_known(&self) -> u64 {
+        if is_later(self.told, self.changes) { self.told } else { self.changes }
     }
 
     /// Home's history changed. If others were told before, of the same change.
     pub(crate) fn change(&mut self, now: Moment) {
-        let is_told = self.is_known && self.told > self.changes;
-        let changes = self.changes.max(self.told).saturating_add(u64::from(!is_told));
+        let is_told = self.is_known && is_later(self.told, self.changes);
+        let last = self.last_known();
+        let changes = if is_told { last } else { last % LAST_CHANGE + 1 };
         *self = Self {
             seen: self.seen,
             is_known: self.is_known,

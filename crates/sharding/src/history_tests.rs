@@ -121,6 +121,46 @@ fn what_others_know_is_followed_once() {
     assert_eq!(history.said(), said(5, 90), "the next change, by its own proof");
 }
 
+/// Whatever number somebody writes into a Member, the next change is told to all, also to members that began later.
+#[test]
+fn no_number_of_a_change_is_the_last_one() {
+    let begun = |changes| {
+        let mut history = History::default();
+        history.saw(&member(changes, 0));
+        assert!(!history.is_told(true), "where it begins");
+        history
+    };
+    let said = |history: &History| history.said().map_or(0, |said| said.changes);
+    for before in [[0, 0, 0], [0, 5, 5]] {
+        for edited in [1, 5, 6, 1_000, LAST_CHANGE / 2, LAST_CHANGE - 1, LAST_CHANGE] {
+            let mut members = before.map(begun);
+            // All see the edit, and what the others make of it.
+            for _ in 0..2 {
+                let numbers: Vec<u64> = members.iter().map(said).chain([edited]).collect();
+                for history in &mut members {
+                    numbers.iter().for_each(|number| history.saw(&member(*number, 0)));
+                    if history.is_told(true) {
+                        history.change(at(1));
+                    }
+                }
+            }
+            let known = said(&members[0]);
+            for history in &mut members {
+                assert_eq!(said(history), known, "{edited}: all go on from one number");
+                assert!(!history.is_told(true), "{edited}: and rest");
+            }
+            // One of them has a proof of the next change.
+            members[2].change(at(2));
+            let next = members[2].said().unwrap();
+            assert!(next.is_credible() && next.changes != known, "{edited}: {next:?}");
+            for history in &mut members[..2] {
+                history.saw(&member(next.changes, 0));
+                assert!(history.is_told(true), "{edited}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_coordinator_waits_one_silence_also_if_it_came_later() {
     let timings = LeaseTimings { margin: Duration::ZERO, ..LeaseTimings::default() };

@@ -8,9 +8,9 @@
 //! # Invariants
 //! - A coordinator writes the name of its installation into a Lease that has none, and never into one that
 //!   has another.
-//! - A name that comes under a holder who had written ours is an edit: nobody who saw ours heeds it, and the
-//!   holder's next renewal undoes it (`node::office`). A namespace goes over to another installation when the
-//!   Lease is deleted while nobody holds it.
+//! - A name that comes under a holder who had written ours, or with one who did not take the Lease, is an edit:
+//!   nobody who saw ours heeds it, and the next renewal of a coordinator undoes it (`node::office`). A namespace goes
+//!   over to another installation when the Lease is deleted while nobody holds it.
 //! - A member whose installation is not that of the Lease stays `Joining`: it gets no shards and does not
 //!   coordinate. One that owns shards already, because two installations began at once, says that it leaves,
 //!   so that a coordinator of the other installation drains it.

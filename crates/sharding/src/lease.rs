@@ -125,6 +125,11 @@ impl LeaseState {
         }
     }
 
+    /// Whether its member may act by it. Who has lost it may not have noticed.
+    pub(crate) fn may_act(self) -> bool {
+        matches!(self, Self::Lost | Self::Suspect | Self::Fresh)
+    }
+
     /// Whether its member may still act, as far as an observer can know.
     pub(crate) fn is_alive(self) -> bool {
         self >= Self::Suspect

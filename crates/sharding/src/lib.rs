@@ -75,6 +75,12 @@
 //!   `idle_halves_drain_and_merge_when_both_are_done`, and per uid by
 //!   `ranges_split_and_merge_under_faults`; and by the bugs `SkipDrain`, `SkipTakeover`, `SplitAtOnce` and
 //!   `FenceAtDispatchOnly`.
+//!   A map that somebody deletes leaves owners behind that have not noticed it. The coordinator makes it anew with the
+//!   owners that it knew last. If it never saw the map, or not how it was at its end, it names nobody else before one
+//!   silence has passed, unless it is certain that no such owner is there (`coordinator::unseen`). Attacked by
+//!   `maps_that_somebody_deletes_are_made_anew_with_their_owners`,
+//!   `maps_that_a_coordinator_never_saw_get_owners_after_one_silence`, and by the bugs `ForgetsOwners` and
+//!   `ForgetsOffices` of the simulation.
 //!   While releases mix, members act only on what they understand ([`protocol`]). A map says in which
 //!   version it is written; a member that does not speak that version holds none of its shards and
 //!   acknowledges none of its drains. A coordinator replaces only maps that it can read, and changes the
@@ -145,6 +151,15 @@
 //!   Attacked by `homes_history_changes_under_faults`, with oracles that remember what home forgot, by
 //!   `a_restored_home_is_served_again_in_time` and its like, and by the bugs `HoldOn` and `ForgetEpochs`.
 //!
+//! - **S10** *All shards of a group of scope `Fleet` have one owner.* They lie in several maps, and a write changes one
+//!   of them. A coordinator gives such a shard to a next owner only while no other member may act for any of them
+//!   ([`coordinator`]), and while no write under way can change that: each of the maps has a version that this
+//!   coordinator made in its present office, so that all computed before is void (S4, `coordinator::written`). It writes
+//!   maps anew for that, each once in an office, when such a group changes hands. The first coordinator of a fleet does so
+//!   only after a write that got no answer. No other coordinator computes writes meanwhile: its office ends by its own
+//!   clock before others take its Lease. Attacked by
+//!   `a_group_of_the_fleet_has_one_member_whenever_an_old_write_arrives`, and by a coordinator that takes itself for the
+//!   first one (`a_coordinator_that_forgets_who_was_before_it_is_caught`).
 //! - **S7** *A shard is given only to a member that has its cluster configured and reaches it, and leaves
 //!   one that fails while another succeeds.* Members say what they have configured and reach ([`api`]); a
 //!   digest proves that the coordinator reads it right (`reach`). The planner asks for each shard and member
@@ -170,11 +185,10 @@
 //! `ForgetsFormerNames`.
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
-//! network and arrive late. It also assumes that nobody edits ShardMaps by hand. Of a map that somebody deletes the
-//! coordinator makes another, with the owners that it knew last, because these may not have noticed it; a coordinator
-//! that never saw the map knows none. Only a single coordinator can promise that a group of scope
-//! `Fleet` is on one member: its shards are in several maps, and two coordinators that overlap could
-//! separate them for a while, each shard still with one owner.
+//! network and arrive late. It also assumes that nobody edits ShardMaps by hand, and that a member which renews its Lease
+//! learns within a silence that its map is gone: a watch whose connection is dead shows nothing for up to 65 s. S10
+//! holds while nobody edits or deletes the coordinator's Lease, because that may let two coordinators overlap; each shard
+//! still has one owner then.
 //!
 //! **L1** *Once faults cease, every shard is owned within a bound:* the Lease's duration, the margin
 //! and a few round trips; every retry has a bounded pause (`outbox`). Attacked by `chaos`.

@@ -37,7 +37,7 @@ use model::{
 
 use crate::api::{DownCluster, MemberSpec, MemberState, ObjectVersion};
 use crate::config::Config;
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, Written};
 use crate::cordon::Cordon;
 use crate::death::Ended;
 use crate::election::Election;
@@ -205,6 +205,7 @@ pub struct Node {
     /// Whether the namespace belongs to another installation.
     elsewhere: Option<office::Elsewhere>,
     coordinator: Coordinator,
+    written: Written,
     /// The epoch floor that the coordinator's Lease should carry, if this is the coordinator.
     floor: Epoch,
     /// The seconds since 1970, as an epoch.
@@ -258,6 +259,7 @@ impl Node {
             office: None,
             elsewhere: None,
             coordinator: Coordinator::speaking(config.speaks),
+            written: Written::default(),
             floor: Epoch::default(),
             wall: Epoch::default(),
             planning: Planning::default(),
@@ -492,7 +494,8 @@ impl Node {
         let missed = self.policies.iter().flat_map(Policies::missed);
         let floor = problem::unreadable_floor(&self.world, namespace);
         let unreadable = problem::unreadable_maps(&self.world, namespace);
-        let own: Vec<String> = [stranger, refusal, self.unsaid()].into_iter().flatten().collect();
+        let own = [stranger, refusal, self.unsaid(), self.planning.problem()];
+        let own: Vec<String> = own.into_iter().flatten().collect();
         self.hindrance = own.first().cloned();
         let mut found: Vec<String> =
             own.into_iter().chain(missed).chain(floor).chain(unreadable).collect();
@@ -545,6 +548,8 @@ impl Node {
             }
             Kind::Map => {
                 if let Ok(cluster) = target.name.parse() {
+                    let since = self.election.leading_since(now);
+                    self.written.ended(&cluster, &ended, &outcome, since);
                     let handovers = self.handovers.completed(&cluster, done, now);
                     self.notes.extend(handovers.into_iter().map(Note::HandedOver));
                 }

@@ -8,6 +8,8 @@
 //! until its policy is written again. A process that starts later does not know it. What home shows first after that
 //! is as old as the backup: nobody wrote it again, unless it pauses the same.
 
+mod members;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::str::FromStr;
@@ -20,14 +22,15 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::{
-    FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MemberSpec, ObjectVersion,
-    ShardPath, ShardSelector,
+    FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MemberSpec, MoveLimits,
+    ObjectVersion, ShardPath, ShardSelector,
 };
 use crate::planner::{Fit, Limits, Preferences};
 use crate::read;
 use crate::record::MapRecord;
 
-/// The most policies that count. Those whose names come after are told as problems.
+/// The most policies that count, pauses before others: whoever writes one more ends no pause. Those whose names come
+/// after are told as problems.
 const MAX_POLICIES: usize = 256;
 /// What becomes of a pause that home has forgotten.
 const MISSED: &str = "was lost when the home cluster was restored, emptied or replaced, and its pause holds; fix: write it \
@@ -127,6 +130,12 @@ impl PolicyRecord {
         Self { name: object.name_any(), version, spec }
     }
 
+    /// Whether it pauses something, as far as it can be read.
+    fn is_pause(&self) -> bool {
+        let spec = self.spec.as_ref();
+        spec.map_or_else(|unread| unread.pause.is_some(), |spec| spec.pause == Some(true))
+    }
+
     /// Whether it pauses what this spec pauses.
     fn pauses_as(&self, other: &FleetPolicySpec) -> bool {
         let same = |spec: &FleetPolicySpec| spec.pause == Some(true) && spec.shards == other.shards;
@@ -166,17 +175,17 @@ impl Policies {
         missed.retain(|name, missed| missed.outlasts(records.iter().find(|r| r.name == *name)));
         let kept = missed.iter();
         records.extend(kept.map(|(name, missed)| PolicyRecord::new(name, missed.pause.clone())));
-        records.sort_by(|a, b| a.name.cmp(&b.name));
         let mut read = Self { missed, ..Self::default() };
+        if records.len() > MAX_POLICIES {
+            records.sort_by(|a, b| (!a.is_pause(), &a.name).cmp(&(!b.is_pause(), &b.name)));
+            let text =
+                format!("does not count: there are more than {MAX_POLICIES}; fix: delete some");
+            records.drain(MAX_POLICIES..).for_each(|record| read.problem(&record.name, &text));
+            read.may_lack = true;
+        }
+        records.sort_by(|a, b| a.name.cmp(&b.name));
         for PolicyRecord { name, spec, .. } in records {
             let number = read.policies.len();
-            if number == MAX_POLICIES {
-                let text =
-                    format!("does not count: there are more than {MAX_POLICIES}; fix: delete some");
-                read.problem(&name, &text);
-                read.may_lack = true;
-                continue;
-            }
             let spec = match spec {
                 Ok(spec) => Some(spec),
                 Err(unread) => read.salvage(&name, unread, self),
@@ -184,6 +193,11 @@ impl Policies {
             let Some(spec) = spec else { continue };
             if let Some(odd) = read.index.add(number, &spec) {
                 read.problem(&name, &format!("{}; fix: correct it", model::error::foreign(&odd)));
+            }
+            for odd in spec.selectors().filter_map(MemberSelector::odd) {
+                let odd = model::error::foreign(&odd);
+                let text = format!("selects nobody by a part of it: {odd}; fix: correct it");
+                read.problem(&name, &text);
             }
             read.policies.push(Policy { name, spec });
         }
@@ -402,6 +416,32 @@ impl Policies {
         limits
     }
 
+    /// The policy by which no shard moves where nothing fails, if there is one.
+    pub fn halted_by(&self) -> Option<&str> {
+        // Of several, the last one counts, as in `limits`.
+        let last = |of: fn(&MoveLimits) -> Option<u32>| {
+            let mut policies = self.policies.iter().rev();
+            let (name, most) = policies.find_map(|policy| {
+                let most = of(policy.spec.moves.as_ref()?)?;
+                Some((policy.name.as_str(), most))
+            })?;
+            (most == 0).then_some(name)
+        };
+        last(|moves| moves.per_member).or_else(|| last(|moves| moves.in_fleet))
+    }
+
+    /// The policies that together leave none of these members for a shard. None if a member may have it.
+    pub fn ruling_out(&self, shard: &ShardId, members: &[&MemberSpec]) -> Vec<&str> {
+        let places: Vec<&Policy> = self.policies_about(shard).filter(|p| p.places()).collect();
+        let lacks = |policy: &Policy, member: &MemberSpec| policy.fit_of(member) == Fit::Lacks;
+        let is_out = |member: &&MemberSpec| places.iter().any(|policy| lacks(policy, member));
+        if !members.iter().all(is_out) {
+            return Vec::new();
+        }
+        let rules_out = |policy: &&&Policy| members.iter().any(|member| lacks(policy, member));
+        places.iter().filter(rules_out).map(|policy| policy.name.as_str()).collect()
+    }
+
     /// How these members stand with shards.
     pub(crate) fn placing<'a>(
         &'a self,
@@ -494,24 +534,6 @@ fn parsed<T: FromStr<Err: Display>>(
     let parse =
         |text: &String| text.parse().map_err(|error| odd.push(format!("{field}: {error}"))).ok();
     texts.iter().filter_map(parse).collect()
-}
-
-impl MemberSelector {
-    /// How precise it is: one that names members outranks one for zones, and that one for all.
-    fn precision(&self) -> (bool, bool) {
-        (!self.names.is_empty(), !self.zones.is_empty())
-    }
-
-    /// Whether it selects a member with that identity, in that zone.
-    pub fn contains(&self, identity: &str, zone: Option<&str>) -> bool {
-        let named = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(start) => identity.starts_with(start),
-            None => identity == *pattern,
-        };
-        let lies_in = |of: &String| zone == Some(of.as_str());
-        (self.names.is_empty() || self.names.iter().any(named))
-            && (self.zones.is_empty() || self.zones.iter().any(lies_in))
-    }
 }
 
 impl Placing<'_> {

@@ -211,6 +211,78 @@ fn more_policies_than_count_are_told_and_the_first_ones_count() {
     assert!(problems[0].contains("p-0256 does not count: there are more than 256"), "{problems:?}");
 }
 
+/// Whoever writes more policies than count, under whatever names, does not end a pause.
+#[test]
+fn a_pause_counts_before_what_is_no_pause() {
+    let weigh = |n: usize| FleetPolicySpec {
+        shards: shards(&["west"], &[], &[]),
+        busy: u32::try_from(n).ok(),
+        ..FleetPolicySpec::default()
+    };
+    let weights = (0..=MAX_POLICIES).map(|n| record(&format!("a-{n:04}"), weigh(n)));
+    let mut all: Vec<PolicyRecord> = weights.collect();
+    all.push(pause("z", shards(&["east"], &[], &[])));
+    all.push(PolicyRecord { name: "zz".to_owned(), ..object(serde_json::json!({"pause": "yes"})) });
+    let policies = Policies::read(all);
+    assert_eq!(policies.pause_of(&shard("east/g/0/1")), Some("z"));
+    assert_eq!(policies.pause_of(&shard("west/g/0/1")), Some("zz"));
+    assert_eq!(policies.policies.len(), MAX_POLICIES);
+    assert!(policies.may_lack());
+    let problems: Vec<&String> = policies.unfit().collect();
+    for (problem, name) in problems.iter().zip(["a-0254", "a-0255", "a-0256"]) {
+        let expect = format!("{name} does not count: there are more than 256");
+        assert!(problem.contains(&expect), "{problems:?}");
+    }
+}
+
+#[test]
+fn what_no_member_can_be_called_is_told() {
+    let policies = |names_: &[&str], zones: &[&str]| {
+        let select = MemberSelector { names: names(names_), zones: names(zones) };
+        let pin = Some(MemberPreference { select: select.clone(), required: false });
+        let members = Some(MemberRule { select, cordon: Some(true), ..MemberRule::default() });
+        let spec = FleetPolicySpec { pin, members, ..FleetPolicySpec::default() };
+        Policies::read(vec![record("p", spec)])
+    };
+    for (names, zones) in
+        [(&["m-0", "m-*", "*"][..], &["eu-1a"][..]), (&[], &["eu"]), (&["a.b-c"], &[])]
+    {
+        assert_eq!(policies(names, zones).unfit().count(), 0, "{names:?} {zones:?}");
+    }
+    for (names, zones, text) in [
+        (&["m-0", "m-*-0"][..], &[][..], "have the name \"m-*-0\""),
+        (&["m-?*"], &[], "have the name \"m-?*\""),
+        (&["M-0"], &["eu*"], "have the name \"M-0\""),
+        (&["m-0"], &["eu", "eu*"], "be in the zone \"eu*\""),
+        (&[], &["^eu"], "be in the zone \"^eu\""),
+    ] {
+        let policies = policies(names, zones);
+        let told: Vec<&String> = policies.unfit().collect();
+        assert_eq!(told.len(), 2, "of the pin and of the rule: {told:?}");
+        assert!(told.iter().all(|problem| problem.contains(text)), "{text}: {told:?}");
+    }
+}
+
+#[test]
+fn that_no_shard_moves_is_said_by_the_policy_that_counts() {
+    let moves = |name: &str, per_member, in_fleet| {
+        let moves = Some(MoveLimits { per_member, in_fleet });
+        record(name, FleetPolicySpec { moves, ..FleetPolicySpec::default() })
+    };
+    for (records, expect) in [
+        (vec![], None),
+        (vec![moves("a", Some(1), None)], None),
+        (vec![moves("a", Some(0), None)], Some("a")),
+        (vec![moves("a", Some(0), Some(9)), moves("b", Some(1), None)], None),
+        (vec![moves("a", None, Some(0)), moves("b", Some(1), None)], Some("a")),
+    ] {
+        let policies = Policies::read(records);
+        assert_eq!(policies.halted_by(), expect, "{policies:?}");
+        let Limits { moves_per_member, moves_in_fleet, .. } = policies.limits(100, 3);
+        assert_eq!(moves_per_member == 0 || moves_in_fleet == 0, expect.is_some());
+    }
+}
+
 #[test]
 fn of_two_numbers_the_more_precise_counts_or_else_the_last_in_the_alphabet() {
     let rule = |name: &str, select: MemberSelector, capacity, max_shards| {
@@ -305,6 +377,10 @@ fn a_member_must_please_all_pins_and_avoidances() {
             vec![pin("a", &["m-*"], true), avoid("b", &["m-0"], true), avoid("c", &["m-1"], false)],
             [Fit::Lacks, Fit::Unwanted, Fit::Serves],
         ),
+        (
+            vec![pin("a", &["m-9"], true), avoid("b", &["m-0"], true), pin("c", &["m-1"], false)],
+            [Fit::Lacks, Fit::Lacks, Fit::Lacks],
+        ),
     ] {
         let policies = Policies::read(records);
         let mut placing = policies.placing(members.iter());
@@ -312,6 +388,10 @@ fn a_member_must_please_all_pins_and_avoidances() {
         let fits: Vec<Fit> =
             members.keys().map(|id| preferences.get(id).copied().unwrap_or(Fit::Serves)).collect();
         assert_eq!(fits, expect, "{policies:?}");
+        let all_out = expect.iter().all(|fit| *fit == Fit::Lacks);
+        let specs: Vec<&MemberSpec> = members.values().collect();
+        let by = policies.ruling_out(&shard("east/g/0/1"), &specs);
+        assert_eq!(by, if all_out { vec!["a", "b"] } else { Vec::new() });
         let again = placing.of(&shard("west/g/0/1")).unwrap();
         assert!(Arc::ptr_eq(&preferences, &again), "shards under the same policies share it");
     }

@@ -1,5 +1,7 @@
 //! Texts about what is wrong with the home cluster: operation, object, cause and fix.
 
+mod open;
+
 use std::time::Duration;
 
 use kube::Error;
@@ -13,6 +15,8 @@ use crate::read::Unreadable;
 use crate::record::MapRecord;
 use crate::versions::UNREADABLE;
 use crate::world::World;
+
+pub(crate) use open::{Change, OpenProblems};
 
 /// One operation on one resource of the home cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,6 +148,14 @@ pub(crate) fn unclaimed(
 
 /// What is wrong with a fleet whose controllers have no cluster.
 pub(crate) const NO_CLUSTER: &str = "no live member has a cluster configured, so the controllers of this fleet have nothing to do; fix: add one (`leasehold clusters add`, and clusters.secrets with the selector leasehold.dev/cluster in their configuration), or see whether a Secret, a folder or a kubeconfig was emptied";
+
+/// What is wrong with a coordinator whose plan does not end.
+pub(crate) fn endless_plan(limit: Duration) -> String {
+    format!(
+        "a plan for the shards of the fleet has not ended after {}s, so this replica leaves coordinating to others: a defect of the manager; fix: restart this replica, and report it with the output of leasehold support-bundle",
+        limit.as_secs()
+    )
+}
 
 /// What is wrong with a member whose clusters differ too much from the fleet's.
 pub(crate) fn too_different(member: &MemberId) -> String {

@@ -59,6 +59,7 @@ pub struct World {
     leases_seen: LeasesSeen,
     /// Whether a list has shown all Leases since they are watched.
     lists_all: bool,
+    first_maps: Option<sight::FirstMaps>,
     revision: u64,
     loads_revision: u64,
 }
@@ -388,7 +389,7 @@ impl World {
         for object in objects {
             self.apply(object, now);
         }
-        self.listed(kind);
+        self.listed(kind, listed.is_empty(), now);
     }
 
     /// The uid of an object; empty if there is none.
@@ -435,6 +436,7 @@ impl Hash for World {
         (leases, members, maps, former_maps, changed_maps, highest_floor, listed).hash(state);
         (former_names, deaths, leases_seen, lists_all, highest_gone).hash(state);
         durations.essence().for_each(|longer| longer.hash(state));
+        self.first_maps.map(|first| first.essence(durations)).hash(state);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The coordinator's plan: it weighs shards, and moves, splits and merges them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use model::{ClusterName, MemberId, Moment, Range};
 
@@ -30,8 +30,10 @@ impl Coordinator {
         let (shards, points) = self.weigh(view, drafts, peers, now);
         let limits = view.policies.limits(shards.len(), peers.roles.len());
         let proposal = planner::plan(&peers.roles, &peers.groups, &shards, &limits);
+        let mut held_back = BTreeSet::new();
         for step in &proposal.moves {
             if waits_for_another(drafts, peers, holders, step) {
+                held_back.insert(step.shard.group.clone());
                 continue;
             }
             if step.reason == Reason::Unreached && fails_at_owner(drafts, peers, step) {
@@ -39,6 +41,11 @@ impl Coordinator {
             }
             begin_move(drafts, step);
             causes.extend(MoveCause::of(step.reason).map(|cause| (step.shard.clone(), cause)));
+        }
+        for cluster in holders.unsettled(&held_back) {
+            if let Some(draft) = drafts.get_mut(cluster) {
+                draft.rewrite();
+            }
         }
         // A cluster that has rested may go on.
         if let Some(at) = self.resting.next_end(now) {
@@ -72,6 +79,7 @@ impl Coordinator {
                 plan.wake_at(at);
             }
         }
+        self.last.planned(shards);
         causes
     }
 
@@ -91,32 +99,23 @@ impl Coordinator {
         peers: &Peers<'_>,
         now: Moment,
     ) -> (Vec<PlanShard>, Vec<Points>) {
+        let (mut shards, owners) = self.last.shards(drafts, peers);
         let members = view.world.members().iter().map(|(id, member)| (id, &member.spec));
         let mut placing = view.policies.placing(members);
-        let mut shards = Vec::new();
-        let mut owned = Vec::new();
-        for draft in drafts.values() {
-            for (shard, placement, owner) in draft.planned(peers) {
-                let id = shard.clone();
-                let waits = |owner| self.resting.waits(&id.cluster, owner, now);
-                let rests = self.resting.rests(&id.cluster, now) || owner.is_some_and(waits);
-                let former = owner.is_none().then(|| draft.last_owner(&id)).flatten();
-                let before = former.and_then(|former| peers.successor(former)).cloned();
-                let preferences = placing.of(&id);
-                let weight = weight::BASE;
-                shards.push(PlanShard {
-                    id,
-                    weight,
-                    divisible: 0,
-                    placement,
-                    rests,
-                    before,
-                    preferences,
-                });
-                let can_report = owner.is_some_and(|owner| peers.states.get(owner) == Some(&Fresh));
-                owned.push(OwnedShard { shard, owner, can_report });
-            }
+        for (shard, owner) in shards.iter_mut().zip(owners.iter().copied()) {
+            let cluster = &shard.id.cluster;
+            let waits = |owner: &MemberId| self.resting.waits(cluster, owner, now);
+            shard.rests = self.resting.rests(cluster, now) || owner.is_some_and(waits);
+            shard.preferences = placing.of(&shard.id);
         }
+        let fresh = peers.states.iter().filter(|(_, state)| **state == Fresh);
+        let fresh: HashSet<&MemberId> = fresh.map(|(id, _)| id).collect();
+        let owned = shards.iter().zip(owners).map(|(shard, owner)| OwnedShard {
+            shard: shard.id.clone(),
+            owner,
+            can_report: owner.is_some_and(|owner| fresh.contains(owner)),
+        });
+        let owned: Vec<OwnedShard<'_>> = owned.collect();
         let mut points = self.loads.weigh(&owned, &peers.reported, now);
         for (points, shard) in points.iter_mut().zip(&owned) {
             if let Some(busy) = view.policies.busy_of(&shard.shard) {

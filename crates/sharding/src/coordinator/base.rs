@@ -7,7 +7,7 @@ use model::ClusterName;
 use super::View;
 use super::peers::Peers;
 use crate::record::MapRecord;
-use crate::world::{FormerMap, World};
+use crate::world::World;
 
 /// The version of a map that a draft replaces.
 pub(super) enum Base<'a> {
@@ -55,16 +55,15 @@ impl<'a> Base<'a> {
 /// It is the deleted map as it was, if the coordinator saw its deletion. Else it is a new map from the epoch floor.
 /// Perhaps a coordinator had drained the map before, perhaps somebody deleted it while its owners were at work, and
 /// these may not know it yet. So whoever had a shard last, as far as this coordinator knows, has it again, at the next
-/// epoch, until its Lease is taken: a member does not overlap with itself. `None` while the floor cannot be read.
+/// epoch, until its Lease is taken: a member does not overlap with itself. The others wait (`unseen`). `None` while the
+/// floor cannot be read.
 fn restored<'a>(
     cluster: &ClusterName,
     world: &'a World,
     peers: &Peers<'_>,
 ) -> Option<Cow<'a, MapRecord>> {
     let former = world.former_map(cluster);
-    let is_known =
-        |former: &&FormerMap| former.is_exact && peers.spoken.mine.speaks(former.map.protocol);
-    if let Some(known) = former.filter(is_known) {
+    if let Some(known) = former.filter(|former| peers.knows_exactly(former)) {
         return Some(Cow::Borrowed(&known.map));
     }
     let epoch_floor = world.floor()?.max(world.highest_gone());

@@ -4,12 +4,16 @@ use model::Moment;
 
 use super::peers::Peers;
 use super::{DEAD_KEPT, Plan, View};
+use crate::handover::Entry;
 use crate::record::{Kind, Target, Write};
 
 /// Deletes the Members, and then the Leases, of members that have been gone for a while and that no map
 /// names.
 pub(super) fn collect(view: &View<'_>, peers: &Peers<'_>, now: Moment, plan: &mut Plan) {
-    let entries = || view.world.maps().values().flat_map(|map| map.entries.values());
+    let targets = || {
+        let entries = view.world.maps().values().flat_map(|map| map.entries.values());
+        entries.filter_map(Entry::target)
+    };
     for (member, state) in &peers.states {
         let Some(observed) = view.world.lease_of(member).filter(|_| state.is_gone()) else {
             continue;
@@ -19,7 +23,8 @@ pub(super) fn collect(view: &View<'_>, peers: &Peers<'_>, now: Moment, plan: &mu
             plan.wake_at(due);
             continue;
         }
-        let is_named = entries().any(|e| e.owner() == Some(member) || e.target() == Some(member));
+        let is_named =
+            view.world.owners().contains_key(member) || targets().any(|target| target == member);
         // The Lease proves that it does not act, whatever a map says that nobody can read.
         if is_named || view.world.former_owners().any(|owner| owner == member) {
             continue;

@@ -20,9 +20,10 @@ use model::{ClusterName, Epoch, GroupName, GroupScope, MemberId, ShardId, single
 use super::View;
 use super::base::Base;
 use super::peers::Peers;
+use super::written::Written;
 use crate::api::ShardPath;
 use crate::handover::{Entry, Facts};
-use crate::planner::Placement;
+use crate::planner::{Placement, PlanShard};
 use crate::policy::Policies;
 use crate::ranges::RangeChange;
 use crate::record::{Kind, MapRecord, Object, Target, Write};
@@ -41,6 +42,8 @@ pub(super) struct FleetHolders {
     unread: Holders,
     /// The clusters whose maps it has never read, or that others write: anybody may act for shards in them.
     hidden: Vec<ClusterName>,
+    /// The clusters whose maps a write that is under way may still change ([`Written`]).
+    unsettled: Vec<ClusterName>,
 }
 type Holders = BTreeMap<GroupName, BTreeSet<MemberId>>;
 
@@ -53,10 +56,16 @@ pub(super) struct Draft<'a> {
     goal: Goal,
     /// Whether shards without an owner get none for now.
     waits: bool,
+    /// Whether somebody may act for its shards by a map that the coordinator does not know.
+    is_unseen: bool,
+    /// Whether it is written even if nothing changes.
+    is_rewritten: bool,
     /// The shards that people have paused.
     paused: BTreeSet<ShardPath>,
     /// The shards that share uids with others.
     doubled: BTreeSet<ShardPath>,
+    /// Its entries as the last plan left them, if nothing has changed since.
+    before: Option<Arc<BTreeMap<ShardPath, Entry>>>,
 }
 
 /// What should become of a map.
@@ -96,8 +105,18 @@ pub(super) fn all<'a>(
                 },
                 false => Goal::Keep,
             };
-            let (paused, doubled) = (BTreeSet::new(), BTreeSet::new());
-            Some((cluster, Draft { base, desired, goal, waits: false, paused, doubled }))
+            let draft = Draft {
+                base,
+                desired,
+                goal,
+                waits: false,
+                is_unseen: false,
+                is_rewritten: false,
+                paused: BTreeSet::new(),
+                doubled: BTreeSet::new(),
+                before: None,
+            };
+            Some((cluster, draft))
         })
         .collect()
 }
@@ -117,7 +136,12 @@ pub(super) fn is_under_way(drafts: &Drafts<'_>, change: &RangeChange) -> bool {
 }
 
 /// Who may still act for shards of groups of scope `Fleet`.
-pub(super) fn fleet_holders(drafts: &Drafts<'_>, peers: &Peers<'_>, world: &World) -> FleetHolders {
+pub(super) fn fleet_holders(
+    drafts: &Drafts<'_>,
+    peers: &Peers<'_>,
+    world: &World,
+    written: &Written,
+) -> FleetHolders {
     let mut holders = FleetHolders::default();
     if !peers.groups.values().any(|traits| traits.scope == GroupScope::Fleet) {
         return holders;
@@ -137,7 +161,14 @@ pub(super) fn fleet_holders(drafts: &Drafts<'_>, peers: &Peers<'_>, world: &Worl
             }
         }
     }
-    for (cluster, draft) in drafts {
+    for (&cluster, draft) in drafts {
+        if draft.is_unseen {
+            holders.hidden.push(cluster.clone());
+        }
+        let version = world.maps().get(cluster).map(|map| &map.version);
+        if !written.is_settled(cluster, version) {
+            holders.unsettled.push(cluster.clone());
+        }
         for (path, entry) in draft.desired.entries.iter() {
             let Some(owner) = entry.owner().filter(|_| peers.is_fleet_wide(&path.group)) else {
                 continue;
@@ -159,10 +190,22 @@ impl FleetHolders {
         peers: &Peers<'_>,
     ) -> bool {
         let mut known = self.known.get(group).into_iter().flatten();
-        let mut hidden = self.hidden.iter();
+        let mut hidden = self.hidden.iter().chain(&self.unsettled);
         known.any(|holder| Some(holder) != target)
             || self.is_bound_to_another(group, target)
             || (peers.is_fleet_wide(group) && hidden.any(|cluster| single::lies_in(group, cluster)))
+    }
+
+    /// The clusters whose maps the coordinator must write itself before shards of these groups get a next owner.
+    pub(super) fn unsettled<'h>(
+        &'h self,
+        groups: &'h BTreeSet<GroupName>,
+    ) -> impl Iterator<Item = &'h ClusterName> {
+        let clusters = self.unsettled.iter();
+        let lie = move |cluster: &&ClusterName| {
+            groups.iter().any(|group| single::lies_in(group, cluster))
+        };
+        clusters.filter(lie)
     }
 
     /// Whether another member than `target` may act for shards of a group in a map that nobody can read any more. It
@@ -178,9 +221,52 @@ impl Draft<'_> {
         self.goal == Goal::Keep
     }
 
+    /// Whether home has no map, and none is on its way there.
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self.base, Base::Absent)
+    }
+
+    /// Shards without an owner get none for now: somebody may act for them by a map that the coordinator does not know.
+    /// If it knows of no owner at all, there is no map meanwhile, so that the next coordinator waits as well.
+    pub(super) fn await_owners(&mut self) {
+        (self.waits, self.is_unseen) = (true, true);
+    }
+
+    /// It is written even if nothing changes, so that no write which is under way replaces it any more.
+    pub(super) fn rewrite(&mut self) {
+        self.is_rewritten = true;
+    }
+
     /// Whether it is the map as it is, as most are.
     fn is_untouched(&self) -> bool {
         self.base.map().is_some_and(|map| std::ptr::eq(map, &*self.desired))
+    }
+
+    /// Takes in the entries that the last plan left [settled](Self::settled). Nothing is there to bring up to date if
+    /// they are the same, the map stays, and none of the members that are `over` owns one of its shards.
+    pub(super) fn compare(
+        &mut self,
+        entries: &Arc<BTreeMap<ShardPath, Entry>>,
+        over: &BTreeSet<&MemberId>,
+    ) {
+        let is_same = matches!(self.base, Base::Observed(_))
+            && self.is_kept()
+            && Arc::ptr_eq(entries, &self.desired.entries)
+            && (over.is_empty() || !self.owners().any(|owner| over.contains(owner)));
+        self.before = is_same.then(|| Arc::clone(entries));
+    }
+
+    /// Whether nothing has changed since the last plan, and this one has changed nothing so far.
+    pub(super) fn is_as_before(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &self.desired.entries))
+    }
+
+    /// Its entries, if these are all its shards and each stays with its owner unless the plan moves it.
+    pub(super) fn settled(&self, planned: &[PlanShard]) -> Option<Arc<BTreeMap<ShardPath, Entry>>> {
+        let entries = &self.desired.entries;
+        let is_settled = |shard: &PlanShard| matches!(shard.placement, Placement::Settled(_));
+        let is_all = self.is_kept() && planned.len() == entries.len();
+        (is_all && planned.iter().all(is_settled)).then(|| Arc::clone(entries))
     }
 
     /// Applies everything that is final, whatever the plan.
@@ -431,9 +517,14 @@ impl Draft<'_> {
                 let target = Target { kind: Kind::Map, name: map.cluster.as_str().to_owned() };
                 Some(Write::Delete(target, map.version.clone()))
             }
-            Base::Observed(map) if self.is_untouched() || *map == *self.desired => None,
+            Base::Observed(map)
+                if !self.is_rewritten && (self.is_untouched() || *map == *self.desired) =>
+            {
+                None
+            }
             Base::Observed(_) => Some(Write::Replace(Object::Map(self.desired.into_owned()))),
             Base::Absent if self.desired.entries.is_empty() => None,
+            Base::Absent if self.is_unseen && self.is_unowned() => None,
             Base::Absent => Some(Write::Create(Object::Map(self.desired.into_owned()))),
         }
     }

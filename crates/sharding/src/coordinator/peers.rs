@@ -15,7 +15,7 @@ use crate::policy::Policies;
 use crate::protocol;
 use crate::versions::ProtocolVersions;
 use crate::weight::Reported;
-use crate::world::World;
+use crate::world::{FormerMap, World};
 
 /// The members as the coordinator judges them.
 pub(super) struct Peers<'a> {
@@ -170,6 +170,11 @@ impl<'a> Peers<'a> {
         self.states.get(member) == Some(&LeaseState::Taken)
     }
 
+    /// Whether a map was exactly so when it was deleted, in a version that the coordinator speaks.
+    pub(super) fn knows_exactly(&self, former: &FormerMap) -> bool {
+        former.is_exact && self.spoken.mine.speaks(former.map.protocol)
+    }
+
     /// Whether a member is alive, as far as its Lease tells.
     pub(super) fn is_alive(&self, member: &MemberId) -> bool {
         self.states.get(member).is_some_and(|state| state.is_alive())
@@ -180,6 +185,11 @@ impl<'a> Peers<'a> {
         let member = world.members().get(owner);
         self.is_over(owner)
             || member.is_some_and(|member| member.spec.versions().speaks(self.spoken.in_use))
+    }
+
+    /// Whether a member acknowledges a drain in a cluster.
+    pub(super) fn acknowledge_in(&self, cluster: &ClusterName) -> bool {
+        self.acknowledged.contains_key(cluster)
     }
 
     pub(super) fn facts(&self, cluster: &ClusterName, path: &ShardPath, entry: &Entry) -> Facts {

@@ -1,6 +1,7 @@
 //! The coordinator's step, case by case.
 
 mod floor;
+mod last;
 mod load;
 mod moved;
 mod names;
@@ -9,6 +10,8 @@ mod proof;
 mod reach;
 mod single;
 mod skew;
+mod unseen;
+mod written;
 
 use model::Epoch;
 

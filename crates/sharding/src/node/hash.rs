@@ -33,6 +33,8 @@ impl Hash for Node {
             office: _,
             elsewhere: _,
             coordinator,
+            // No group of the model has scope `Fleet`.
+            written: _,
             floor,
             // The model tells no time of day.
             wall: _,

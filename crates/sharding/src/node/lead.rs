@@ -19,6 +19,11 @@ impl Node {
     pub(super) fn coordinate(&mut self, now: Moment) -> (Option<PlanTask>, Option<Moment>) {
         let required = self.required_floor();
         self.world.raise_floor(required);
+        // After a sleep of the machine nothing hangs, and it is in office no more.
+        if self.is_coordinator(now) && self.planning.give_up(now) {
+            // Another text than that of this revision.
+            self.problems.0 = u64::MAX;
+        }
         let wake = if self.may_coordinate(now) { self.stand_for_election(now) } else { None };
         if self.defers(now) {
             self.step_down(now);
@@ -28,6 +33,7 @@ impl Node {
             self.was_coordinating = coordinating;
             self.notes.push(Note::Coordinating(coordinating));
             self.coordinator = Coordinator::speaking(self.config.speaks);
+            self.written.begin_office();
             self.handovers = HandoverLog::default();
             self.floor = Epoch::default();
             self.planning.drop_all();
@@ -54,10 +60,12 @@ impl Node {
             || (self.owns_any() && (self.is_coordinator(now) || !self.sees_another_candidate(now)))
     }
 
-    /// Whether it leaves coordinating to a member that speaks the versions of all maps: this one may not replace a map
-    /// whose version it does not speak. If there is none, it coordinates the other maps.
+    /// Whether it leaves coordinating to others: to a member that speaks the versions of all maps, because this one may
+    /// not replace a map whose version it does not speak. If there is none, it coordinates the other maps. And to
+    /// anybody while a plan of its own does not end.
     pub(super) fn defers(&self, now: Moment) -> bool {
-        !self.reads_all(self.config.speaks) && self.sees_another_candidate(now)
+        self.planning.hangs()
+            || (!self.reads_all(self.config.speaks) && self.sees_another_candidate(now))
     }
 
     fn step_down(&mut self, now: Moment) {
@@ -104,6 +112,7 @@ impl Node {
         let is_mine = observed.map(holds);
         if is_mine == Some(false) {
             self.election.lost();
+            self.written.succeed();
         }
         // Whoever takes office begins above all that was named before, known or not (`crate::floor`).
         let began = if is_mine == Some(true) { Epoch::default() } else { self.wall };

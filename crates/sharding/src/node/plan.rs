@@ -9,6 +9,11 @@
 //! changed meanwhile conflicts. The facts on which a shard may go to another member stay true
 //! ([`crate::coordinator`]). A plan of a former term of office, of a former incarnation or of a former history
 //! of home is dropped, and one that comes while this member must not write maps as well.
+//!
+//! # A plan that does not end
+//! While a plan is being made, the loop renews the Leases, so nobody else would ever notice that it hangs. So a
+//! coordinator whose plan takes longer than [`PLAN_LIMIT`] gives up its office, and takes none before that plan has
+//! ended.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,16 +21,19 @@ use std::time::Duration;
 use model::{ClusterName, MemberId, Moment};
 
 use super::Node;
-use crate::coordinator::{Coordinator, Plan, View};
+use crate::coordinator::{Coordinator, Plan, View, Written};
 use crate::identity::Identities;
 use crate::lease::LeaseState;
 use crate::policy::Policies;
+use crate::problem;
 use crate::record::{Kind, MapRecord, Object, Target, Write};
 use crate::world::World;
 use crate::{LeaseTimings, lease};
 
 /// How often loads alone are a reason to plan again.
 const LOADS_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a plan may take: far longer than that of the largest fleet (`examples/plan_speed.rs`).
+const PLAN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The states of Leases.
 type States = [(MemberId, LeaseState)];
@@ -73,6 +81,8 @@ pub(super) struct Planning {
     term: u64,
     /// The plan that is being made.
     under_way: Option<UnderWay>,
+    /// The term of a plan that took too long and has not ended yet.
+    hanging: Option<u64>,
     /// The last plan, until something makes it void.
     last: Option<Planned>,
     /// Writes of the last plan for which there was no room yet. While the Leases are in the states of that plan,
@@ -83,11 +93,11 @@ pub(super) struct Planning {
     next: Moment,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum UnderWay {
-    Valid,
-    /// Something changed meanwhile that the basis does not tell.
-    Void,
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    begun: Moment,
+    /// Whether something changed meanwhile that the basis does not tell.
+    is_void: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -114,6 +124,8 @@ impl PlanTask {
             since: self.since,
         };
         let plan = self.coordinator.step(&view, self.now);
+        // It is told anew for each plan.
+        self.coordinator.written = Written::default();
         let Self { term, basis, now: begun, coordinator, .. } = self;
         MadePlan { term, basis, begun, coordinator, plan }
     }
@@ -130,7 +142,9 @@ impl Planning {
     /// What was planned, or is being planned, is void: something changed that the basis does not tell.
     pub(super) fn again(&mut self) {
         self.last = None;
-        self.under_way = self.under_way.and(Some(UnderWay::Void));
+        if let Some(plan) = &mut self.under_way {
+            plan.is_void = true;
+        }
     }
 
     /// What people or the configuration want has changed: nothing more is sent of what was planned before.
@@ -141,7 +155,31 @@ impl Planning {
 
     /// A plan that is being made is of no use any more.
     pub(super) fn drop_all(&mut self) {
-        *self = Self { term: self.term + 1, ..Self::default() };
+        *self = Self { term: self.term + 1, hanging: self.hanging, ..Self::default() };
+    }
+
+    /// Gives up the plan that is being made if it takes too long. Returns whether it does so now.
+    pub(super) fn give_up(&mut self, now: Moment) -> bool {
+        let gives_up = self.under_way.take_if(|plan| now >= plan.begun + PLAN_LIMIT).is_some();
+        if gives_up {
+            self.hanging = Some(self.term);
+        }
+        gives_up
+    }
+
+    /// Whether a plan that it gave up has not ended yet.
+    pub(super) fn hangs(&self) -> bool {
+        self.hanging.is_some()
+    }
+
+    /// What people should know of that plan.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.hangs().then(|| problem::endless_plan(PLAN_LIMIT))
+    }
+
+    /// A plan ended. Returns whether it is the one that it gave up.
+    fn ended(&mut self, term: u64) -> bool {
+        self.hanging.take_if(|hanging| *hanging == term).is_some()
     }
 
     /// How long the last plan holds, if it was made from the world at that revision: while the Leases have
@@ -191,7 +229,11 @@ impl Node {
             Object::Map(map) => Some((map.cluster.clone(), map.clone())),
             _ => None,
         });
-        self.planning.under_way = Some(UnderWay::Valid);
+        if !self.world.is_first_coordinator(self.membership.id()) {
+            self.written.succeed();
+        }
+        self.coordinator.written = self.written.clone();
+        self.planning.under_way = Some(UnderWay { begun: now, is_void: false });
         let fresh = Coordinator::speaking(self.config.speaks);
         Some(PlanTask {
             term: self.planning.term,
@@ -211,10 +253,14 @@ impl Node {
 
     /// Takes in a plan, which took that long to make, and sends its writes.
     pub(super) fn planned(&mut self, made: MadePlan, took: Duration, now: Moment) {
+        if self.planning.ended(made.term) {
+            // Another text than that of this revision.
+            self.problems.0 = u64::MAX;
+        }
         if made.term != self.planning.term {
             return;
         }
-        let mut is_void = self.planning.under_way.take() == Some(UnderWay::Void);
+        let mut is_void = self.planning.under_way.take().is_some_and(|plan| plan.is_void);
         // Half of the time at most goes into plans.
         self.planning.next = now + took;
         self.coordinator = made.coordinator;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::{ClusterName, Moment};
 
-use super::{MadePlan, PlanTask};
+use super::{MadePlan, PLAN_LIMIT, PlanTask};
 use crate::api::{MemberSpec, ObjectVersion};
 use crate::config::Config;
 use crate::node::{Input, Node};
@@ -151,6 +151,32 @@ fn a_plan_that_takes_longer_than_the_lease_is_dropped() {
     assert!(home.maps.is_empty(), "the member has fenced itself");
 }
 
+/// The loop renews the Leases all the while, so nobody else would take its place.
+#[test]
+fn a_coordinator_whose_plan_does_not_end_gives_up_its_office_until_it_does() {
+    let (mut home, plan) = Home::planning(&["c0"]);
+    let begun = home.now;
+    let pass = |home: &mut Home| {
+        home.now = home.now + Duration::from_secs(1);
+        assert!(home.settle().is_none(), "one plan at a time");
+    };
+    while home.now.since(begun) < PLAN_LIMIT {
+        assert!(home.node.is_coordinator(home.now) && home.node.hindrance().is_none());
+        pass(&mut home);
+    }
+    for _ in 0..20 {
+        assert!(!home.node.is_coordinator(home.now));
+        assert_eq!(home.node.coordinator(), None, "it gave the Lease back");
+        pass(&mut home);
+    }
+    let told = home.node.hindrance().expect("people must know");
+    assert!(told.contains("has not ended after 60s"), "{told}");
+    home.answer(plan, 0);
+    assert!(home.settle().is_some(), "it coordinates again");
+    assert!(home.maps.is_empty(), "the plan was of no use any more");
+    assert_eq!(home.node.hindrance(), None);
+}
+
 #[test]
 fn changed_wishes_make_a_plan_void_that_is_being_made() {
     let (mut home, plan) = Home::planning(&["c0"]);
@@ -173,4 +199,24 @@ fn what_has_no_room_is_sent_before_the_next_plan_is_made() {
     home.node.handle(Input::Policies(Some(Vec::new())), home.now);
     home.settle();
     assert!(home.maps.len() < 200, "the rest is planned anew");
+}
+
+#[test]
+fn a_plan_takes_over_the_clusters_that_the_one_before_it_left_settled() {
+    let (mut home, plan) = Home::planning(&["c0", "c1"]);
+    home.answer(plan, 0);
+    let mut counts = Vec::new();
+    for _ in 0..10 {
+        let Some(made) = home.settle().map(PlanTask::run) else { break };
+        counts.push((made.plan.kept, made.plan.rebuilt));
+        home.answer(made, 0);
+    }
+    assert_eq!(counts.first(), Some(&(0, 2)), "both maps have changed");
+    home.show(Object::Member(MemberRecord {
+        id: "other".parse().unwrap(),
+        version: ObjectVersion::default(),
+        spec: MemberSpec::new("other", vec!["g".parse().unwrap()]),
+    }));
+    let made = home.settle().expect("a Member has come").run();
+    assert_eq!((made.plan.kept, made.plan.rebuilt), (2, 0), "no map has changed");
 }

@@ -84,18 +84,20 @@ impl Balance<'_, '_> {
     }
 
     fn sort_units(&mut self) {
-        self.movable = vec![BTreeSet::new(); self.board.members.len()];
+        // Sorted at once, which costs less than one by one.
+        let mut movable = vec![Vec::new(); self.board.members.len()];
         self.fixed = vec![0; self.board.members.len()];
         self.rigid = vec![0; self.board.members.len()];
         for (i, unit) in self.board.units.iter().enumerate() {
             let Some(member) = unit.at else { continue };
             self.rigid[member] = self.rigid[member].max(unit.weight - unit.divisible);
             if unit.state == UnitState::Settled(member) && !unit.rests() {
-                self.movable[member].insert((unit.weight, i));
+                movable[member].push((unit.weight, i));
             } else {
                 self.fixed[member] = unit.weight.max(self.fixed[member]);
             }
         }
+        self.movable = movable.into_iter().map(BTreeSet::from_iter).collect();
     }
 
     fn run(&mut self) -> Vec<Move> {

@@ -5,7 +5,7 @@
 
 use std::cell::OnceCell;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use model::range::MAX_BITS;
 use model::{GroupName, GroupScope, GroupTraits, MemberId, uid_hash};
@@ -25,7 +25,7 @@ pub(super) struct Board<'a> {
     pub(super) in_flight: usize,
     /// Whether every member serves every cluster, as in most fleets.
     pub(super) alike: bool,
-    index: BTreeMap<&'a MemberId, usize>,
+    index: HashMap<&'a MemberId, usize>,
 }
 
 pub(super) struct BoardMember<'a> {

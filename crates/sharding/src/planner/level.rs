@@ -19,18 +19,15 @@ impl Level {
         let members = capacities.clone().count() as u128;
         let largest = capacities.clone().max().unwrap_or(1);
         let total: u128 = capacities.map(u128::from).sum();
+        let all: u128 = units.clone().map(|(weight, _)| u128::from(weight)).sum();
         // Fractions of a capacity do not matter here, because it is scaled up before it is divided.
-        let mut level = Self {
-            load: units.clone().map(|(weight, _)| u128::from(weight)).sum(),
-            capacity: total.max(1),
-        };
+        let mut level = Self { load: all, capacity: total.max(1) };
         loop {
             let too_big = |weight: u64| level.exceeded_by(weight, largest, 1000);
             let big = units.clone().filter(|&(weight, whole)| whole && too_big(weight));
             let (count, load) = big.fold((0u128, 0u128), |(count, load), (weight, _)| {
                 (count + 1, load + u128::from(weight))
             });
-            let all: u128 = units.clone().map(|(weight, _)| u128::from(weight)).sum();
             let next = Self {
                 load: all - load,
                 capacity: (total - (total * count / members.max(1)).min(total)).max(1),

@@ -29,16 +29,21 @@ pub(super) struct Locality {
 }
 
 impl Locality {
-    /// The locality of units, each given by its shard and the kinds it shares.
+    /// The locality of units, each given by its shard and the kinds it shares. Those that share kinds are in the order
+    /// of their clusters.
     pub(super) fn of<'a>(units: impl Iterator<Item = (&'a ShardId, Kinds)> + Clone) -> Self {
         if units.clone().all(|(_, kinds)| kinds == 0) {
             return Self::default();
         }
         let mut locality = Self::default();
-        let mut areas: BTreeMap<(&ClusterName, Range), usize> = BTreeMap::new();
+        let mut here: Option<&ClusterName> = None;
+        let mut areas: BTreeMap<Range, usize> = BTreeMap::new();
         for (unit, (shard, kinds)) in units.enumerate() {
             let area = (kinds != 0).then(|| {
-                let area = *areas.entry((&shard.cluster, shard.range)).or_insert_with(|| {
+                if here.replace(&shard.cluster) != Some(&shard.cluster) {
+                    areas.clear();
+                }
+                let area = *areas.entry(shard.range).or_insert_with(|| {
                     locality.units.push(Vec::new());
                     locality.units.len() - 1
                 });

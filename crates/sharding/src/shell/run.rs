@@ -20,11 +20,11 @@ use super::{Message, definitions, home, pods};
 use crate::api::DownCluster;
 use crate::config::LeaseTimings;
 use crate::lease;
-use crate::member::{Departure, Standing};
+use crate::member::{self, Departure, Standing};
 use crate::metrics::Metrics;
 use crate::node::{Input, Node, Note, Published};
 use crate::policy::PolicyRecord;
-use crate::problem::Operation;
+use crate::problem::{Change, OpenProblems, Operation};
 use crate::record::{Kind, Target, Write};
 use crate::world::LeasesSeen;
 
@@ -111,7 +111,7 @@ pub(crate) struct Loop {
     /// Notes each turn, for those who watch over the loop.
     pub(crate) turned: watch::Sender<Moment>,
     pub(crate) rng: fastrand::Rng,
-    pub(crate) problems: Arc<BTreeMap<Operation, String>>,
+    pub(crate) problems: OpenProblems,
     pub(crate) unowned: (u64, u32),
     /// When it last renewed its Lease, under whatever id; its start, before it has.
     pub(crate) renewed: Moment,
@@ -338,14 +338,15 @@ impl Loop {
                 }
             }
             Message::Problem(operation, text) | Message::Definitions(operation, text) => {
-                self.note_problem(operation, text);
+                self.note_problem(&operation, None, text);
             }
         }
     }
 
     fn written(&mut self, done: Result<Done, JoinError>) {
         let Some(Done { target, outcome, operation, problem }) = ended(done) else { return };
-        self.note_problem(operation, problem);
+        let object = self.object(&target);
+        self.note_problem(&operation, Some(object), problem);
         self.node.handle(Input::Completed(target, outcome), self.clock.now());
     }
 
@@ -353,6 +354,9 @@ impl Loop {
     fn step(&mut self, writes: &mut JoinSet<Done>, plans: &mut JoinSet<Input>) -> Stepped {
         let now = self.clock.now();
         self.turned.send_replace(now);
+        for (operation, change) in self.problems.expire(now) {
+            log_problem(&operation, change);
+        }
         let wall = self.clock.wall().as_second().try_into().unwrap_or_default();
         self.node.handle(Input::Wall(wall), now);
         let output = self.node.step_with(now, SMALL_PLAN);
@@ -391,7 +395,7 @@ impl Loop {
             self.unowned = (revision, unowned);
             self.metrics.set_paused(paused);
         }
-        let (problems, unserved) = (Arc::clone(&self.problems), Arc::clone(&self.unserved));
+        let (problems, unserved) = (Arc::clone(self.problems.shown()), Arc::clone(&self.unserved));
         let snapshot = Snapshot::of(&self.node, problems, self.unowned.1, unserved, now);
         let Snapshot { published, renewed, .. } = snapshot.clone();
         self.metrics.set_owned(&published.owned);
@@ -458,20 +462,36 @@ impl Loop {
         }
     }
 
+    /// The object of a write, by the name under which its failures are kept. All Leases and Members that this replica
+    /// ever had are one: it does not write to those of its former ids again.
+    fn object(&self, Target { kind, name }: &Target) -> String {
+        let member = match kind {
+            Kind::Lease => lease::subject(name),
+            Kind::Member => name.parse().ok(),
+            Kind::Map => None,
+        };
+        let own = member::identity_of(self.node.id());
+        let is_own = member.is_some_and(|member| member::identity_of(&member) == own);
+        if is_own { own.to_owned() } else { name.clone() }
+    }
+
     /// Logs once when an operation begins to fail, and once when it works again.
-    fn note_problem(&mut self, operation: Operation, text: Option<String>) {
-        let known = self.problems.get(&operation);
-        match text {
-            None if known.is_none() => {}
-            None => {
-                info!(verb = operation.verb, resource = operation.resource, "works again");
-                Arc::make_mut(&mut self.problems).remove(&operation);
-            }
-            Some(text) if known == Some(&text) => {}
-            Some(text) => {
-                warn!("{text}");
-                Arc::make_mut(&mut self.problems).insert(operation, text);
-            }
+    fn note_problem(
+        &mut self,
+        operation: &Operation,
+        object: Option<String>,
+        text: Option<String>,
+    ) {
+        let change = self.problems.note(operation, object, text, self.clock.now());
+        change.into_iter().for_each(|change| log_problem(operation, change));
+    }
+}
+
+fn log_problem(operation: &Operation, change: Change) {
+    match change {
+        Change::Fails(text) => warn!("{text}"),
+        Change::Works => {
+            info!(verb = operation.verb, resource = operation.resource, "works again");
         }
     }
 }

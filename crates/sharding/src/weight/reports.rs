@@ -51,9 +51,20 @@ impl Reports {
         shards: &[OwnedShard<'_>],
         reported: &BTreeMap<&MemberId, Reported<'_>>,
     ) -> Self {
-        let index: HashMap<&ShardId, usize> =
-            shards.iter().enumerate().map(|(i, owned)| (&owned.shard, i)).collect();
-        let mut owned: BTreeMap<&MemberId, Vec<usize>> = BTreeMap::new();
+        // A table of the clusters is much smaller than one of all shards, which are in the order of their ids.
+        let mut end = 0;
+        let clusters: HashMap<&ClusterName, (usize, &[OwnedShard<'_>])> = shards
+            .chunk_by(|one, next| one.shard.cluster == next.shard.cluster)
+            .map(|its| {
+                end += its.len();
+                (&its[0].shard.cluster, (end - its.len(), its))
+            })
+            .collect();
+        let index = |shard: &ShardId| {
+            let (first, its) = clusters.get(&shard.cluster)?;
+            Some(first + its.binary_search_by(|owned| owned.shard.cmp(shard)).ok()?)
+        };
+        let mut owned: HashMap<&MemberId, Vec<usize>> = HashMap::new();
         for (i, OwnedShard { owner, .. }) in shards.iter().enumerate() {
             if let Some(owner) = owner {
                 owned.entry(owner).or_default().push(i);
@@ -62,7 +73,7 @@ impl Reports {
         let tale = |(&member, by): (&&MemberId, &Reported<'_>)| {
             let its = owned.get(member).map_or(&[][..], Vec::as_slice);
             Tale::of(by, shards, its, |load| {
-                let shard = *index.get(&load.shard)?;
+                let shard = index(&load.shard)?;
                 Some((shard, shards[shard].owner == Some(member)))
             })
         };

@@ -1,8 +1,10 @@
-//! Which Leases the world shows: all, or only the coordinator's and this member's own.
+//! Which Leases the world shows: all, or only the coordinator's and this member's own. And since when it shows maps.
 
-use model::MemberId;
+use model::{MemberId, Moment};
 
 use super::World;
+use super::durations::Durations;
+use crate::config::LeaseTimings;
 use crate::lease::{self, COORDINATOR};
 use crate::record::{Kind, Target};
 
@@ -14,6 +16,20 @@ pub enum LeasesSeen {
     All,
     /// The coordinator's.
     Coordinator,
+}
+
+/// The first list of all maps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FirstMaps {
+    at: Moment,
+    is_empty: bool,
+}
+
+impl FirstMaps {
+    /// What decisions depend on.
+    pub(super) fn essence(self, durations: &Durations) -> (Moment, bool) {
+        (durations.after(self.at), self.is_empty)
+    }
 }
 
 impl LeasesSeen {
@@ -48,8 +64,32 @@ impl World {
         self.revision += 1;
     }
 
+    /// Until when somebody may act by a map that this member never saw, because it was gone before the first list of all
+    /// maps. `None` if that is over.
+    pub(crate) fn unseen_until(&self, timings: LeaseTimings, now: Moment) -> Option<Moment> {
+        let until = self.first_maps?.at + self.silence(timings, now);
+        (now < until).then_some(until)
+    }
+
+    /// Whether nobody coordinated before `me`, as far as the coordinator's Lease tells.
+    pub(crate) fn is_first_coordinator(&self, me: &MemberId) -> bool {
+        let lease = self.leases.get(COORDINATOR).map(|lease| &lease.record);
+        let is_first = |record: &lease::LeaseRecord| {
+            record.transitions == 0 && record.holder.as_deref() == Some(me.as_str())
+        };
+        lease.is_none_or(is_first)
+    }
+
+    /// Whether the fleet began with the coordinator `me`: home had no map before.
+    pub(crate) fn began_with(&self, me: &MemberId) -> bool {
+        self.first_maps.is_none_or(|first| first.is_empty) && self.is_first_coordinator(me)
+    }
+
     /// A list of that kind came.
-    pub(super) fn listed(&mut self, kind: Kind) {
+    pub(super) fn listed(&mut self, kind: Kind, is_empty: bool, now: Moment) {
+        if kind == Kind::Map {
+            self.first_maps.get_or_insert(FirstMaps { at: now, is_empty });
+        }
         let all = kind == Kind::Lease && self.leases_seen == LeasesSeen::All;
         let is_news = self.listed.insert(kind) || (all && !self.lists_all);
         self.lists_all |= all;

@@ -164,3 +164,33 @@ fn maps_that_somebody_deletes_are_made_anew_with_their_owners() {
 fn a_map_that_is_made_anew_with_other_owners_is_caught() {
     assert_caught("S1", |seed| drop(deleted(seed, Bug::ForgetsOwners)));
 }
+
+/// Somebody deletes all maps, and no owner hears of it for a while. The coordinator's process begins anew at that moment:
+/// it coordinates at once, and never saw the maps.
+fn deleted_before_the_coordinator_began(seed: u64, bug: Bug) -> Fleet {
+    let mut fleet = settled(seed);
+    fleet.bug = bug;
+    let coordinator = (0..3).find(|&replica| fleet.coordinates(replica)).expect("one does");
+    for replica in (0..3).filter(|replica| *replica != coordinator) {
+        fleet.inject(Fault::Freeze(replica, 6_000));
+    }
+    CLUSTERS.iter().for_each(|cluster| fleet.delete_map(cluster));
+    fleet.inject(Fault::Restart(coordinator));
+    // A silence, 2 % slow clocks, and some round trips.
+    fleet.run_for(10_000);
+    fleet
+}
+
+#[test]
+fn maps_that_a_coordinator_never_saw_get_owners_after_one_silence() {
+    for_each_seed("maps unseen", |seed| {
+        goes_on(deleted_before_the_coordinator_began(seed, Bug::None));
+    });
+}
+
+#[test]
+fn a_coordinator_that_takes_the_fleet_for_a_new_one_is_caught() {
+    assert_caught("S1", |seed| {
+        drop(deleted_before_the_coordinator_began(seed, Bug::ForgetsOffices));
+    });
+}

@@ -25,8 +25,9 @@ use super::scenario::{Change, Scenario, member};
 const ROUND: Duration = Duration::from_secs(5);
 /// A fleet has settled when nothing was decided for so long. The coordinator never waits longer.
 const QUIET: Duration = Duration::from_secs(600);
-/// How long a coordinator looks before `next` asks it: longer than an owner may fail to reach a cluster.
-const IN_OFFICE: Duration = Duration::from_secs(15);
+/// How long a coordinator looks before `next` asks it: longer than an owner may fail to reach a cluster, and than it takes
+/// to know which shards are idle.
+const IN_OFFICE: Duration = Duration::from_secs(125);
 /// How long a fleet may take to settle.
 const PATIENCE: Duration = Duration::from_secs(100_000);
 
@@ -273,27 +274,39 @@ impl Fleet {
         self.now = self.now + IN_OFFICE;
         self.play_members();
         let plan = self.decide()?;
-        let mut lines = Vec::new();
-        for write in plan.writes {
-            let (Write::Create(Object::Map(map)) | Write::Replace(Object::Map(map))) = write else {
-                continue;
-            };
-            let before = self.world.maps().get(&map.cluster);
-            for (path, entry) in map.entries.iter() {
-                if before.and_then(|before| before.entries.get(path)) == Some(entry) {
-                    continue;
-                }
-                let shard = path.in_cluster(&map.cluster);
-                let owner = name(entry.owner());
-                lines.push(match entry {
-                    Entry::Draining { target, .. } => {
-                        format!("{shard}: {owner} drains for {}", name(target.as_ref()))
-                    }
-                    _ => format!("{shard}: goes to {owner}"),
-                });
+        Ok(plan.writes.iter().flat_map(|write| self.steps(write)).collect())
+    }
+
+    /// What a write begins, a line for each shard and each ShardMap that goes.
+    fn steps(&self, write: &Write) -> Vec<String> {
+        let map = match write {
+            Write::Create(Object::Map(map)) | Write::Replace(Object::Map(map)) => map,
+            Write::Delete(target, _) if target.kind == Kind::Map => {
+                return vec![format!("{}: its ShardMap goes", target.name)];
             }
-        }
-        Ok(lines)
+            _ => return Vec::new(),
+        };
+        let before = self.world.maps().get(&map.cluster).map(|before| &*before.entries);
+        let shard = |path: &ShardPath| path.in_cluster(&map.cluster);
+        let is_new = |(path, entry): &(&ShardPath, &Entry)| {
+            before.and_then(|before| before.get(*path)) != Some(*entry)
+        };
+        let changes = map.entries.iter().filter(is_new).map(|(path, entry)| {
+            let (shard, owner) = (shard(path), name(entry.owner()));
+            match entry {
+                Entry::Draining { target, .. } if target.as_ref() == entry.owner() => {
+                    let why = map.moves.why(path).map(|why| format!(": {why}"));
+                    format!("{shard}: {owner} drains for itself{}", why.unwrap_or_default())
+                }
+                Entry::Draining { target, .. } => {
+                    format!("{shard}: {owner} drains for {}", name(target.as_ref()))
+                }
+                _ => format!("{shard}: goes to {owner}"),
+            }
+        });
+        let gone = before.into_iter().flat_map(BTreeMap::keys);
+        let gone = gone.filter(|path| !map.entries.contains_key(*path));
+        changes.chain(gone.map(|path| format!("{}: is no more", shard(path)))).collect()
     }
 
     /// Everything that members do by themselves. Returns whether any is leaving.

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail, ensure};
 use kube::{CustomResourceExt, Resource};
 use serde_json::Value;
-use sharding::api::{FleetPolicy, FleetPolicySpec};
+use sharding::api::FleetPolicy;
 use sharding::policy::PolicyRecord;
 
 /// What every object has, whatever its definition.
@@ -52,13 +52,60 @@ fn policy(document: &Value, schema: &Value) -> anyhow::Result<PolicyRecord> {
     let named = document.pointer("/metadata/name").and_then(Value::as_str);
     let name = named.context("it has no metadata.name")?.to_owned();
     let policy: FleetPolicy = serde_json::from_value(document.clone())?;
-    // Neither of them does anything alone.
-    let FleetPolicySpec { shards: _, reason: _, pause, pin, avoid, busy, members, moves } =
-        &policy.spec;
-    let places = pin.is_some() || avoid.is_some();
-    let says = pause.is_some() || places || busy.is_some() || members.is_some() || moves.is_some();
-    ensure!(says, "{name} says nothing: give it pause, pin, avoid, busy, members or moves");
+    if let Some(why) = unfit(&own["spec"], &schema["properties"]["spec"], "spec") {
+        bail!("{why}");
+    }
     Ok(PolicyRecord::new(&name, policy.spec))
+}
+
+/// Why a value is not one that a schema takes, by its bounds and rules: the first cause, with its path. What names are
+/// is not judged here: of those that nothing can have, the coordinator tells.
+fn unfit(value: &Value, schema: &Value, path: &str) -> Option<String> {
+    let count = |count: usize| u32::try_from(count).map_or(f64::INFINITY, f64::from);
+    let measured = match value {
+        Value::Number(number) => number.as_f64().map(|it| ("is", it, "minimum", "maximum")),
+        Value::String(text) => {
+            Some(("has the length", count(text.chars().count()), "minLength", "maxLength"))
+        }
+        Value::Array(items) => Some(("has the length", count(items.len()), "minItems", "maxItems")),
+        _ => None,
+    };
+    if let Some((is, size, least, most)) = measured {
+        let bound = |key: &str| schema[key].as_f64();
+        if let Some(least) = bound(least).filter(|least| size < *least) {
+            return Some(format!("{path} {is} {size}, and not {least} or more"));
+        }
+        if let Some(most) = bound(most).filter(|most| size > *most) {
+            return Some(format!("{path} {is} {size}, and not {most} or less"));
+        }
+    }
+    match value {
+        Value::Object(fields) => {
+            let mut rules = schema["x-kubernetes-validations"].as_array().into_iter().flatten();
+            let broken = rules.find(|it| !holds(it["rule"].as_str().unwrap_or_default(), value));
+            let message = broken.map(|rule| rule["message"].as_str().unwrap_or_default());
+            message.map(|message| format!("{path}: {message}")).or_else(|| {
+                let of = |key: &String| &schema["properties"][key];
+                let mut fields = fields.iter();
+                fields.find_map(|(key, value)| unfit(value, of(key), &format!("{path}.{key}")))
+            })
+        }
+        Value::Array(items) => (0..).zip(items).find_map(|(number, item): (usize, _)| {
+            unfit(item, &schema["items"], &format!("{path}[{number}]"))
+        }),
+        _ => None,
+    }
+}
+
+/// Whether an object keeps a rule of its definition: one of some fields must be there, or must not.
+fn holds(rule: &str, object: &Value) -> bool {
+    rule.split("||").any(|part| {
+        let part = part.trim();
+        let (part, wanted) = part.strip_prefix('!').map_or((part, true), |part| (part, false));
+        let field = part.strip_prefix("has(self.").and_then(|part| part.strip_suffix(')'));
+        // What is said in another way is not judged.
+        field.is_none_or(|field| object[field].is_null() != wanted)
+    })
 }
 
 /// The path of a field that a schema does not have. What has no schema of its fields may have any.
@@ -108,7 +155,7 @@ mod tests {
         refused(&format!("{HEAD}sepc: {{pause: true}}"), "document 1: there is no field sepc");
         refused(
             &format!("{HEAD}spec: {{shards: {{clusters: [a]}}, reason: why}}"),
-            "document 1: p says nothing: give it pause, pin, avoid, busy, members or moves",
+            "document 1: spec: a policy must say something: pause, pin, avoid, busy, members or moves",
         );
         refused(
             &format!(
@@ -126,6 +173,41 @@ mod tests {
         for empty in ["", "---\n", "# nothing\n"] {
             refused(empty, "there is none");
         }
+    }
+
+    #[test]
+    fn what_is_out_of_its_bounds_or_breaks_a_rule_is_refused() {
+        let long = format!("{{pause: true, reason: {}}}", "x".repeat(257));
+        for (spec, expect) in [
+            ("{members: {capacity: 0}}", "spec.members.capacity is 0, and not 1 or more"),
+            ("{members: {capacity: 1001}}", "spec.members.capacity is 1001, and not 1000 or less"),
+            ("{moves: {inFleet: 10001}}", "spec.moves.inFleet is 10001, and not 10000 or less"),
+            ("{pin: {zones: []}}", "spec.pin.zones has the length 0, and not 1 or more"),
+            ("{pin: {names: [a, '']}}", "spec.pin.names[1] has the length 0, and not 1 or more"),
+            (long.as_str(), "spec.reason has the length 257, and not 256 or less"),
+            ("{busy: 5}", "spec: busy is of each of the selected shards: say which, under shards"),
+            ("{avoid: {required: true}}", "spec.avoid: select members by names or zones"),
+            (
+                "{pause: true, shards: {}}",
+                "spec.shards: select shards by clusters, groups or names; leave `shards` out to select all",
+            ),
+            (
+                "{members: {cordon: true}, shards: {groups: [g]}}",
+                "spec: shards are selected for pause, pin, avoid and busy: say one of them",
+            ),
+            (
+                "{members: {names: [a]}}",
+                "spec.members: say what holds for these members: capacity, maxShards or cordon",
+            ),
+        ] {
+            refused(&format!("{HEAD}spec: {spec}"), &format!("document 1: {expect}"));
+        }
+        for number in ["1e308", "-1", ".nan", "0.5"] {
+            let text = format!("{HEAD}spec: {{shards: {{groups: [g]}}, busy: {number}}}");
+            assert!(parse(&text).is_err(), "{number}");
+        }
+        let most = "{shards: {groups: [g]}, busy: 100000, moves: {inFleet: 0, perMember: 1000}}";
+        assert!(parse(&format!("{HEAD}spec: {most}")).is_ok());
     }
 
     #[test]

@@ -217,6 +217,39 @@ fn members_with_different_clusters_keep_what_only_they_have() {
     }
 }
 
+/// The coordinator knows by now which shards are idle.
+#[test]
+fn halves_that_are_idle_are_about_to_be_merged() {
+    let member = scenario::member(1, &["g".parse().unwrap()]);
+    let mut map = MapRecord::new("c1".parse().unwrap());
+    for half in ["g/0/2", "g/1/2"] {
+        let entry = Entry::Owned { owner: member.id.clone(), epoch: Epoch(1) };
+        map.entries_mut().insert(half.parse().unwrap(), entry);
+    }
+    let scenario = Scenario { members: vec![member], maps: vec![map], ..Scenario::default() };
+    let next = Fleet::new(scenario).next().unwrap();
+    let merged = |half| format!("c1/g/{half}/2: member-1 drains for itself: it was merged");
+    assert_eq!(next, [merged(0), merged(1)]);
+}
+
+/// Nobody runs what people have removed: its shards go, and then are no more.
+#[test]
+fn shards_of_a_group_that_nobody_runs_are_about_to_go() {
+    let member = scenario::member(1, &["g".parse().unwrap()]);
+    let mut map = MapRecord::new("c1".parse().unwrap());
+    let owner = member.id.clone();
+    for (path, entry) in [
+        ("g/0/1", Entry::Owned { owner: owner.clone(), epoch: Epoch(1) }),
+        ("h/0/1", Entry::Unowned { epoch: Epoch(1) }),
+        ("i/0/1", Entry::Owned { owner, epoch: Epoch(1) }),
+    ] {
+        map.entries_mut().insert(path.parse().unwrap(), entry);
+    }
+    let scenario = Scenario { members: vec![member], maps: vec![map], ..Scenario::default() };
+    let next = Fleet::new(scenario).next().unwrap();
+    assert_eq!(next, ["c1/i/0/1: member-1 drains for nobody", "c1/h/0/1: is no more"]);
+}
+
 /// What policies of this spec do to a fleet of three members and six clusters.
 fn under(spec: &str) -> Report {
     let text = format!(

@@ -90,7 +90,13 @@ fn unreadable_west() -> Scene {
     scene
 }
 
-fn fleet_wide(scene: &mut Scene, member: &str, state: MemberState, acknowledged: &[&str]) {
+/// A member of a fleet in which `g` is of scope `Fleet`.
+pub(super) fn fleet_wide(
+    scene: &mut Scene,
+    member: &str,
+    state: MemberState,
+    acknowledged: &[&str],
+) {
     scene.member(member, |spec| {
         let (group, scope) = ("g".parse().unwrap(), GroupScope::Fleet);
         let (controllers, shared_kinds) = (Vec::new(), Vec::new());

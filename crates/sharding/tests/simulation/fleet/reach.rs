@@ -58,6 +58,8 @@ pub enum Bug {
     ForgetsLostPauses,
     /// All Leases are believed to last as long as most do.
     ForgetsDurations,
+    /// Each coordinator takes itself for the first one.
+    ForgetsOffices,
     /// Nobody says that it does not know all of its clusters.
     HidesOpenSources,
     /// Nobody says which clusters it does not reach.
@@ -144,7 +146,8 @@ impl Fleet {
 
     /// An input as a replica gets it.
     pub fn seen(&self, input: Input) -> Input {
-        if !matches!(self.bug, Bug::IgnoresReports | Bug::ForgetsDurations) {
+        let forgets = [Bug::IgnoresReports, Bug::ForgetsDurations, Bug::ForgetsOffices];
+        if !forgets.contains(&self.bug) {
             return input;
         }
         let forget = |object: Object| match object {
@@ -154,6 +157,10 @@ impl Fleet {
             }
             Object::Lease(mut lease) if self.bug == Bug::ForgetsDurations => {
                 lease.duration = LeaseTimings::default().duration;
+                Object::Lease(lease)
+            }
+            Object::Lease(mut lease) if self.bug == Bug::ForgetsOffices => {
+                lease.transitions = 0;
                 Object::Lease(lease)
             }
             other => other,
