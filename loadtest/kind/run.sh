@@ -9,7 +9,7 @@
 # (default 3000, more than 40 for each cluster), changes, and a replica killed in the middle. The report goes to
 # target/loadtest/kind, and the exit code is 1 if a limit of the scenario is exceeded. In the end it deletes the
 # clusters that it made, and no other; the image stays.
-# Needs docker, kind, kubectl and helm, and cargo unless LOADTEST names a built `loadtest`.
+# Needs Linux, docker, kind, kubectl and helm, and cargo unless LOADTEST names a built `loadtest`.
 # `cargo xtask real --only kind` runs it in short.
 set -euo pipefail
 clusters=${1:-2} objects=${2:-3000}
@@ -19,8 +19,13 @@ fleet=$(printf 'leasehold-%04x' $RANDOM) # what the names of its clusters begin 
 fail() { echo "$*" >&2 && exit 1; }
 
 for number in "$clusters" "$objects"; do
-  [[ $number =~ ^[1-9][0-9]*$ ]] || fail "usage: $0 [CLUSTERS] [OBJECTS]: $number is not a number from 1"
+  [[ $number =~ ^[1-9][0-9]{0,5}$ ]] || fail "usage: $0 [CLUSTERS] [OBJECTS]: $number is not a number from 1 to 999999"
 done
+# As `loadtest attach` has them, before anything is made.
+least=$((40 * clusters + 1)) most=200000
+[ "$objects" -ge $least ] && [ "$objects" -le $most ] ||
+  fail "OBJECTS: found $objects, allowed $least to $most: 40 TDSets of each cluster stay as they are"
+[ "$(uname)" = Linux ] || fail "this needs Linux: what runs is measured by /proc, and containers use the host's ports"
 for tool in docker kind kubectl helm ${LOADTEST:-cargo}; do
   command -v "$tool" >/dev/null || fail "missing: $tool (install it, then run this again)"
 done
@@ -40,7 +45,7 @@ remove() {
   # What is still being created would be there after its deletion.
   [ -z "$(jobs -pr)" ] || echo "waiting for clusters that are being created, to delete them" >&2
   wait
-  for name in "${made[@]}"; do kind delete cluster --name "$name" >/dev/null 2>&1 || true; done
+  for name in ${made[@]+"${made[@]}"}; do kind delete cluster --name "$name" >/dev/null 2>&1 || true; done
   rm -rf "$work"
 }
 trap remove EXIT

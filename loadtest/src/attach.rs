@@ -16,6 +16,7 @@ use kube::config::KubeConfigOptions;
 use kube::{Api, Client, Config};
 use loadtest::scrape;
 
+use crate::faults::{Fault, Kind};
 use crate::fleet::{MEASURED, namespaces};
 use crate::machine::Machine;
 use crate::pods::{Pod, Pods, Target};
@@ -93,10 +94,15 @@ impl FromStr for Cluster {
 /// If the fleet is not as the scenario wants it, something of the run fails, or objects are left.
 pub async fn run(args: Args) -> anyhow::Result<(Report, PathBuf)> {
     let scenario = Scenario::load(&args.scenario)?;
-    let scenario = scenario.attached(args.clusters.len(), args.objects).map_err(|problems| {
+    let misfit = |problems: Vec<String>| {
         let problems = problems.join("\n  ");
         anyhow!("{} does not fit this fleet:\n  {problems}", args.scenario.display())
-    })?;
+    };
+    let problems = problems(&args.clusters, args.kill.is_some(), &scenario.faults);
+    if !problems.is_empty() {
+        return Err(misfit(problems));
+    }
+    let scenario = scenario.attached(args.clusters.len(), args.objects).map_err(misfit)?;
     let out = std::path::absolute(&args.out)?.join(&scenario.name);
     results::begin(&out)?;
     let mut clusters = Vec::new();
@@ -128,6 +134,24 @@ pub async fn run(args: Args) -> anyhow::Result<(Report, PathBuf)> {
         (Err(failed), Err(left)) => Err(failed.context(format!("{left:#}"))),
         (reported, cleared) => cleared.and(reported).map(|report| (report, out)),
     }
+}
+
+/// Why a command line with these clusters does not do.
+fn problems(clusters: &[Cluster], can_kill: bool, faults: &[Fault]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (n, one) in clusters.iter().enumerate() {
+        let same = |other: &&Cluster| other.name == one.name || other.context == one.context;
+        if let Some(other) = clusters[..n].iter().find(same) {
+            problems.push(format!(
+                "--cluster {}={}: {}={} is given too, and each cluster needs its own name and context",
+                one.name, one.context, other.name, other.context
+            ));
+        }
+    }
+    if !can_kill && faults.iter().any(|fault| fault.kind == Kind::Kill) {
+        problems.push("faults: nothing kills a Pod's process: give --kill PROGRAM".to_owned());
+    }
+    problems
 }
 
 async fn client(context: Option<&str>) -> anyhow::Result<Client> {
@@ -244,6 +268,22 @@ mod tests {
             let error = wrong.parse::<Cluster>().unwrap_err();
             assert_eq!(error, format!("found {wrong:?}, expected cluster-NAME=CONTEXT"));
         }
+    }
+
+    #[test]
+    fn what_would_fail_in_the_middle_is_refused_at_the_start() {
+        let cluster = |text: &str| text.parse::<Cluster>().unwrap();
+        let clusters = ["cluster-1=a", "cluster-2=b", "cluster-1=c", "cluster-3=b"].map(cluster);
+        let kill = "at = \"1s\"\nkind = \"kill\"\nreplica = 0";
+        let faults = [toml::from_str::<crate::faults::Fault>(kill).unwrap()];
+        assert!(problems(&clusters[..2], true, &faults).is_empty());
+        assert!(problems(&clusters[..2], false, &[]).is_empty());
+        let expect = [
+            "--cluster cluster-1=c: cluster-1=a is given too, and each cluster needs its own name and context",
+            "--cluster cluster-3=b: cluster-2=b is given too, and each cluster needs its own name and context",
+            "faults: nothing kills a Pod's process: give --kill PROGRAM",
+        ];
+        assert_eq!(problems(&clusters, false, &faults), expect);
     }
 
     #[test]

@@ -12,17 +12,24 @@ use crate::machine::Machine;
 use crate::report::FORMAT;
 use crate::slo::{Figures, Measure};
 
+/// What is said of a file that is something else, or not all there.
+const NO_REPORT: &str = "it is not a whole report.json; write it anew with `loadtest run`";
+
 /// What two reports are compared by.
 #[derive(Debug, Deserialize)]
 pub struct Recorded {
-    format: u32,
     scenario: Map<String, Value>,
     seed: u64,
     machine: Machine,
     figures: Figures,
-    unconverged: usize,
-    orphans: usize,
+    /// Why it failed. Its figures are of what converged alone.
     verdict: Vec<String>,
+}
+
+/// What reports of every version have.
+#[derive(Deserialize)]
+struct Versioned {
+    format: u32,
 }
 
 /// One measure of two runs.
@@ -45,23 +52,13 @@ impl Recorded {
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
-        let recorded: Self = serde_json::from_str(text).context(
-            "it is not a report.json of this load test; write it anew with `loadtest run`",
-        )?;
-        let found = recorded.format;
-        ensure!(found == FORMAT, "its format is {found}, this load test reads {FORMAT}");
-        Ok(recorded)
-    }
-
-    /// Why it failed. Its figures are of what converged alone.
-    fn failures(&self) -> Vec<String> {
-        let counts = [
-            (self.unconverged, "changes never converged"),
-            (self.orphans, "Deployments were left behind"),
-        ];
-        let counts = counts.iter().filter(|(count, _)| *count > 0);
-        let counts = counts.map(|(count, what)| format!("{count} {what}"));
-        counts.chain(self.verdict.iter().cloned()).collect()
+        // The format first: another one may lack what is read here.
+        let Versioned { format } = serde_json::from_str(text).context(NO_REPORT)?;
+        ensure!(
+            format == FORMAT,
+            "its format is {format}, this load test reads {FORMAT}: compare reports that one load test wrote"
+        );
+        serde_json::from_str(text).context(NO_REPORT)
     }
 
     /// What it ran, by keys. Limits are no part of that.
@@ -92,8 +89,8 @@ pub fn diff(before: &Recorded, after: &Recorded, fail_above: Option<f64>) -> (St
         let [a, b] = [&a, &b].map(|of| of.get(key).map_or("none", String::as_str));
         text.push_str(&format!("The {key} differs: {a} | {b}\n\n"));
     }
-    for (run, failures) in [("A", before.failures()), ("B", after.failures())] {
-        failures.iter().for_each(|why| text.push_str(&format!("{run} failed: {why}\n\n")));
+    for (run, of) in [("A", before), ("B", after)] {
+        of.verdict.iter().for_each(|why| text.push_str(&format!("{run} failed: {why}\n\n")));
     }
     let rows = rows(&before.figures, &after.figures);
     text.push_str("| measure | A | B | B/A |\n|---|---|---|---|\n");
@@ -105,8 +102,21 @@ pub fn diff(before: &Recorded, after: &Recorded, fail_above: Option<f64>) -> (St
             .expect("writing to a String cannot fail");
     }
     let worse = rows.iter().filter_map(|row| row.worse_than(fail_above?));
-    let failed = after.failures().into_iter().filter(|_| fail_above.is_some());
-    (text, failed.chain(worse).collect())
+    let failed = after.verdict.iter().filter(|_| fail_above.is_some());
+    (text, failed.cloned().chain(worse).collect())
+}
+
+/// A bound on the command line: how many times what it was a measure may be.
+///
+/// # Errors
+/// If no measure could be above it, or each is.
+pub fn bound(text: &str) -> Result<f64, String> {
+    let bound: f64 =
+        text.parse().map_err(|_| "it is not a number; write it like 1.2".to_owned())?;
+    if !(bound.is_finite() && bound > 0.0) {
+        return Err("it must be more than 0 and finite; write it like 1.2".to_owned());
+    }
+    Ok(bound)
 }
 
 fn rows(before: &Figures, after: &Figures) -> Vec<Row> {
@@ -197,12 +207,16 @@ mod tests {
         let mut failed = example(&[(Measure::CalmP99Ms, 19.0)]);
         failed.figures = Figures::new();
         (failed.unconverged, failed.orphans) = (900, 2);
+        failed.unconverged_examples = vec!["a".to_owned()];
         let b = Recorded::parse(&failed.json().unwrap()).unwrap();
         let (text, worse) = diff(&a, &b, Some(1.2));
-        let limit = "scenario basic: slo.calm_p99_ms: change to converged away from faults, p99: limit 19 ms, measured 20 ms";
-        let expect = ["900 changes never converged", "2 Deployments were left behind", limit];
+        let expect = [
+            "scenario basic: slo.calm_p99_ms: change to converged away from faults, p99: limit 19 ms, measured 20 ms",
+            "scenario basic: 900 changes never converged, such as those of a",
+            "scenario basic: 2 Deployments of deleted TDSets were left behind",
+        ];
         assert_eq!(worse, expect);
-        assert!(text.starts_with("B failed: 900 changes never converged\n\n"), "{text}");
+        assert!(text.starts_with(&format!("B failed: {}\n\n", expect[0])), "{text}");
         assert!(diff(&a, &b, None).1.is_empty() && diff(&b, &a, Some(1.2)).1.is_empty());
     }
 
@@ -225,14 +239,34 @@ mod tests {
     }
 
     #[test]
-    fn different_machines_are_named_and_other_formats_refused() {
+    fn different_machines_are_named() {
         let (a, mut b) = (recorded(&[]), recorded(&[]));
         b.machine.cores = 64;
         assert!(diff(&a, &b, None).0.starts_with("The machine differs: leasehold <0>; "));
-        let mut report: Value = serde_json::from_str(&example(&[]).json().unwrap()).unwrap();
-        report["format"] = 2.into();
-        let error = Recorded::parse(&report.to_string()).unwrap_err().to_string();
-        assert_eq!(error, "its format is 2, this load test reads 1");
-        assert!(Recorded::parse("{}").is_err());
+    }
+
+    #[test]
+    fn other_formats_and_what_is_no_whole_report_are_refused() {
+        let whole = example(&[]).json().unwrap();
+        let refused = |text: &str| Recorded::parse(text).unwrap_err().to_string();
+        let mut report: Value = serde_json::from_str(&whole).unwrap();
+        report["format"] = 3.into();
+        let expect =
+            "its format is 3, this load test reads 2: compare reports that one load test wrote";
+        assert_eq!(refused(&report.to_string()), expect);
+        // Whatever else is not there, or is another thing, in it.
+        assert_eq!(refused(r#"{"format": 3, "figures": []}"#), expect);
+        let half = &whole[..whole.len() / 2];
+        for text in ["", "{}", "[]", r#"{"format": 2}"#, r#"{"format": -1}"#, half] {
+            assert_eq!(refused(text), NO_REPORT, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bound_is_a_number_that_measures_can_exceed() {
+        assert_eq!(bound("1.2"), Ok(1.2));
+        for text in ["nan", "inf", "0", "-1.2", "1,2", ""] {
+            assert!(bound(text).is_err_and(|why| why.ends_with("write it like 1.2")), "{text}");
+        }
     }
 }

@@ -24,9 +24,8 @@ case "$1 $2" in
 esac
 "#;
 
-/// Runs the script over two clusters, and ends it by this signal when it creates the last. Returns whether it
-/// succeeded, and the clusters that are left.
-fn run(dir: &Path, signal: Option<&str>) -> (bool, usize) {
+/// The script over these stand-ins.
+fn script(dir: &Path) -> Command {
     let (bin, clusters) = (dir.join("bin"), dir.join("clusters"));
     fs::create_dir_all(&bin).unwrap();
     fs::create_dir_all(&clusters).unwrap();
@@ -41,14 +40,18 @@ fn run(dir: &Path, signal: Option<&str>) -> (bool, usize) {
     }
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     // Whoever runs the tests in the background ignores SIGINT, and a shell that inherits that cannot heed it.
-    let mut script = Command::new("env")
+    let mut script = Command::new("env");
+    script
         .args(["--default-signal=INT", concat!(env!("CARGO_MANIFEST_DIR"), "/kind/run.sh")])
-        .args(["2", "10"])
         .envs([("PATH", path.as_str()), ("LOADTEST", "true")])
-        .env("CLUSTERS", &clusters)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .env("CLUSTERS", &clusters);
+    script
+}
+
+/// Runs the script over two clusters, and ends it by this signal when it creates the last. Returns whether it
+/// succeeded, and the clusters that are left.
+fn run(dir: &Path, signal: Option<&str>) -> (bool, usize) {
+    let mut script = script(dir).args(["2", "100"]).stdout(Stdio::piped()).spawn().unwrap();
     let said = BufReader::new(script.stdout.take().unwrap());
     for line in said.lines().map(Result::unwrap) {
         let is_last = line.starts_with("creating") && line.ends_with("-2");
@@ -58,7 +61,7 @@ fn run(dir: &Path, signal: Option<&str>) -> (bool, usize) {
         }
     }
     let succeeded = script.wait().unwrap().success();
-    (succeeded, fs::read_dir(&clusters).unwrap().count())
+    (succeeded, fs::read_dir(dir.join("clusters")).unwrap().count())
 }
 
 #[test]
@@ -69,4 +72,21 @@ fn no_cluster_is_left_however_it_ends() {
     assert_eq!(run(dir.path(), Some("INT")), (false, 0));
     fs::write(dir.path().join("refuse"), "").unwrap();
     assert_eq!(run(dir.path(), None), (false, 0));
+}
+
+#[test]
+fn wrong_numbers_are_refused_before_anything_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    for (numbers, expect) in [
+        (["0", "100"], "0 is not a number from 1 to 999999"),
+        (["2", "many"], "many is not a number from 1 to 999999"),
+        (["2", "99999999999999999999"], "is not a number from 1 to 999999"),
+        (["2", "80"], "found 80, allowed 81 to 200000: 40 TDSets of each cluster stay as they are"),
+        (["2", "200001"], "allowed 81 to 200000: 40 TDSets of each cluster stay as they are"),
+    ] {
+        let output = script(dir.path()).args(numbers).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.trim_end().ends_with(expect), "{said}");
+        assert!(output.stdout.is_empty(), "it makes clusters");
+    }
 }

@@ -43,6 +43,7 @@ mod vary;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::{Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -73,7 +74,7 @@ enum Command {
         /// That of the second.
         after: PathBuf,
         /// Fail if a measure is more than this many times what it was, or the second run failed.
-        #[arg(long)]
+        #[arg(long, value_name = "TIMES", value_parser = diff::bound)]
         fail_above: Option<f64>,
     },
     /// Find out what further replicas are good for: capacity, memory, and a cluster that is larger than the others.
@@ -134,6 +135,9 @@ async fn start(command: Command) -> anyhow::Result<bool> {
     match command {
         Command::Run { scenario, common } => {
             let options = options(&scenario, &common)?;
+            if let Some(why) = options.scenario.of_curves() {
+                bail!("{}: {why}", scenario.display());
+            }
             Ok(told(&unless_ended(run::run(&options)).await?, &options.out))
         }
         Command::Attach(args) => {
@@ -173,4 +177,47 @@ fn options(scenario: &Path, common: &Common) -> anyhow::Result<run::Options> {
     let scenario = scenario::Scenario::load(scenario)?;
     let (out, manager) = (std::path::absolute(out)?.join(&scenario.name), manager.clone());
     Ok(run::Options { scenario, manager, out, seed: *seed, cpu: process::Cpu::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::example;
+    use crate::slo::Measure;
+
+    async fn run(line: &[&str]) -> anyhow::Result<bool> {
+        start(Args::try_parse_from([&["loadtest"][..], line].concat())?.command).await
+    }
+
+    #[test]
+    fn a_run_above_a_limit_fails() {
+        assert!(told(&example(&[(Measure::CalmP99Ms, 20.0)]), Path::new("/out")));
+        assert!(!told(&example(&[(Measure::CalmP99Ms, 19.0)]), Path::new("/out")));
+    }
+
+    #[tokio::test]
+    async fn reports_are_compared_by_their_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let [good, bad, half] = ["good", "bad", "half"].map(|name| dir.path().join(name));
+        let [good, bad, half] = [&good, &bad, &half].map(|path| path.to_str().unwrap());
+        std::fs::write(good, example(&[]).json().unwrap()).unwrap();
+        let failed = example(&[(Measure::CalmP99Ms, 19.0)]).json().unwrap();
+        std::fs::write(bad, &failed).unwrap();
+        std::fs::write(half, &failed[..failed.len() / 2]).unwrap();
+        assert!(run(&["diff", good, good, "--fail-above", "1.2"]).await.unwrap());
+        assert!(!run(&["diff", good, bad, "--fail-above", "1.2"]).await.unwrap());
+        assert!(run(&["diff", good, bad]).await.unwrap());
+        for wrong in [half, "/nowhere/report.json"] {
+            let error = format!("{:#}", run(&["diff", good, wrong]).await.unwrap_err());
+            assert!(error.contains(wrong), "{error}");
+        }
+        assert!(run(&["diff", good, good, "--fail-above", "nan"]).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_for_curves_is_not_run_as_something_else() {
+        let capacity = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/curves/capacity.toml");
+        let error = run(&["run", capacity]).await.unwrap_err().to_string();
+        assert!(error.ends_with("run that, or remove the key"), "{error}");
+    }
 }

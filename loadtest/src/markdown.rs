@@ -30,11 +30,26 @@ impl Report {
         let exceeded = self.exceeded.iter().map(ToString::to_string);
         let unclean = self.unclean_stop.then(|| UNCLEAN_STOP.to_owned());
         exceeded
+            .chain(self.unconverged())
+            .chain(self.orphans())
             .chain(unclean)
             .chain(self.weak_load())
             .chain(self.weak_flood())
             .map(|why| format!("scenario {name}: {why}"))
             .collect()
+    }
+
+    /// What to say if changes never converged. The latencies are those of the others.
+    fn unconverged(&self) -> Option<String> {
+        let (number, examples) = (self.unconverged, self.unconverged_examples.join(", "));
+        (number > 0)
+            .then(|| format!("{number} changes never converged, such as those of {examples}"))
+    }
+
+    /// What to say if Deployments outlive their TDSets.
+    fn orphans(&self) -> Option<String> {
+        let number = self.orphans;
+        (number > 0).then(|| format!("{number} Deployments of deleted TDSets were left behind"))
     }
 
     /// What to say if too many changes were due when there was no object to change.

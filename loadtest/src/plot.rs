@@ -249,7 +249,8 @@ impl Plot<'_> {
         }
         let phases = self.phases.iter().map(|(at, name)| (*at, name.as_str(), MUTED, 0));
         let faults = self.faults.iter().map(|(at, _, name)| (*at, name.as_str(), FAULT, 1));
-        let all: Vec<_> = phases.chain(faults).collect();
+        let mut all: Vec<_> = phases.chain(faults).collect();
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
         for (n, (at, name, colour, row)) in all.iter().enumerate() {
             let same_row = all[n + 1..].iter().filter(|next| next.3 == *row);
             let next = same_row.map(|next| next.0).fold(self.span.1, f64::min);
@@ -468,6 +469,23 @@ mod tests {
         // A gap parts the line in two.
         let stroke = "fill=\"none\" opacity=\"1\" stroke=\"#1F6FB4\"";
         assert_eq!(svg.matches(stroke).count(), 2, "{svg}");
+    }
+
+    #[test]
+    fn marks_have_their_names_in_whatever_order_they_come() {
+        let fault = |from, until, name: &str| (from, until, name.to_owned());
+        let faults = [fault(60.0, 70.0, "cut cluster 2"), fault(10.0, 20.0, "kill replica 0")];
+        let plot = Plot {
+            title: "shards",
+            lines: Vec::new(),
+            form: Form::Stacked,
+            span: (0.0, 100.0),
+            unit: "s",
+            phases: &[],
+            faults: &faults,
+        };
+        let svg = plot.svg().unwrap();
+        assert!(svg.contains("cut cluster 2") && svg.contains("kill replica 0"), "{svg}");
     }
 
     #[test]

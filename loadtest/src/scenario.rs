@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -14,18 +14,24 @@ use crate::durations::{duration, seconds};
 use crate::faults::{self, Fault};
 use crate::slo::Slo;
 
-/// The most clusters of one run, all on one machine.
+/// The most clusters of one run, all on one machine; those that make trouble are some of them.
 const MAX_CLUSTERS: u32 = 10_000;
 /// The most manager processes of one run at a time. A rolling update has one more for a moment.
 const MAX_REPLICAS: u32 = 20;
-/// The most objects of one run.
+/// The most objects of one run, and of all flooded clusters together.
 const MAX_OBJECTS: u32 = 200_000;
+/// The most bytes of padding of all objects together: servers keep them in memory, with their last versions.
+const MAX_PADDING: f64 = 4e9;
+/// The highest goal, in times what the first number of replicas has.
+const MAX_TIMES: f64 = 1_000.0;
 /// The most changes per second of one run, of all kinds together.
 const MAX_RATE: f64 = 5_000.0;
 /// The most changes of one run. The latency of each is kept.
 const MAX_CHANGES: f64 = 20e6;
 /// The longest name of a scenario.
 const MAX_NAME: usize = 63;
+/// The keys of a manager's configuration without which it would not be measured: the load test gives them.
+const GIVEN: [&str; 6] = ["home", "namespace", "identity", "clusters", "controllers", "admin"];
 
 /// One load test, as written in a scenario file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -203,7 +209,7 @@ pub enum ScenarioError {
 /// The scenario files of a folder, by their names; a file by itself.
 ///
 /// # Errors
-/// If the folder cannot be read.
+/// If the folder cannot be read, or has none.
 pub fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -211,6 +217,8 @@ pub fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let files = std::fs::read_dir(path).with_context(|| format!("read {}", path.display()))?;
     let mut files: Vec<PathBuf> =
         files.map(|file| Ok(file?.path())).collect::<std::io::Result<_>>()?;
+    files.retain(|file| file.extension().is_some_and(|kind| kind == "toml"));
+    ensure!(!files.is_empty(), "{} has no scenario: no file NAME.toml", path.display());
     files.sort();
     Ok(files)
 }
@@ -250,6 +258,7 @@ impl Scenario {
         if self.objects.existing {
             problems.push("objects.existing: the managers run before the objects".to_owned());
         }
+        problems.extend(self.of_curves());
         for (n, fault) in self.faults.iter().enumerate() {
             if fault.kind != faults::Kind::Kill || fault.back_after.is_some() {
                 problems.push(format!(
@@ -259,6 +268,16 @@ impl Scenario {
             }
         }
         if problems.is_empty() { Ok(self) } else { Err(problems) }
+    }
+
+    /// Why `loadtest curves` runs it, and nothing else does.
+    pub fn of_curves(&self) -> Option<String> {
+        let key = match (&self.curve, &self.vary) {
+            (Some(_), _) => "curve",
+            (None, Some(_)) => "vary",
+            (None, None) => return None,
+        };
+        Some(format!("{key}: says how `loadtest curves` runs it: run that, or remove the key"))
     }
 
     /// Goals of numbers of replicas that are not run, and what nobody would judge or make.
@@ -299,6 +318,8 @@ impl Scenario {
             MAX_OBJECTS.into(),
         );
         within("objects.padding", self.objects.padding.into(), 0.0, 200_000.0);
+        let padding = f64::from(self.objects.padding) * f64::from(self.objects.count);
+        within("objects.padding (of all objects)", padding, 0.0, MAX_PADDING);
         within("objects.namespaces", self.objects.namespaces.into(), 1.0, 1_000.0);
         within("limits.create_concurrency", self.limits.create_concurrency.into(), 1.0, 256.0);
         within("load.updates_per_second", self.load.updates_per_second, 0.0, MAX_RATE);
@@ -314,7 +335,12 @@ impl Scenario {
             let &Troubles { dead, flooded, flooded_objects, flood_per_second, .. } = troubles;
             within("troubles.dead", dead.into(), 0.0, MAX_CLUSTERS.into());
             within("troubles.flooded", flooded.into(), 0.0, MAX_CLUSTERS.into());
+            let clusters = [self.fleet.clusters, dead, flooded].map(f64::from);
+            let all = clusters.iter().sum::<f64>();
+            within("fleet.clusters, troubles.dead and .flooded", all, 1.0, MAX_CLUSTERS.into());
             within("troubles.flooded_objects", flooded_objects.into(), 1.0, MAX_OBJECTS.into());
+            let objects = f64::from(flooded) * f64::from(flooded_objects);
+            within("troubles.flooded_objects (of all)", objects, 0.0, MAX_OBJECTS.into());
             within("troubles.flood_per_second", flood_per_second, 0.0, MAX_RATE);
         }
         for (measure, limit) in &self.slo {
@@ -340,7 +366,16 @@ impl Scenario {
             }
             within("vary.share", share.unwrap_or(1.0), 0.05, 1.0);
         }
+        let goals = [
+            ("curve.goal.times", self.curve.as_ref().and_then(|curve| curve.goal)),
+            ("vary.goal.times", self.vary.as_ref().and_then(|vary| vary.goal)),
+        ];
+        for (key, goal) in goals {
+            within(key, goal.map_or(1.0, |goal| goal.times), 0.01, MAX_TIMES);
+        }
         problems.extend(self.goal_problems());
+        let given = GIVEN.iter().filter(|key| self.fleet.config.contains_key(**key));
+        problems.extend(given.map(|key| format!("fleet.config.{key}: the load test gives it")));
         // Those that run a Pod stay as they are.
         let unchanged =
             u64::from(self.objects.pods.unwrap_or_default()) * u64::from(self.fleet.clusters);
@@ -442,6 +477,46 @@ mod tests {
             parse(&text).unwrap().problems(),
             ["troubles.flood_per_second: found 1000000000, allowed 0 to 5000"]
         );
+    }
+
+    #[test]
+    fn huge_numbers_are_refused_wherever_they_are() {
+        let goal = "\n[vary]\nreplicas = [1, 3]\ngoal = { replicas = 3, times = nan }\n";
+        let text = format!("{FAIRNESS}{goal}")
+            .replace("dead = 1 ", "dead = 9_000 ")
+            .replace("flooded = 1 ", "flooded = 2_000 ")
+            .replace("count = 500 ", "count = 200_000 \npadding = 200_000 ")
+            .replace("workers = 8 ", "workers = 8 \nconfig = { identity = \"a\", budget = {} } ");
+        let mut scenario = parse(&text).unwrap();
+        assert_eq!(
+            scenario.problems(),
+            [
+                "objects.padding (of all objects): found 40000000000, allowed 0 to 4000000000",
+                "fleet.clusters, troubles.dead and .flooded: found 11005, allowed 1 to 10000",
+                "troubles.flooded_objects (of all): found 400000, allowed 0 to 200000",
+                "vary.goal.times: found NaN, allowed 0.01 to 1000",
+                "fleet.config.identity: the load test gives it",
+            ]
+        );
+        (scenario.fleet.clusters, scenario.load.updates_per_second) = (u32::MAX, f64::INFINITY);
+        let problems = scenario.problems();
+        for expect in ["fleet.clusters: found 4294967295,", "load.updates_per_second: found inf,"] {
+            assert!(problems.iter().any(|problem| problem.starts_with(expect)), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_has_the_scenarios_whose_names_say_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let none = files(dir.path()).unwrap_err().to_string();
+        assert!(none.ends_with(" has no scenario: no file NAME.toml"), "{none}");
+        for name in ["b.toml", "a.toml", "README.md", "a.toml~"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        let found = files(dir.path()).unwrap();
+        assert_eq!(found, [dir.path().join("a.toml"), dir.path().join("b.toml")]);
+        let one = dir.path().join("README.md");
+        assert_eq!(files(&one).unwrap(), [one]);
     }
 
     #[test]

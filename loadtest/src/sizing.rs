@@ -34,11 +34,8 @@ pub async fn run(
         let manager = manager.clone();
         let options = Options { scenario, manager, out, seed, cpu: Cpu::default() };
         let report = run::run(&options).await?;
-        ensure!(
-            report.succeeded(),
-            "{}: a change did not converge, a limit was exceeded, or a manager did not stop cleanly",
-            file.display()
-        );
+        let wrong = report.verdict().join("; ");
+        ensure!(wrong.is_empty(), "{wrong}; see {}", options.out.display());
         table.push_str(&row(&report)?);
     }
     Ok(table)

@@ -33,12 +33,8 @@ pub async fn run(options: &Options, core: usize) -> anyhow::Result<(String, Opti
         let (manager, cpu) = (manager.clone(), Cpu { core: Some(core), share: vary.share });
         let options = Options { scenario, manager, out, seed: *seed, cpu };
         let report = run::run(&options).await?;
-        report.verdict().iter().for_each(|line| eprintln!("{line}"));
-        ensure!(
-            report.succeeded(),
-            "a change did not converge, a limit was exceeded, or a manager did not stop cleanly; see {}",
-            options.out.display()
-        );
+        let wrong = report.verdict().join("; ");
+        ensure!(wrong.is_empty(), "{wrong}; see {}", options.out.display());
         reports.push(report);
     }
     let machine = reports.first().map(|report| report.machine.clone()).unwrap_or_default();

@@ -72,7 +72,8 @@ pub fn run(args: Args, clock: Arc<dyn Clock>) -> anyhow::Result<ExitCode> {
     let timeline = match args.timeline() {
         Ok(timeline) => timeline,
         Err(contradiction) => {
-            eprintln!("leasehold: {contradiction}");
+            // That nobody reads it does not change what is wrong.
+            let _ = writeln!(std::io::stderr(), "leasehold: {contradiction}");
             return Ok(ExitCode::from(WRONG_ARGUMENTS));
         }
     };

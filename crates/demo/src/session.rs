@@ -360,7 +360,7 @@ impl Session {
     }
 
     fn change(&mut self) {
-        while self.requests.try_join_next().is_some() {}
+        self.forget_ended_requests();
         if self.requests.len() >= CHANGES_AT_ONCE {
             return;
         }
@@ -375,8 +375,14 @@ impl Session {
         });
     }
 
+    fn forget_ended_requests(&mut self) {
+        while self.requests.try_join_next().is_some() {}
+    }
+
     /// Asks the running replicas for their figures and the home cluster for the coordinator.
     fn scrape(&mut self) {
+        // A demo without changes scrapes too.
+        self.forget_ended_requests();
         for (index, replica) in self.children.replicas().iter().enumerate() {
             if !replica.is_running() {
                 self.figures[index] = Scraped::default();

@@ -25,9 +25,6 @@ pub struct Wanted {
     pub own: Option<(CustomResourceDefinition, String)>,
 }
 
-/// The most differences of a definition that are named.
-const MAX_NAMED: usize = 5;
-
 /// Asks a server for the kinds that are wanted of it.
 pub async fn look_for_kinds(client: &Client, about: &str, wanted: &[Wanted]) -> Vec<Finding> {
     let groups: BTreeSet<(&str, &str)> =
@@ -91,16 +88,10 @@ fn differing(
     document: &Value,
 ) -> Option<Finding> {
     let differences = model::definition::differences(document, definition, &[])?;
-    let mut named: Vec<String> = differences.take(MAX_NAMED + 1).collect();
-    if named.len() > MAX_NAMED {
-        named[MAX_NAMED] = "and more".to_owned();
-    }
-    let what = format!(
-        "its definition of {} is not that of this release: it {}",
-        kind.resource(),
-        named.join(", ")
-    );
-    (!named.is_empty()).then(|| Finding::warning(about, what, install))
+    let named = model::definition::named(differences.collect())?;
+    let resource = kind.resource();
+    let what = format!("its definition of {resource} is not that of this release: it {named}");
+    Some(Finding::warning(about, what, install))
 }
 
 /// What is missing.

@@ -132,7 +132,9 @@ fn fence(explained: &Explained) -> Option<String> {
     let refused = fence.as_ref().map(|refusal| format!("the fence lets nothing begin: {refusal}"));
     refused.or_else(|| {
         let seconds = time((*fence_seconds)?);
-        Some(format!("the fence lets it run, without a renewal for another {seconds}"))
+        Some(format!(
+            "the fence lets it run for another {seconds}, and longer if the Lease is renewed"
+        ))
     })
 }
 
@@ -261,7 +263,7 @@ controller maps on member lh-0-x7:
 - the server was heard 5.0s ago
 - the cache has it at resourceVersion 17
 - this member holds its shard east/g/0/1 at epoch 4
-- the fence lets it run, without a renewal for another 6.2s
+- the fence lets it run for another 6.2s, and longer if the Lease is renewed
 - its key is not queued: nothing is left to do until something changes
 ";
         assert_eq!(said(&told(vec![idle()])), expect);

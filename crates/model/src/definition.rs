@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use crate::error::foreign;
 
+/// The most differences that are named in one sentence.
+const MAX_NAMED: usize = 5;
 /// What every object has, whatever its definition.
 const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
@@ -30,6 +32,16 @@ pub fn differences(
     let mut found = Vec::new();
     compare("", (&schema, served), dispensable, &mut found);
     Some(found.into_iter())
+}
+
+/// Differences as a list for people: of many the first, and how many more there are; `None` if there are none.
+pub fn named(mut differences: Vec<String>) -> Option<String> {
+    let more = differences.len().saturating_sub(MAX_NAMED);
+    differences.truncate(MAX_NAMED);
+    if more > 0 {
+        differences.push(format!("and {more} more"));
+    }
+    (!differences.is_empty()).then(|| differences.join(", "))
 }
 
 /// Adds what the second does not keep of what fits the first.
@@ -74,5 +86,19 @@ fn compare(
             let name = foreign(name.as_str().unwrap_or_default());
             found.push(format!("requires {}", part(&name)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_differences_the_first_are_named_and_the_others_counted() {
+        let of = |number: usize| named((0..number).map(|n| n.to_string()).collect());
+        assert_eq!(of(0), None);
+        assert_eq!(of(2).as_deref(), Some("0, 1"));
+        assert_eq!(of(5).as_deref(), Some("0, 1, 2, 3, 4"));
+        assert_eq!(of(7).as_deref(), Some("0, 1, 2, 3, 4, and 2 more"));
     }
 }

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scrape_shows_the_process_and_what_rooms_registered() {
+    fn a_scrape_shows_the_process_and_what_crates_registered() {
         let registry = registry();
         let moves =
             IntCounterVec::new(Opts::new("leasehold_moves_total", "Moves."), &["reason"]).unwrap();

@@ -238,8 +238,9 @@ mod tests {
         assert!(process.max_fds.get() > process.open_fds.get());
         assert!(process.threads.get() >= 1);
         // In this century, and before now: the clock of the file system tells.
-        let now = fs::File::create(std::env::temp_dir().join("leasehold-process-test")).unwrap();
-        let now = now.metadata().unwrap().modified().unwrap();
+        let file = std::env::temp_dir().join(format!("leasehold-process-{}", std::process::id()));
+        let now = fs::File::create_new(&file).unwrap().metadata().unwrap().modified().unwrap();
+        fs::remove_file(&file).unwrap();
         let now = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
         let started = u64::try_from(process.start_time.get()).unwrap();
         assert!(started <= now + 1 && started + 3_600 > now, "{started} {now}");

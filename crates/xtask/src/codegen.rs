@@ -36,7 +36,8 @@ const VALUES: &str = "deploy/charts/leasehold/values.yaml";
 const MARKS: [&str; 2] = ["<!-- values -->\n\n", "\n<!-- /values -->"];
 const HEADER: &str = "# Made by `cargo xtask codegen` from the Rust types: change those instead.\n";
 
-/// Writes the CRDs and RBAC rules into the chart.
+/// Writes what is made from code and tables: the chart's CRDs, rights and table of values, dashboards, and the
+/// runbook's pages.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Args {
     /// Write nothing; fail if anything would change.

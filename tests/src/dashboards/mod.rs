@@ -10,7 +10,7 @@
 //! must be valid. The rules' unit tests run first.
 //!
 //! With `--grafana DIR` a real Grafana shows the dashboards with this Prometheus' data, and a real browser makes pictures
-//! of them.
+//! of them and finds the panels that show none: the variables have a value there, and not each.
 //!
 //! Needs `prometheus` and `promtool` (the Debian package `prometheus`).
 

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::harness::browser::{self, picture};
+use crate::harness::browser::{self, LOOK, browse, picture};
 use crate::harness::process::{ChildProcess, free_port};
 use crate::harness::wait;
 
@@ -23,6 +23,9 @@ const START_DEADLINE: Duration = Duration::from_secs(120);
 const GRID_ROW: u64 = 38;
 const MARGIN: u64 = 60;
 const WIDTH: u64 = 1600;
+/// In Grafana's pages, before the title of each panel, and instead of its data.
+const PANEL: &str = "Panel header ";
+const NO_DATA: &str = ">No data<";
 
 /// A Grafana with the project's provisioning files, until dropped.
 pub struct Grafana {
@@ -71,7 +74,7 @@ impl Grafana {
         Ok(Self { url, dir: dir.to_owned(), _process: process })
     }
 
-    /// Puts pictures of these dashboards, of the last `seconds`, into a folder.
+    /// Puts pictures of these dashboards, of the last `seconds`, into a folder, and names the panels that show no data.
     pub async fn pictures(&self, dashboards: &[String], seconds: u64, into: &Path) -> Result<()> {
         fs::create_dir_all(into)?;
         for text in dashboards {
@@ -83,15 +86,49 @@ impl Grafana {
             };
             let panels = dashboard["panels"].as_array().into_iter().flatten();
             let rows = panels.map(bottom).max().unwrap_or_default();
-            for theme in ["light", "dark"] {
+            let (width, height) = (WIDTH, MARGIN + GRID_ROW * rows);
+            let url = |theme: &str| {
                 let shown = format!("kiosk&theme={theme}&from=now-{seconds}s&to=now&refresh=1d");
-                let url = format!("{}/d/{uid}?{shown}", self.url);
+                format!("{}/d/{uid}?{shown}", self.url)
+            };
+            for theme in ["light", "dark"] {
                 let file = into.join(format!("{uid}-{theme}.png"));
-                let size = (WIDTH, MARGIN + GRID_ROW * rows);
-                picture(&self.dir, &url, size, &file, &[]).await?;
+                picture(&self.dir, &url(theme), (width, height), &file, &[]).await?;
                 println!("{}", file.display());
+            }
+            let size = format!("--window-size={width},{height}");
+            let url = url("light");
+            let arguments = ["--dump-dom", size.as_str(), LOOK, url.as_str()];
+            let (page, log) = browse(&self.dir, &arguments).await?;
+            ensure!(page.contains(PANEL), "Grafana shows no panel of {uid}:\n{log}");
+            for title in without_data(&page) {
+                println!("dashboard {uid}: panel {title:?} shows no data");
             }
         }
         Ok(())
+    }
+}
+
+/// The titles of the panels of a page that show no data.
+fn without_data(page: &str) -> impl Iterator<Item = &str> {
+    let panels = page.split(PANEL).skip(1).filter_map(|panel| panel.split_once('"'));
+    panels.filter(|(_, shown)| shown.contains(NO_DATA)).map(|(title, _)| title)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_without_data_are_named() {
+        let panel = |title: &str, shown: &str| {
+            format!("<section data-testid=\"Panel header {title}\"><p>{shown}</p></section>")
+        };
+        let page = ["<nav>No data</nav>".to_owned(), panel("Owners", "replica-0")]
+            .into_iter()
+            .chain([panel("Errors", "No data"), panel("Workers", "8"), panel("Adds", "No data")])
+            .collect::<String>();
+        assert_eq!(without_data(&page).collect::<Vec<_>>(), ["Errors", "Adds"]);
+        assert_eq!(without_data("<p>No data</p>").count(), 0);
     }
 }

@@ -38,6 +38,11 @@ fn fleet() -> [Variable; 2] {
     })
 }
 
+/// The variables that choose the fleet, and one that chooses a value of a label of this series.
+fn fleet_and(name: &'static str, label: &'static str, series: String) -> Vec<Variable> {
+    fleet().into_iter().chain([Variable { name, label, series, is_one: true }]).collect()
+}
+
 fn sum(by: &str, series: &str, of: &str) -> String {
     format!("sum by ({by}) ({series}{of})")
 }

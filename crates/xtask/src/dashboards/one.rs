@@ -2,8 +2,8 @@
 
 use super::Kind::{Lines, Stack};
 use super::{
-    Board, CLUSTER, CONTROLLER, FLEET, Variable, first, fleet, max, mean, panel, quantile, rate,
-    row, sum, table,
+    Board, CLUSTER, CONTROLLER, FLEET, first, fleet_and, max, mean, panel, quantile, rate, row,
+    sum, table,
 };
 
 pub(super) fn cluster() -> Board {
@@ -16,10 +16,7 @@ pub(super) fn cluster() -> Board {
         uid: "leasehold-cluster",
         title: "Leasehold cluster",
         about: "One cluster: who works on it, how it answers, what waits",
-        variables: fleet()
-            .into_iter()
-            .chain([Variable { name: "cluster", label: "Cluster", series: up, is_one: true }])
-            .collect(),
+        variables: fleet_and("cluster", "Cluster", up),
         rows: vec![
             row(
                 "Cluster $cluster",
@@ -162,10 +159,7 @@ pub(super) fn controller() -> Board {
         uid: "leasehold-controller",
         title: "Leasehold controller",
         about: "One controller over all clusters: its queue, its reconciles, its slowest clusters",
-        variables: fleet()
-            .into_iter()
-            .chain([Variable { name: "controller", label: "Controller", series, is_one: true }])
-            .collect(),
+        variables: fleet_and("controller", "Controller", series),
         rows: vec![
             row(
                 "Queue of $controller",
