@@ -21,6 +21,12 @@
 //! request.
 //!
 //! New connections use a renewed client certificate. Requests and watches under way end on the old ones.
+//!
+//! All work of a connection to a workload cluster is in one task ([`one_task`]): as tasks of their own, its parts
+//! would wake each other over threads for each request. Those to the home cluster keep theirs: a long list there
+//! must not delay the renewal of a Lease.
+
+mod one_task;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,6 +51,7 @@ use rustls::client::Resumption;
 use tokio::task::coop;
 use tower::BoxError;
 
+use self::one_task::OneTask;
 use crate::address::Dialer;
 use crate::bounds::Folded;
 
@@ -183,7 +190,7 @@ struct Open {
 /// One connection, which reconnects when necessary. On HTTP/1.1, one for each request under way.
 #[derive(Clone)]
 struct Connection {
-    client: legacy::Client<RawConnector, Body>,
+    client: Arc<legacy::Client<RawConnector, Body>>,
     streams: Arc<AtomicUsize>,
 }
 
@@ -226,8 +233,9 @@ impl Connections {
             let connection = match open.upgrading.take() {
                 Some(connection) => connection,
                 None => {
-                    let own = open.identity.as_deref();
-                    Connection::new(raw_connector(config, own, Protocol::Http1, dialer.clone())?)
+                    let (own, protocol) = (open.identity.as_deref(), Protocol::Http1);
+                    let connector = raw_connector(config, own, protocol, dialer.clone())?;
+                    Connection::new(connector, protocol)
                 }
             };
             open.upgrading = Some(connection.clone());
@@ -237,7 +245,7 @@ impl Connections {
         let connections = &open.connections;
         let index = choose(connections.iter().map(|c| c.streams.load(Ordering::Relaxed)));
         if index == connections.len() {
-            let connection = Connection::new(open.connector.clone());
+            let connection = Connection::new(open.connector.clone(), self.0.protocol);
             open.connections.push(connection);
         }
         let connection = open.connections[index].clone();
@@ -260,8 +268,8 @@ impl Open {
 }
 
 impl Connection {
-    fn new(connector: RawConnector) -> Self {
-        Self { client: builder().build(connector), streams: Arc::default() }
+    fn new(connector: RawConnector, protocol: Protocol) -> Self {
+        Self { client: Arc::new(builder(protocol).build(connector)), streams: Arc::default() }
     }
 }
 
@@ -274,8 +282,11 @@ fn choose(streams: impl ExactSizeIterator<Item = usize> + Clone) -> usize {
     room.or(new).or_else(|| least().map(|(index, _)| index)).unwrap_or_default()
 }
 
-fn builder() -> legacy::Builder {
-    let mut builder = legacy::Client::builder(TokioExecutor::new());
+fn builder(protocol: Protocol) -> legacy::Builder {
+    let mut builder = match protocol {
+        Protocol::Http1 => legacy::Client::builder(TokioExecutor::new()),
+        Protocol::Any => legacy::Client::builder(OneTask::default()),
+    };
     builder
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
@@ -378,7 +389,7 @@ mod tests {
     }
 
     fn client() -> legacy::Client<HttpConnector, Body> {
-        builder().http2_only(true).build(HttpConnector::new())
+        builder(Protocol::Any).http2_only(true).build(HttpConnector::new())
     }
 
     /// A request for a path, whose answer nobody reads yet.

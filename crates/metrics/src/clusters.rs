@@ -6,14 +6,14 @@
 //! - A count that comes later, of a request that outlives the last shard, is dropped.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use model::labels::OTHER_CLUSTERS;
 use model::{ClusterLabel, ClusterLabels, ClusterName, ControllerName, wire};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts};
 
 use crate::ReconcileResult;
 
@@ -54,6 +54,8 @@ pub struct ClusterSeries {
 struct Families {
     reconcile: HistogramVec,
     reconciles: IntCounterVec,
+    /// Those that succeeded, as most do: looked up once.
+    succeeded: OnceLock<IntCounter>,
     queue: Histogram,
     request: Histogram,
     requests: IntCounterVec,
@@ -153,10 +155,17 @@ impl ClusterSeries {
     pub fn reconciled(&self, controller: &ControllerName, result: ReconcileResult, took: Duration) {
         let controller = controller.as_str();
         self.families.reconcile.with_label_values(&[controller]).observe(took.as_secs_f64());
-        let reconciles = &self.families.reconciles;
-        // There before the first failure, whose increase would not be seen otherwise.
-        reconciles.with_label_values(&[ReconcileResult::Error.label()]);
-        reconciles.with_label_values(&[result.label()]).inc();
+        let of =
+            |result: ReconcileResult| self.families.reconciles.with_label_values(&[result.label()]);
+        let counter = || {
+            // There before the first failure, whose increase would not be seen otherwise.
+            of(ReconcileResult::Error);
+            of(result)
+        };
+        match result {
+            ReconcileResult::Success => self.families.succeeded.get_or_init(counter).inc(),
+            _ => counter().inc(),
+        }
     }
 
     /// Counts a request; without a status, one that got no answer.
@@ -195,6 +204,7 @@ impl Families {
                 "Reconciles by cluster and result.",
                 &["result"],
             )?,
+            succeeded: OnceLock::new(),
             queue: Histogram::with_opts(histogram(
                 "cluster_queue_seconds",
                 "How long a ready key waits, by cluster.",
@@ -219,7 +229,7 @@ impl Families {
     }
 
     fn all(&self) -> [&dyn Collector; 6] {
-        let Self { reconcile, reconciles, queue, request, requests, watch_restarts } = self;
+        let Self { reconcile, reconciles, queue, request, requests, watch_restarts, .. } = self;
         [reconcile, reconciles, queue, request, requests, watch_restarts]
     }
 }

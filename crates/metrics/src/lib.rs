@@ -10,7 +10,7 @@
 mod clusters;
 mod received;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{Method, Response, StatusCode};
@@ -75,7 +75,8 @@ pub enum ReconcileResult {
 }
 
 impl ReconcileResult {
-    const ALL: [Self; 4] = [Self::Error, Self::RequeueAfter, Self::Requeue, Self::Success];
+    /// In the order of their declaration.
+    const ALL: [Self; 4] = [Self::Success, Self::RequeueAfter, Self::Requeue, Self::Error];
 
     /// Its value of the label `result`.
     pub fn label(self) -> &'static str {
@@ -115,6 +116,19 @@ pub struct Metrics {
     request_retries: IntCounterVec,
     limiter_duration: HistogramVec,
     processing_latency: HistogramVec,
+    by_method: Arc<[(Method, MethodSeries); 5]>,
+}
+
+/// The series of requests with one method. Each is there from its first count on, and looked up once: a lookup
+/// takes more than a count.
+#[derive(Debug, Default)]
+struct MethodSeries {
+    waited: OnceLock<Histogram>,
+    sent: OnceLock<Histogram>,
+    received: OnceLock<Histogram>,
+    took: OnceLock<Histogram>,
+    /// Requests that were answered with 200, as most are.
+    answered: OnceLock<IntCounter>,
 }
 
 impl Metrics {
@@ -230,6 +244,10 @@ impl Metrics {
                 &["name", "group", "version", "resource"],
                 INFORMER_BUCKETS.to_vec(),
             )?,
+            by_method: Arc::new(
+                [Method::GET, Method::PATCH, Method::POST, Method::PUT, Method::DELETE]
+                    .map(|method| (method, MethodSeries::default())),
+            ),
         };
         metrics.register(registry)?;
         Ok(metrics)
@@ -273,9 +291,9 @@ impl Metrics {
     /// The series of one controller, all of them at zero from now on.
     pub fn controller(&self, name: &ControllerName) -> ControllerMetrics {
         let label = &[name.as_str()];
-        for result in ReconcileResult::ALL {
-            self.reconcile_total.with_label_values(&[name.as_str(), result.label()]);
-        }
+        let total = |result: ReconcileResult| {
+            self.reconcile_total.with_label_values(&[name.as_str(), result.label()])
+        };
         ControllerMetrics {
             errors: self.reconcile_errors.with_label_values(label),
             terminal_errors: self.terminal_errors.with_label_values(label),
@@ -285,7 +303,7 @@ impl Metrics {
             time: self.reconcile_time.with_label_values(label),
             max_concurrent: self.max_concurrent.with_label_values(label),
             active: self.active_workers.with_label_values(label),
-            total: self.reconcile_total.clone(),
+            totals: ReconcileResult::ALL.map(total),
             name: name.clone(),
         }
     }
@@ -335,7 +353,8 @@ pub struct ControllerMetrics {
     pub max_concurrent: IntGauge,
     /// How many do.
     pub active: IntGauge,
-    total: IntCounterVec,
+    /// In the order of the results' declaration.
+    totals: [IntCounter; 4],
     time: Histogram,
     name: ControllerName,
 }
@@ -343,7 +362,7 @@ pub struct ControllerMetrics {
 impl ControllerMetrics {
     /// Counts one reconcile that ended.
     pub fn observe(&self, cluster: &ClusterSeries, result: ReconcileResult, took: Duration) {
-        self.total.with_label_values(&[self.name.as_str(), result.label()]).inc();
+        self.totals[result as usize].inc();
         self.time.observe(took.as_secs_f64());
         cluster.reconciled(&self.name, result, took);
     }
@@ -359,20 +378,21 @@ pub struct RestMetrics {
 impl RestMetrics {
     /// Counts one request's wait for its turn.
     pub fn waited(&self, method: &Method, waited: Duration) {
-        let labels = [method.as_str(), HOST];
-        self.all.limiter_duration.with_label_values(&labels).observe(waited.as_secs_f64());
+        let count = |times: &Histogram| times.observe(waited.as_secs_f64());
+        self.with(method, |series| &series.waited, &self.all.limiter_duration, count);
     }
 
     /// Counts the bytes of one request's body.
     #[expect(clippy::cast_precision_loss, reason = "a float holds the size of every body exactly")]
     pub fn sent(&self, method: &Method, bytes: u64) {
-        let labels = [method.as_str(), HOST];
-        self.all.request_size.with_label_values(&labels).observe(bytes as f64);
+        let count = |sizes: &Histogram| sizes.observe(bytes as f64);
+        self.with(method, |series| &series.sent, &self.all.request_size, count);
     }
 
     /// The same answer, whose bytes are counted when it has been read or is dropped.
     pub fn counted(&self, method: &Method, answer: Response<Answer>) -> Response<Answer> {
-        let sizes = self.all.response_size.with_label_values(&[method.as_str(), HOST]);
+        let all = &self.all.response_size;
+        let sizes = self.with(method, |series| &series.received, all, Histogram::clone);
         received::counted(sizes, answer)
     }
 
@@ -383,11 +403,38 @@ impl RestMetrics {
             Some(status) if status.canonical_reason().is_none() => UNKNOWN_STATUS,
             Some(status) => status.as_str(),
         };
-        self.all.requests.with_label_values(&[code, method.as_str(), HOST]).inc();
-        let labels = [method.as_str(), HOST];
-        self.all.request_duration.with_label_values(&labels).observe(took.as_secs_f64());
+        let requests = || self.all.requests.with_label_values(&[code, method.as_str(), HOST]);
+        match self.series(method) {
+            Some(series) if status == Some(StatusCode::OK) => {
+                series.answered.get_or_init(requests).inc();
+            }
+            _ => requests().inc(),
+        }
+        let count = |times: &Histogram| times.observe(took.as_secs_f64());
+        self.with(method, |series| &series.took, &self.all.request_duration, count);
         if let Some(series) = self.all.clusters.of(&self.cluster) {
             series.requested(status.map(|status| status.as_u16()), took);
+        }
+    }
+
+    /// The series of a method, if it is one of those that change or read objects.
+    fn series(&self, method: &Method) -> Option<&MethodSeries> {
+        let mut all = self.all.by_method.iter();
+        all.find(|(known, _)| known == method).map(|(_, series)| series)
+    }
+
+    /// Does `act` with one of the histograms of a method, which is among `all`.
+    fn with<T>(
+        &self,
+        method: &Method,
+        one: fn(&MethodSeries) -> &OnceLock<Histogram>,
+        all: &HistogramVec,
+        act: impl FnOnce(&Histogram) -> T,
+    ) -> T {
+        let look_up = || all.with_label_values(&[method.as_str(), HOST]);
+        match self.series(method) {
+            Some(series) => act(one(series).get_or_init(look_up)),
+            None => act(&look_up()),
         }
     }
 }
@@ -445,12 +492,17 @@ mod tests {
             }
             rest.observe(&Method::GET, None, Duration::ZERO);
             rest.waited(&Method::GET, Duration::ZERO);
+            rest.observe(&Method::HEAD, Some(StatusCode::OK), Duration::ZERO);
         }
         let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         assert!(text.contains("cluster=\"east\"") && !text.contains("west"), "{text}");
         assert!(text.matches("rest_client_requests_total{").count() < 80, "{text}");
-        let none = r#"rest_client_requests_total{code="<error>",host="clusters",method="GET"} 2"#;
-        assert!(text.contains(none), "{text}");
+        for (code, method) in [("<error>", "GET"), ("200", "GET"), ("200", "HEAD")] {
+            let labels = format!(r#"code="{code}",host="clusters",method="{method}""#);
+            let line = format!("rest_client_requests_total{{{labels}}} 2");
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+        assert!(!text.contains("POST"), "a series is there from its first count on: {text}");
     }
 
     #[test]

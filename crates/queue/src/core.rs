@@ -285,6 +285,11 @@ impl<T: Clone> Queue<T> {
         Some(now.since(run.since))
     }
 
+    /// Whether [`Self::pop`] may find a key that is ready now.
+    pub fn has_turn(&self) -> bool {
+        self.running < self.limits.total && !self.turns.is_empty()
+    }
+
     /// When the next delayed key is due.
     pub fn next_due(&self) -> Option<Moment> {
         self.delayed

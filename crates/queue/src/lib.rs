@@ -177,7 +177,8 @@ impl<T: Clone> WorkQueue<T> {
         }
     }
 
-    /// The next key. Waits until there is one. Only the runner calls this.
+    /// The next key. Waits until there is one. Only the runner calls this; what runs takes its next key by
+    /// [`Self::finish_and_take`].
     pub async fn next(&self) -> Popped<T> {
         loop {
             let (popped, due) = self.with(|queue, now| {
@@ -185,8 +186,7 @@ impl<T: Clone> WorkQueue<T> {
                 (popped, queue.next_due().map(|at| now.until(at)))
             });
             if let Some(popped) = popped {
-                self.metrics.waited.observe(popped.waited.as_secs_f64());
-                self.room.notify_waiters();
+                self.taken(&popped);
                 return popped;
             }
             let nap = due.map_or(MAX_NAP, |wait| wait.clamp(MIN_NAP, MAX_NAP));
@@ -197,11 +197,36 @@ impl<T: Clone> WorkQueue<T> {
 
     /// Ends a run.
     pub fn finish(&self, key: &ObjectKey, outcome: Outcome) {
-        if let Some(took) = self.with(|queue, now| queue.finish(key, outcome, now)) {
+        let took = self.with(|queue, now| queue.finish(key, outcome, now));
+        self.ended(took, true);
+    }
+
+    /// Ends a run, and takes the next key in its place if one is ready. The runner is woken only for what it would
+    /// not find by itself: another key that can run, or a delay.
+    pub fn finish_and_take(&self, key: &ObjectKey, outcome: Outcome) -> Option<Popped<T>> {
+        let (took, popped, has_more) = self.with(|queue, now| {
+            let took = queue.finish(key, outcome, now);
+            (took, queue.pop(now), queue.has_turn())
+        });
+        self.ended(took, has_more || outcome != Outcome::Done);
+        popped.inspect(|popped| self.taken(popped))
+    }
+
+    /// Tells of a run that ended and took so long.
+    fn ended(&self, took: Option<Duration>, is_for_runner: bool) {
+        if let Some(took) = took {
             self.metrics.worked.observe(took.as_secs_f64());
         }
-        self.ready.notify_one();
+        if is_for_runner {
+            self.ready.notify_one();
+        }
         self.settled.notify_waiters();
+    }
+
+    /// Counts a key that was taken, and tells who waits for room.
+    fn taken(&self, popped: &Popped<T>) {
+        self.metrics.waited.observe(popped.waited.as_secs_f64());
+        self.room.notify_waiters();
     }
 
     /// Keeps how a run of a key failed, until one does not, for [`Self::look`].
@@ -309,8 +334,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn who_waits_until_a_shard_is_closed_is_not_woken_by_runs() {
+    /// A queue that gives out one key at a time, of that shard.
+    fn queue() -> (WorkQueue<()>, ShardId) {
         let counter = || IntCounter::new("a", "a").unwrap();
         let histogram = || Histogram::with_opts(HistogramOpts::new("a", "a")).unwrap();
         let metrics = QueueMetrics {
@@ -320,24 +345,55 @@ mod tests {
             worked: histogram(),
         };
         let retries = (RateLimiter::default(), fastrand::Rng::with_seed(1));
-        let limits = Limits { per_cluster: 1, total: 1, keys: 1 };
+        let limits = Limits { per_cluster: 1, total: 1, keys: 9 };
         let name = "q".parse().unwrap();
         let queue = WorkQueue::<()>::new(name, limits, retries, PausedClock::new(), metrics);
-        let cluster: ClusterName = "east".parse().unwrap();
-        let shard =
-            ShardId { cluster: cluster.clone(), group: "g".parse().unwrap(), range: Range::WHOLE };
+        let (cluster, group) = ("east".parse().unwrap(), "g".parse().unwrap());
+        let shard = ShardId { cluster, group, range: Range::WHOLE };
         queue.warm(&shard, Epoch(1), ());
         queue.open(&shard, Epoch(1));
+        (queue, shard)
+    }
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new("east".parse().unwrap(), Some("ns"), name)
+    }
+
+    #[test]
+    fn who_waits_until_a_shard_is_closed_is_not_woken_by_runs() {
+        let (queue, shard) = queue();
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let mut cx = Context::from_waker(&waker);
         let mut closed = std::pin::pin!(queue.closed(&shard, Epoch(1)));
         assert_eq!(closed.as_mut().poll(&mut cx), Poll::Pending);
-        let key = ObjectKey::new(cluster, Some("ns"), "a");
-        queue.finish(&key, Outcome::Done);
+        queue.finish(&key("a"), Outcome::Done);
         assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
         queue.close(&shard);
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         assert_eq!(closed.as_mut().poll(&mut cx), Poll::Ready(()));
+    }
+
+    #[tokio::test]
+    async fn who_ends_a_run_takes_the_next_key_and_wakes_the_runner_only_for_the_rest() {
+        let (queue, _) = queue();
+        let keys = ["a", "b"].map(|name| (key(name), None));
+        queue.add(&keys, Priority::Change, &Span::none()).await;
+        let first = queue.next().await;
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut cx = Context::from_waker(&waker);
+        let mut runner = std::pin::pin!(queue.next());
+        assert!(runner.as_mut().poll(&mut cx).is_pending(), "one key runs");
+        let second = queue.finish_and_take(&first.key, Outcome::Done).unwrap();
+        assert_eq!((&*first.key.name, &*second.key.name), ("a", "b"));
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0, "there is nothing else to do");
+        let later = Outcome::Requeue { after: MAX_NAP, priority: Priority::Resync };
+        assert!(queue.finish_and_take(&second.key, later).is_none());
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "a delay began");
+        assert!(runner.as_mut().poll(&mut cx).is_pending());
+        queue.add(&keys[..1], Priority::Change, &Span::none()).await;
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 2, "a key came");
+        assert_eq!(&*runner.await.key.name, "a");
     }
 }
