@@ -10,6 +10,7 @@
 //! - At most the cap is held, by an estimate: four bytes a byte of JSON, which is what `k8s-openapi`'s Pod
 //!   takes, and more for each object within (`weight`); most types take less. The cap follows what the stores hold packed, so that
 //!   a replica with a third of a fleet takes a third of the memory.
+//! - A cluster that has more than its share keeps nothing more while that would push out values of others.
 //! - A value is found only for the entry it was decoded from. The address of an entry names it: a
 //!   slot holds a weak pointer, so no other entry can get that address.
 
@@ -35,8 +36,11 @@ const DECODED_BYTES_LEAST: usize = 8 << 20;
 pub const AGE_EVERY: Duration = Duration::from_secs(30);
 /// What a slot takes beside the value, the allocation of an entry that is gone included.
 const SLOT: usize = 256;
-/// Parts of the cache with a lock each. No value gets more than one part's share of the cap.
+/// Parts of the cache with a lock each. No value gets more than one part's share of the cap, and as much is left free
+/// by clusters that have more than theirs.
 const PARTS: usize = 8;
+/// The share of the cap that a cluster has whatever others do: one of so many.
+const CLUSTERS: usize = 4;
 /// A value's usual size, in bytes: says how many slots to expect.
 const USUAL_BYTES: usize = 16 << 10;
 
@@ -50,6 +54,14 @@ pub struct DecodedCache {
     age: AtomicU32,
 }
 
+/// What one cluster keeps in a [`DecodedCache`]. Clones share it.
+#[derive(Clone, Debug)]
+pub struct DecodedPart {
+    cache: Arc<DecodedCache>,
+    /// Bytes of its values.
+    held: Arc<AtomicUsize>,
+}
+
 /// The address of an entry, and the type it was decoded as.
 type Key = (usize, TypeId);
 
@@ -57,9 +69,21 @@ type Key = (usize, TypeId);
 struct Slot {
     entry: Weak<Entry>,
     value: Arc<dyn Any + Send + Sync>,
+    place: Arc<Place>,
+}
+
+/// What a value takes of its part, until it goes.
+struct Place {
     bytes: usize,
+    held: Arc<AtomicUsize>,
     /// The age at which it was read last.
-    read_at: Arc<AtomicU32>,
+    read_at: AtomicU32,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 #[derive(Clone)]
@@ -67,7 +91,7 @@ struct ByBytes;
 
 impl Weighter<Key, Slot> for ByBytes {
     fn weight(&self, _: &Key, slot: &Slot) -> u64 {
-        slot.bytes as u64
+        slot.place.bytes as u64
     }
 }
 
@@ -92,40 +116,72 @@ impl DecodedCache {
         self.slots.set_capacity(cap as u64);
     }
 
-    /// The entry's object, decoded now or before.
-    ///
-    /// # Errors
-    /// When it does not fit `K`.
-    pub fn get<K: Object>(&self, entry: &Arc<Entry>) -> Result<Arc<K>, DecodeError> {
-        let key = (Arc::as_ptr(entry).addr(), TypeId::of::<K>());
-        let now = self.age.load(Ordering::Relaxed);
-        if let Some(slot) = self.slots.get(&key) {
-            slot.read_at.store(now, Ordering::Relaxed);
-            if let Ok(value) = slot.value.downcast::<K>() {
-                return Ok(value);
-            }
-        }
-        let (value, weight) = entry.decode_weighed()?;
-        let (value, bytes): (Arc<K>, _) = (Arc::new(value), SLOT + weight);
-        if bytes <= self.cap.load(Ordering::Relaxed) / PARTS {
-            let (entry, read_at) = (Arc::downgrade(entry), Arc::new(AtomicU32::new(now)));
-            self.slots.insert(key, Slot { entry, value: Arc::clone(&value) as _, bytes, read_at });
-        }
-        Ok(value)
-    }
-
     /// Drops what was not read since the call before, and what no store holds any more. To be called
     /// every [`AGE_EVERY`].
     pub fn age(&self) {
         let before = self.age.fetch_add(1, Ordering::Relaxed);
         self.slots.retain(|_, slot| {
-            slot.entry.strong_count() > 0 && slot.read_at.load(Ordering::Relaxed) == before
+            slot.entry.strong_count() > 0 && slot.place.read_at.load(Ordering::Relaxed) == before
         });
     }
 
     /// Bytes held, by the estimate.
     pub fn bytes(&self) -> usize {
         usize::try_from(self.slots.weight()).unwrap_or(usize::MAX)
+    }
+}
+
+/// The part of another cluster.
+impl From<Arc<DecodedCache>> for DecodedPart {
+    fn from(cache: Arc<DecodedCache>) -> Self {
+        Self { cache, held: Arc::default() }
+    }
+}
+
+impl DecodedPart {
+    /// The entry's object, decoded now or before.
+    ///
+    /// # Errors
+    /// When it does not fit `K`.
+    pub(super) fn get<K: Object>(&self, entry: &Arc<Entry>) -> Result<Arc<K>, DecodeError> {
+        let key = (Arc::as_ptr(entry).addr(), TypeId::of::<K>());
+        let now = self.cache.age.load(Ordering::Relaxed);
+        if let Some(slot) = self.cache.slots.get(&key) {
+            slot.place.read_at.store(now, Ordering::Relaxed);
+            if let Ok(value) = slot.value.downcast::<K>() {
+                return Ok(value);
+            }
+        }
+        let (value, weight) = entry.decode_weighed()?;
+        let (value, bytes): (Arc<K>, _) = (Arc::new(value), SLOT + weight);
+        if self.keeps(bytes) {
+            self.held.fetch_add(bytes, Ordering::Relaxed);
+            let (held, read_at) = (Arc::clone(&self.held), AtomicU32::new(now));
+            let place = Arc::new(Place { bytes, held, read_at });
+            let slot = Slot { entry: Arc::downgrade(entry), value: Arc::clone(&value) as _, place };
+            self.cache.slots.insert(key, slot);
+        }
+        Ok(value)
+    }
+
+    /// Whether another value of so many bytes is kept.
+    fn keeps(&self, bytes: usize) -> bool {
+        let cap = self.cache.cap.load(Ordering::Relaxed);
+        let own = self.held.load(Ordering::Relaxed);
+        if bytes > cap / PARTS {
+            return false;
+        }
+        if own + bytes <= cap / CLUSTERS {
+            return true;
+        }
+        // A cluster that is alone pushes out only its own.
+        let all = self.cache.bytes();
+        all <= own || all + bytes <= cap - cap / PARTS
+    }
+
+    /// Whether both are of one cluster.
+    pub fn is_shared_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.held, &other.held)
     }
 }
 
@@ -142,36 +198,45 @@ mod tests {
     use super::super::StoreWriter;
     use super::*;
 
-    fn entry(name: &str, data: usize) -> Arc<Entry> {
+    fn raw(name: &str, data: usize) -> String {
         let text = "x".repeat(data);
-        let raw = format!(
+        format!(
             r#"{{"metadata":{{"name":"{name}","uid":"u","resourceVersion":"1"}},"data":{{"a":"{text}"}}}}"#
-        );
-        StoreWriter::default().parse(&raw).unwrap()
+        )
+    }
+
+    fn entry(name: &str, data: usize) -> Arc<Entry> {
+        StoreWriter::default().parse(&raw(name, data)).unwrap()
+    }
+
+    /// A cache, and the part of a cluster.
+    fn cache(most: usize) -> (Arc<DecodedCache>, DecodedPart) {
+        let cache = Arc::new(DecodedCache::new(most));
+        (Arc::clone(&cache), cache.into())
     }
 
     #[test]
     fn a_value_is_decoded_once_and_for_its_entry_only() {
-        let cache = DecodedCache::new(1 << 20);
+        let (_, part) = cache(1 << 20);
         let (a, b) = (entry("a", 10), entry("b", 10));
-        let first: Arc<ConfigMap> = cache.get(&a).unwrap();
-        assert!(Arc::ptr_eq(&first, &cache.get(&a).unwrap()));
-        assert_eq!(cache.get::<ConfigMap>(&b).unwrap().metadata.name.as_deref(), Some("b"));
+        let first: Arc<ConfigMap> = part.get(&a).unwrap();
+        assert!(Arc::ptr_eq(&first, &part.get(&a).unwrap()));
+        assert_eq!(part.get::<ConfigMap>(&b).unwrap().metadata.name.as_deref(), Some("b"));
     }
 
     #[test]
     fn what_is_used_stays_and_the_rest_is_gone_after_two_ages() {
-        let cache = DecodedCache::new(1 << 20);
+        let (cache, part) = cache(1 << 20);
         let (used, idle) = (entry("used", 10), entry("idle", 10));
-        let first: Arc<ConfigMap> = cache.get(&used).unwrap();
-        let forgotten: Arc<ConfigMap> = cache.get(&idle).unwrap();
+        let first: Arc<ConfigMap> = part.get(&used).unwrap();
+        let forgotten: Arc<ConfigMap> = part.get(&idle).unwrap();
         let one = cache.bytes() / 2;
         for _ in 0..2 {
             cache.age();
-            assert!(Arc::ptr_eq(&first, &cache.get(&used).unwrap()));
+            assert!(Arc::ptr_eq(&first, &part.get(&used).unwrap()));
         }
         assert_eq!(cache.bytes(), one);
-        assert!(!Arc::ptr_eq(&forgotten, &cache.get(&idle).unwrap()));
+        assert!(!Arc::ptr_eq(&forgotten, &part.get(&idle).unwrap()));
         cache.age();
         cache.age();
         assert_eq!(cache.bytes(), 0);
@@ -180,10 +245,10 @@ mod tests {
     #[test]
     fn of_more_than_fits_that_is_read_in_turn_a_part_stays() {
         let cap = 1 << 20;
-        let cache = DecodedCache::new(cap);
+        let (cache, part) = cache(cap);
         let all: Vec<_> = (0..100).map(|n| entry(&format!("n-{n}"), 5_000)).collect();
         let round = || -> Vec<Arc<ConfigMap>> {
-            all.iter().map(|entry| cache.get(entry).unwrap()).collect()
+            all.iter().map(|entry| part.get(entry).unwrap()).collect()
         };
         let mut last = round();
         let mut found = 0;
@@ -197,23 +262,55 @@ mod tests {
         assert!(found > 20 * 100 / 20, "{found}");
     }
 
+    /// The other reads more than all of the cap, again and again.
+    #[test]
+    fn a_cluster_with_more_than_its_share_pushes_out_nothing_of_others() {
+        let (cap, bytes) = (8 << 20, 4_500);
+        let (cache, part) = cache(cap);
+        let other = DecodedPart::from(Arc::clone(&cache));
+        let mut writer = StoreWriter::default();
+        let mut several = |name: &str, number: usize| -> Vec<Arc<Entry>> {
+            let names = (0..number).map(|n| format!("{name}-{n}"));
+            names.map(|name| writer.parse(&raw(&name, 1_000)).unwrap()).collect()
+        };
+        let read = |part: &DecodedPart, entries: &[Arc<Entry>]| -> Vec<Arc<ConfigMap>> {
+            entries.iter().map(|entry| part.get(entry).unwrap()).collect()
+        };
+        let (few, many) = (several("few", cap / 10 / bytes), several("many", 3 * cap / bytes));
+        let first = read(&part, &few);
+        for entry in &many {
+            for _ in 0..3 {
+                other.get::<ConfigMap>(entry).unwrap();
+            }
+        }
+        let again = read(&part, &few);
+        let found = first.iter().zip(&again).filter(|(a, b)| Arc::ptr_eq(a, b)).count();
+        assert!(found > few.len() * 9 / 10, "{found} of {}", few.len());
+        assert!(cache.bytes() > cap * 3 / 4, "it has what the others leave: {}", cache.bytes());
+        let held = |part: &DecodedPart| part.held.load(Ordering::Relaxed);
+        assert_eq!(held(&part) + held(&other), cache.bytes(), "what was pushed out is not counted");
+        cache.age();
+        cache.age();
+        assert_eq!((held(&part), held(&other)), (0, 0));
+    }
+
     #[test]
     fn large_values_and_a_cap_of_zero_are_not_kept() {
         let (large, small) = (entry("large", 100_000), entry("small", 1));
-        let cache = DecodedCache::new(1 << 20);
-        cache.get::<ConfigMap>(&large).unwrap();
-        let none = DecodedCache::new(0);
-        none.get::<ConfigMap>(&small).unwrap();
-        assert_eq!((cache.bytes(), none.bytes()), (0, 0));
+        let (all, part) = cache(1 << 20);
+        part.get::<ConfigMap>(&large).unwrap();
+        let (none, part) = cache(0);
+        part.get::<ConfigMap>(&small).unwrap();
+        assert_eq!((all.bytes(), none.bytes()), (0, 0));
     }
 
     #[test]
     fn the_cap_follows_what_is_packed() {
-        let cache = DecodedCache::new(32 << 20);
+        let (cache, part) = cache(32 << 20);
         let all: Vec<_> = (0..800).map(|n| entry(&format!("n-{n}"), 10_000)).collect();
         let held = |packed: usize| {
             cache.follow(packed);
-            all.iter().for_each(|entry| drop(cache.get::<ConfigMap>(entry).unwrap()));
+            all.iter().for_each(|entry| drop(part.get::<ConfigMap>(entry).unwrap()));
             cache.bytes() >> 20
         };
         assert!((29..=32).contains(&held(1 << 30)), "the most, of 33 MiB that are read");
@@ -223,9 +320,9 @@ mod tests {
 
     #[test]
     fn what_no_store_holds_does_not_grow_old() {
-        let cache = DecodedCache::new(1 << 20);
+        let (cache, part) = cache(1 << 20);
         for round in 0..1000 {
-            cache.get::<ConfigMap>(&entry(&format!("n-{round}"), 1000)).unwrap();
+            part.get::<ConfigMap>(&entry(&format!("n-{round}"), 1000)).unwrap();
             assert!(cache.bytes() <= 1 << 20);
         }
         cache.age();

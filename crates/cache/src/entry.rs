@@ -1,5 +1,6 @@
 //! One object in the cache: its header, and its bytes, packed or raw.
 
+use std::any::TypeId;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -93,12 +94,31 @@ impl Entry {
         self.decode_as(name_of::<K>, decoded)
     }
 
+    /// [`Self::decode`], with the bytes that the value may take. They are estimated from the text, which takes up to
+    /// half as long as decoding it.
+    ///
+    /// # Errors
+    /// When it does not fit `K`.
+    pub fn decode_weighed<K: AnyObject>(&self) -> Result<(K, usize), DecodeError> {
+        let is_typed = TypeId::of::<K::DynamicType>() == TypeId::of::<()>() && !K::metadata_api();
+        let weigh = if is_typed { weight::typed } else { weight::untyped };
+        self.decode_as(name_of::<K>, |json| Ok((decoded(json)?, weigh(json))))
+    }
+
     /// Decodes the object as any type, as `serde_json::Value` or `kube::core::DynamicObject`.
     ///
     /// # Errors
     /// When it does not fit `T`.
     pub fn decode_dynamic<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
         self.decode_as(|| ANY.to_owned(), decoded)
+    }
+
+    /// [`Self::decode_dynamic`], with the bytes that the value may take: see [`Self::decode_weighed`].
+    ///
+    /// # Errors
+    /// When it does not fit `T`.
+    pub fn decode_dynamic_weighed<T: DeserializeOwned>(&self) -> Result<(T, usize), DecodeError> {
+        self.decode_as(|| ANY.to_owned(), |json| Ok((decoded(json)?, weight::untyped(json))))
     }
 
     /// Every owner that the object names, whether it controls the object or not. Its header knows
@@ -109,11 +129,6 @@ impl Entry {
     pub fn owners(&self) -> Result<Vec<Owner>, DecodeError> {
         let object: OwnedObject = self.decode_dynamic()?;
         Ok(object.into_owners().collect())
-    }
-
-    /// The same, and the bytes that the value may take.
-    pub(super) fn decode_weighed<K: AnyObject>(&self) -> Result<(K, usize), DecodeError> {
-        self.decode_as(name_of::<K>, |json| Ok((decoded(json)?, weight::decoded(json))))
     }
 
     fn decode_as<T>(

@@ -24,7 +24,7 @@
 //! | `plan`, `training` | when to train, how large, whether to accept; the work itself |
 //! | `table` | sorted, copy-on-write tables of pointers |
 //! | `store`, `writer` | the read handle; the one handle that changes a store |
-//! | `decoded` | decoded values, shared by all stores: capped in bytes, and gone when they are not used |
+//! | `decoded` | decoded values, shared by all stores: capped in bytes, in all and for a cluster, and gone when they are not used |
 //!
 //! # Invariants
 //! - An object is stored and returned byte for byte as it came, without `managedFields` and what the
@@ -73,7 +73,7 @@ mod laws;
 #[cfg(test)]
 mod tests;
 
-pub use decoded::{AGE_EVERY, DECODED_BYTES, DecodedCache};
+pub use decoded::{AGE_EVERY, DECODED_BYTES, DecodedCache, DecodedPart};
 pub use entry::{DecodeError, Entry};
 pub use header::{
     Header, HeaderError, Labels, LocalKey, MAX_NAME_BYTES, Owner, ResourceVersion, Uid, is_name,
@@ -82,5 +82,5 @@ pub use options::{Index, OWNERS, OptionsByKind, StoreOptions, Transform, Unindex
 pub use partial::{PartialFields, PartialMetadata, partial_metadata};
 pub use store::{CacheBytes, NoIndex, Store, StoreSize};
 pub use training::{Trained, Training};
-pub use weight::{TooHeavy, Weigher};
+pub use weight::{MOST_FOR_EACH_BYTE, TooHeavy, Weigher};
 pub use writer::StoreWriter;

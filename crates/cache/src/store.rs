@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use super::codec::Decoder;
-use super::decoded::DecodedCache;
+use super::decoded::DecodedPart;
 use super::entry::{DecodeError, Entry};
 use super::header::{Header, Indexed, Labels, LocalKey, Uid};
 use super::options::StoreOptions;
@@ -21,7 +21,7 @@ pub struct Store(pub(super) Arc<Shared>);
 pub(super) struct Shared {
     objects: RwLock<Arc<Objects>>,
     pub(super) options: StoreOptions,
-    decoded: Arc<DecodedCache>,
+    decoded: DecodedPart,
 }
 
 /// An index was asked for that was not declared.
@@ -99,7 +99,7 @@ impl Posting {
 }
 
 impl Store {
-    pub(super) fn new(options: StoreOptions, decoded: Arc<DecodedCache>) -> Self {
+    pub(super) fn new(options: StoreOptions, decoded: DecodedPart) -> Self {
         Self(Arc::new(Shared { objects: RwLock::default(), options, decoded }))
     }
 
@@ -140,7 +140,12 @@ impl Store {
         objects.by_key.get(|entry| entry.header.key.order(namespace, name)).map(Arc::clone)
     }
 
-    /// One object, decoded now or before: see [`DecodedCache`].
+    /// Where decoded values are kept.
+    pub fn decoded(&self) -> &DecodedPart {
+        &self.0.decoded
+    }
+
+    /// One object, decoded now or before: see [`DecodedPart`].
     ///
     /// # Errors
     /// When it does not fit `K`.

@@ -3,14 +3,20 @@
 
 use super::brackets::{self, Counter, Parts};
 
-/// The most values of an object: each takes up to 64 bytes and more when it is decoded, however short its text. An
-/// object of 1.5 MiB has so many if they take six bytes each.
+/// The most values of an object: each takes [`VALUE_BYTES`] and more when it is decoded. An object of 1.5 MiB has so
+/// many if they take six bytes each.
 pub(super) const MAX_VALUES: usize = 256 << 10;
 /// The most objects within one: each takes up to [`OBJECT_BYTES`] when it is decoded, 40 MB in all.
 pub(super) const MAX_OBJECTS: usize = 16 << 10;
 /// The most bytes of an object within another, decoded, without what it holds: those of `k8s-openapi`'s Container are
 /// 2,336, and few types have more.
 const OBJECT_BYTES: usize = 2400;
+/// The bytes of an object that is decoded as a map of `serde_json`, for up to eleven members.
+const MAP_BYTES: usize = 640;
+/// The bytes of a value within an object, decoded, however short its text.
+const VALUE_BYTES: usize = 64;
+/// The most bytes that an object may take for each byte of its JSON, once it is decoded: those of `{},`.
+pub const MOST_FOR_EACH_BYTE: usize = OBJECT_BYTES / 3;
 /// The most values of a list: 128 MiB decoded, as those of an object.
 const MAX_LIST_VALUES: usize = 8 * MAX_VALUES;
 /// The most objects of a list: 150 MiB decoded.
@@ -59,12 +65,11 @@ impl Weigher {
     /// If what has come would take far more than its text, once it is decoded.
     pub fn add(&mut self, text: &[u8]) -> Result<(), TooHeavy> {
         self.counter.add(text);
-        let Parts { commas, objects, members } = self.counter.parts;
+        let parts = self.counter.parts;
         if !self.is_list {
-            return self.counter.parts.check();
+            return parts.check();
         }
-        let objects = objects - members + members / MEMBERS_AS_ONE;
-        match commas >= MAX_LIST_VALUES || objects > MAX_LIST_OBJECTS {
+        match parts.commas >= MAX_LIST_VALUES || parts.apart() > MAX_LIST_OBJECTS {
             true => Err(TooHeavy::List),
             false => Ok(()),
         }
@@ -72,6 +77,11 @@ impl Weigher {
 }
 
 impl Parts {
+    /// The objects that have memory of their own, as those in arrays have.
+    fn apart(self) -> usize {
+        self.objects - self.members + self.members / MEMBERS_AS_ONE
+    }
+
     /// Whether an object of these may be decoded.
     fn check(self) -> Result<(), TooHeavy> {
         if self.commas >= MAX_VALUES {
@@ -98,16 +108,26 @@ pub(super) fn check(text: &str, cuts: &[(usize, usize)]) -> Result<(), TooHeavy>
     counter.parts.check()
 }
 
-/// The bytes that an object may take once it is decoded. An estimate, and rather too high.
-pub(super) fn decoded(text: &[u8]) -> usize {
-    let objects = brackets::parts(text).objects;
-    (TEXT_BYTES * text.len()).max(OBJECT_BYTES * objects)
+/// The bytes that an object may take once it is decoded as a type of its kind. An estimate, and rather too high.
+pub(super) fn typed(text: &[u8]) -> usize {
+    let parts = brackets::parts(text);
+    most(text, parts, OBJECT_BYTES * parts.apart())
+}
+
+/// The bytes that an object may take once it is decoded as maps of `serde_json`, or as its metadata alone.
+pub(super) fn untyped(text: &[u8]) -> usize {
+    let parts = brackets::parts(text);
+    most(text, parts, MAP_BYTES * parts.objects)
+}
+
+fn most(text: &[u8], parts: Parts, objects: usize) -> usize {
+    objects.max(TEXT_BYTES * text.len()).max(VALUE_BYTES * parts.commas)
 }
 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{Container, Pod};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -116,10 +136,13 @@ mod tests {
         assert!(size_of::<Container>() <= OBJECT_BYTES);
         let containers = vec![json!({}); 1000];
         let text = json!({"spec": {"containers": containers}}).to_string();
-        assert!(decoded(text.as_bytes()) >= 1000 * size_of::<Container>(), "{text}");
+        assert!(typed(text.as_bytes()) >= 1000 * size_of::<Container>(), "{text}");
+        assert!(untyped(text.as_bytes()) >= 1000 * size_of::<Value>(), "{text}");
         serde_json::from_str::<Pod>(&text).expect("it is a Pod all the same");
         let text = json!({"data": {"key": "{},".repeat(1000)}}).to_string();
-        assert_eq!(decoded(text.as_bytes()), (4 * text.len()).max(2 * OBJECT_BYTES));
+        assert_eq!(typed(text.as_bytes()), 4 * text.len());
+        let text = format!(r#"{{"spec":[{}0]}}"#, "0,".repeat(1000));
+        assert_eq!((typed(text.as_bytes()), untyped(text.as_bytes())), (64_000, 64_000));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::codec::Encoder;
-use super::decoded::{DECODED_BYTES, DecodedCache};
+use super::decoded::{DECODED_BYTES, DecodedCache, DecodedPart};
 use super::entry::Entry;
 use super::header::{Header, HeaderError, Indexed, Labels, LocalKey, ResourceVersion, Uid};
 use super::intern::Interner;
@@ -54,10 +54,10 @@ impl Default for StoreWriter {
 }
 
 impl StoreWriter {
-    /// A new, empty store that keeps what the options say.
-    pub fn new(options: StoreOptions, decoded: Arc<DecodedCache>) -> Self {
+    /// A new, empty store that keeps what the options say. The stores of a cluster share a part for decoded values.
+    pub fn new(options: StoreOptions, decoded: impl Into<DecodedPart>) -> Self {
         Self {
-            store: Store::new(options, decoded),
+            store: Store::new(options, decoded.into()),
             interner: Interner::default(),
             unseen: None,
             listing: true,

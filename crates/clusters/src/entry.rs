@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use marks::{Sightings, Standing};
-use model::{Cluster, ClusterName, ClusterSet, ClusterState, ClusterUid, Identity, Moment};
+use model::{Budget, Cluster, ClusterName, ClusterSet, ClusterState, ClusterUid, Identity, Moment};
 use tokio::task::AbortHandle;
 
 use crate::connect::Life;
@@ -29,6 +29,10 @@ const LASTING: u32 = 4;
 /// and for the next five minutes it is asked again with every probe.
 const RECENT: u32 = LASTING + 30;
 
+/// So many destinations are remembered of a name where the fleet knows another cluster by it. Whoever writes the source
+/// may name another each time.
+const MAX_STRANGERS: usize = 64;
+
 /// A source that has not changed for so long has come to rest.
 const CALM: Duration = Duration::from_secs(600);
 /// So many changes in a row are those of a person at work.
@@ -43,6 +47,8 @@ pub(crate) struct Entry {
     changed: Option<(Moment, u32)>,
     /// The place of its source in the configuration.
     pub(crate) place: usize,
+    /// How much is kept of it.
+    pub(crate) budget: Option<Budget>,
     /// Where the client led that was engaged last.
     pub(crate) engaged: Option<Fingerprint>,
     /// Where the fleet knows another cluster by this name.
@@ -91,6 +97,7 @@ impl Entry {
             changed: None,
             source,
             place,
+            budget: None,
             engaged: None,
             strangers: HashSet::new(),
             known: None,
@@ -127,12 +134,26 @@ impl Entry {
             return false;
         };
         match fleets {
-            Some(fleets) if own.uid != *fleets => self.strangers.insert(leads_to),
+            Some(fleets) if own.uid != *fleets => {
+                let is_known = self.strangers.contains(&leads_to);
+                if !is_known && self.strangers.len() >= MAX_STRANGERS {
+                    self.strangers.clear();
+                }
+                self.strangers.insert(leads_to)
+            }
             None if matches!(self.serving, Serving::Engaged(_)) => {
                 self.strangers.clear();
                 false
             }
             _ => false,
+        }
+    }
+
+    /// So much is kept of it from now on, whatever it is engaged with.
+    pub(crate) fn keep(&mut self, budget: Option<Budget>) {
+        self.budget = budget;
+        if let Serving::Engaged(cluster) = &mut self.serving {
+            cluster.budget = budget;
         }
     }
 
@@ -309,7 +330,8 @@ pub(crate) fn same(a: &ClusterSet, b: &ClusterSet) -> bool {
     (a.clusters.len(), &a.open, &a.told) == (b.clusters.len(), &b.open, &b.told)
         && a.clusters.iter().zip(&b.clusters).all(|(a, b)| match (a, b) {
             ((a_name, Engaged(a)), (b_name, Engaged(b))) => {
-                a_name == b_name && a.incarnation == b.incarnation && a.identity == b.identity
+                (a_name, a.incarnation, &a.identity, a.budget)
+                    == (b_name, b.incarnation, &b.identity, b.budget)
             }
             ((a_name, Down(a)), (b_name, Down(b))) => a_name == b_name && a == b,
             _ => false,
@@ -318,6 +340,7 @@ pub(crate) fn same(a: &ClusterSet, b: &ClusterSet) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use kube::client::Body;
     use kube::config::Kubeconfig;
 
     use super::*;
@@ -331,7 +354,43 @@ mod tests {
         );
         let access = Access::own(Arc::new(Kubeconfig::from_yaml(&text).unwrap()), "east");
         let (name, origin) = ("east".parse().unwrap(), "east.yaml".into());
-        Source { name, origin, fingerprint: Fingerprint::of([text.as_bytes()]), access: Ok(access) }
+        let fingerprint = Fingerprint::of([text.as_bytes()]);
+        Source { name, origin, fingerprint, access: Ok(access), asked: None }
+    }
+
+    #[test]
+    fn a_source_that_leads_to_ever_more_strangers_takes_no_more_for_each() {
+        let mut entry = Entry::new(source("https://a", "one"), 0);
+        let [own, fleets]: [ClusterUid; 2] = ["own", "fleets"].map(|uid| uid.parse().unwrap());
+        for number in 0..10 * MAX_STRANGERS {
+            entry.replace(source(&format!("https://s{number}"), "one"), Moment::default());
+            entry.identified(own.clone());
+            assert!(entry.heed(Some(&fleets)), "it is news");
+            let (is_familiar, ..) = entry.right_of(&entry.source);
+            assert!(!is_familiar && entry.strangers.len() <= MAX_STRANGERS);
+        }
+    }
+
+    #[tokio::test]
+    async fn another_budget_is_news_of_the_same_incarnation() {
+        let nobody = tower::service_fn(|_: http::Request<Body>| async {
+            Err::<http::Response<Body>, _>(std::io::Error::other("nobody is asked"))
+        });
+        let name: ClusterName = "east".parse().unwrap();
+        let mut entry = Entry::new(source("https://a", "one"), 0);
+        entry.engage(Cluster::new(name.clone(), kube::Client::new(nobody, "default"), 1));
+        let set = |entry: &Entry| {
+            let clusters = [(name.clone(), entry.state())].into();
+            ClusterSet { clusters, ..ClusterSet::default() }
+        };
+        let before = set(&entry);
+        assert!(same(&before, &set(&entry)));
+        let budget = Some(Budget { max_objects: 7, ..Budget::default() });
+        entry.keep(budget);
+        let after = set(&entry);
+        assert!(!same(&before, &after));
+        let cluster = after.get(&name).unwrap();
+        assert_eq!((cluster.incarnation, cluster.budget), (1, budget));
     }
 
     /// The time for which another fleet's mark has been seen goes on when a token is renewed.

@@ -162,7 +162,8 @@ fn limited(draft: &Draft, files: &mut Files, room: &mut usize) -> Source {
             (Err(error), fingerprint)
         }
     };
-    Source { name: draft.name.clone(), origin: Arc::clone(&draft.origin), fingerprint, access }
+    let (name, origin) = (draft.name.clone(), Arc::clone(&draft.origin));
+    Source { name, origin, fingerprint, access, asked: None }
 }
 
 /// How to reach the cluster of a draft, with what the files hold that it refers to.

@@ -49,6 +49,7 @@ impl Look for InCluster {
             origin: "in-cluster".into(),
             fingerprint: self.shown,
             access: Ok(Access::InCluster),
+            asked: None,
         };
         Snapshot { sources: vec![source], ..Snapshot::default() }
     }

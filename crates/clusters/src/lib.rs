@@ -27,6 +27,7 @@
 //!   of its folder, impersonation, servers without TLS or on this host. People who may write a mounted
 //!   Secret must not run programs here, send this process's files to their server, or reach servers that
 //!   only this process reaches.
+//! - Whoever writes a Secret gets no more room for its cluster than the configuration allows (`budget`).
 //! - A credential is renewed without a restart, by one renewal at a time. Requests wait for it only when
 //!   there is no valid credential.
 //! - Every answer is bounded in bytes, after decompression, and in time, whoever reads it (B1, `bounds`).
@@ -34,6 +35,7 @@
 
 mod address;
 mod bounds;
+mod budget;
 pub mod connect;
 mod credentials;
 mod directory;

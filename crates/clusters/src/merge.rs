@@ -97,6 +97,7 @@ mod tests {
             origin: format!("origin of {content}").into(),
             fingerprint: Fingerprint::of([content.as_bytes()]),
             access: Ok(Access::InCluster),
+            asked: None,
         };
         Some(Snapshot { sources: sources.iter().map(source).collect(), ..Snapshot::default() })
     }

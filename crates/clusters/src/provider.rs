@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use kube::config::{Cluster, Kubeconfig};
-use model::{Budget, ClusterName, Prefix};
+use model::{ClusterName, Prefix, SourceBudget};
 use sha2::{Digest, Sha256};
 
+use crate::budget::Asked;
 use crate::error::Unusable;
 use crate::trust::Granted;
 
@@ -21,7 +22,7 @@ pub trait ClusterProvider: Send + 'static {
     fn next(&mut self) -> BoxFuture<'_, Snapshot>;
 
     /// How much is kept of each of its clusters; `None` for as much as of any other.
-    fn budget(&self) -> Option<Budget> {
+    fn budget(&self) -> Option<SourceBudget> {
         None
     }
 
@@ -34,14 +35,14 @@ pub trait ClusterProvider: Send + 'static {
 /// The same provider, whose clusters have this budget.
 pub fn budgeted(
     provider: Box<dyn ClusterProvider>,
-    budget: Option<Budget>,
+    budget: Option<impl Into<SourceBudget>>,
 ) -> Box<dyn ClusterProvider> {
-    Box::new(Budgeted { provider, budget })
+    Box::new(Budgeted { provider, budget: budget.map(Into::into) })
 }
 
 struct Budgeted {
     provider: Box<dyn ClusterProvider>,
-    budget: Option<Budget>,
+    budget: Option<SourceBudget>,
 }
 
 impl ClusterProvider for Budgeted {
@@ -53,7 +54,7 @@ impl ClusterProvider for Budgeted {
         self.provider.next()
     }
 
-    fn budget(&self) -> Option<Budget> {
+    fn budget(&self) -> Option<SourceBudget> {
         self.budget
     }
 
@@ -84,6 +85,8 @@ pub struct Source {
     pub fingerprint: Fingerprint,
     /// How to reach it, or why that is unknown.
     pub access: Result<Access, Arc<Unusable>>,
+    /// The budget that its author asks for, or why that is none.
+    pub(crate) asked: Asked,
 }
 
 /// How to reach a cluster.
@@ -173,12 +176,13 @@ impl AsRef<[u8]> for Fingerprint {
     }
 }
 
-/// Two sources are equal if they come from the same place and lead to the same client.
+/// Two sources are equal if they come from the same place, lead to the same client and ask for the same budget.
 impl PartialEq for Source {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
             && self.origin == other.origin
             && self.fingerprint == other.fingerprint
+            && self.asked == other.asked
     }
 }
 

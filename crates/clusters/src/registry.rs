@@ -24,14 +24,15 @@ use ::marks::{Looked, Marker, Own};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use model::{
-    Budget, Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, ClusterState, DisputedNames,
-    TaskEnd, VitalTask, doubled,
+    Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, ClusterState, DisputedNames,
+    SourceBudget, TaskEnd, VitalTask, doubled,
 };
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::budget::granted;
 use crate::connect::{Connector, Life, Link};
 use crate::entry::{CONNECTING, Entry, Serving};
 use crate::error::Unusable;
@@ -230,8 +231,8 @@ struct Provided {
     label: String,
     /// What the names of its clusters begin with.
     beginning: String,
-    /// The budget of each of its clusters, if it has one of its own.
-    budget: Option<Budget>,
+    /// The budget of its clusters, if it has one of its own.
+    budget: Option<SourceBudget>,
     probes: Turns,
     /// For looks at marks before a cluster is engaged: probes of silent clusters do not delay them.
     looks: Arc<Semaphore>,
@@ -297,6 +298,13 @@ impl Task {
         let snapshots = self.providers.iter().map(|provider| &provider.latest);
         let Merged { sources, mut problems } = merge(snapshots, right);
         problems.extend(self.unanswered());
+        let mut budgets = Vec::new();
+        for (place, source) in sources.values() {
+            let of_source = self.providers[*place].budget;
+            let (budget, problem) = granted(&source.asked, &source.origin, of_source);
+            budgets.push(budget);
+            problems.extend(problem);
+        }
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
         }
@@ -309,8 +317,11 @@ impl Task {
             }
             keep
         });
-        for (name, (place, source)) in sources {
-            self.update(name, source, place);
+        for ((name, (place, source)), budget) in sources.into_iter().zip(budgets) {
+            self.update(&name, source, place);
+            if let Some(entry) = self.entries.get_mut(&name) {
+                entry.keep(budget);
+            }
         }
         self.publish();
     }
@@ -328,9 +339,9 @@ impl Task {
         open.map(|provider| text(provider).into()).collect()
     }
 
-    fn update(&mut self, name: ClusterName, source: Source, place: usize) {
+    fn update(&mut self, name: &ClusterName, source: Source, place: usize) {
         let mut attempt = 0;
-        if let Some(entry) = self.entries.get_mut(&name) {
+        if let Some(entry) = self.entries.get_mut(name) {
             entry.place = place;
             if entry.source.fingerprint == source.fingerprint {
                 entry.source.origin = source.origin;
@@ -343,8 +354,8 @@ impl Task {
             self.entries.insert(name.clone(), Entry::new(source.clone(), place));
         }
         match &source.access {
-            Ok(_) => self.make(&name, attempt),
-            Err(error) => self.down(&name, error.reason().into()),
+            Ok(_) => self.make(name, attempt),
+            Err(error) => self.down(name, error.reason().into()),
         }
     }
 
@@ -464,7 +475,7 @@ impl Task {
             wire,
             incarnation: self.incarnations,
             destination: entry.destination().map_or(0, Fingerprint::number),
-            budget: self.providers[entry.place].budget,
+            budget: entry.budget,
             identity: entry.identity(),
         };
         info!(cluster = %name, origin = %entry.source.origin, incarnation = self.incarnations, "cluster engaged");

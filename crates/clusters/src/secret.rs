@@ -7,7 +7,7 @@
 //! | of [Argo CD](https://argo-cd.readthedocs.io/en/stable/operator-manual/declarative-setup/#clusters) | label `argocd.argoproj.io/secret-type: cluster` | made of `server` and `config` | key `name` |
 //!
 //! Its author is trusted no more than that of a folder ([`Trust::stranger`](crate::Trust::stranger)), and
-//! names no files at all: there are none beside a Secret.
+//! names no files at all: there are none beside a Secret. An annotation asks for a budget of the cluster (`budget`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use model::{ClusterName, cluster_name};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::budget::asked;
 use crate::error::Unusable;
 use crate::file;
 use crate::kubeconfig::{self, Contexts, Draft, Origin};
@@ -57,7 +58,7 @@ pub(crate) fn source(secret: &Secret, terms: &Terms) -> Option<Source> {
         Ok(draft) => file::source(&draft),
         Err(error) => down(&cluster, &described, error),
     };
-    Some(Source { name: cluster, origin: described, ..source })
+    Some(Source { name: cluster, origin: described, asked: asked(secret), ..source })
 }
 
 /// A cluster of a Secret that cannot be used.
@@ -68,6 +69,7 @@ fn down(name: &ClusterName, origin: &Arc<str>, error: Unusable) -> Source {
         origin: Arc::clone(origin),
         fingerprint,
         access: Err(Arc::new(error)),
+        asked: None,
     }
 }
 
@@ -299,6 +301,16 @@ mod tests {
             "sh",
         );
         argo(r#"{"tlsClientConfig": {"insecure": true}}"#, "insecure");
+    }
+
+    #[test]
+    fn another_budget_is_news_and_leads_nowhere_else() {
+        let mut asks = secret("Opaque", json!({LABEL: "east"}), &[("kubeconfig", KUBECONFIG)]);
+        let before = source(&asks, &Terms::default()).unwrap();
+        asks.annotations_mut().insert("leasehold.dev/budget".to_owned(), "{}".to_owned());
+        let after = source(&asks, &Terms::default()).unwrap();
+        assert_eq!(before.fingerprint, after.fingerprint);
+        assert_ne!(before, after);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use kube::{Client, ResourceExt};
 use model::Prefix;
 use tokio::time::timeout;
 
+use crate::MAX_CLUSTERS;
 use crate::provider::{ClusterProvider, Snapshot, Source};
 use crate::secret::source;
 use crate::terms::Terms;
@@ -20,6 +21,10 @@ use crate::terms::Terms;
 /// Secrets of one page of a list: a page of the largest that a server stores, of 1.5 MiB and in base64, must fit
 /// into [`crate::bounds::LIST_BYTES`], or nobody's Secret could be read.
 const PAGE: u32 = 10;
+/// The most pages of a list: sixteen Secrets for each cluster that a registry engages. Cluster API makes five.
+const MAX_PAGES: usize = 16 * MAX_CLUSTERS / PAGE as usize;
+/// Pages in a row that say that there is more and bring no Secret.
+const MAX_EMPTY_PAGES: usize = 10;
 /// How long the server may take for a page.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a watch lasts, in seconds, and how long it may be silent beyond that. Under the limit of kube.
@@ -68,6 +73,35 @@ impl Secrets {
             pause: FIRST_PAUSE,
             told: None,
         })
+    }
+}
+
+/// The pages of a list under way, of which each says that there is more.
+#[derive(Debug, Default)]
+struct Pages {
+    read: usize,
+    /// How many of them, in a row and at last, had no Secret.
+    empty: usize,
+    /// Where the last one ended.
+    token: Option<String>,
+}
+
+impl Pages {
+    /// One more page has been read, with so many Secrets, which ends here. Returns where the next begins.
+    fn next(&mut self, secrets: usize, token: String) -> Result<String, String> {
+        self.read += 1;
+        self.empty = if secrets == 0 { self.empty + 1 } else { 0 };
+        if self.read >= MAX_PAGES
+            || self.empty > MAX_EMPTY_PAGES
+            || self.token.as_ref() == Some(&token)
+        {
+            return Err(format!(
+                "the list does not end: it repeats a continue token, has more than {MAX_EMPTY_PAGES} pages without \
+                 Secrets in a row, or {MAX_PAGES} pages of {PAGE}; fix: select fewer Secrets, or see what answers in \
+                 the place of the API server"
+            ));
+        }
+        Ok(self.token.insert(token).clone())
     }
 }
 
@@ -171,10 +205,16 @@ impl Following {
     async fn list(&mut self) -> Result<(), String> {
         let mut known = BTreeMap::new();
         let mut params = ListParams::default().labels(&self.of.selector).limit(PAGE);
+        let mut pages = Pages::default();
         let version = loop {
             let page = match timeout(LIST_TIMEOUT, self.of.api().list(&params)).await {
                 Ok(Ok(page)) => page,
-                Ok(Err(error)) => return Err(model::error::chain(&error)),
+                Ok(Err(error)) => {
+                    let why = model::error::chain(&error);
+                    return Err(format!(
+                        "{why}; fix: let this user get, list and watch Secrets there"
+                    ));
+                }
                 Err(_) => return Err(format!("no answer within {}s", LIST_TIMEOUT.as_secs())),
             };
             let is_full = |known: &BTreeMap<_, _>| known.len() > self.of.terms.quota;
@@ -189,7 +229,9 @@ impl Following {
             let next = page.metadata.continue_.filter(|token| !token.is_empty());
             match next {
                 // What is beyond the quota does not count, and need not be read. They come in the order of their names.
-                Some(token) if !is_full(&known) || is_before => params.continue_token = Some(token),
+                Some(token) if !is_full(&known) || is_before => {
+                    params.continue_token = Some(pages.next(page.items.len(), token)?);
+                }
                 _ => break page.metadata.resource_version,
             }
         };
@@ -258,8 +300,7 @@ impl Following {
 
     fn complain(&self, error: &str) {
         tracing::warn!(
-            "{} cannot be listed: {error}; fix: let this user get, list and watch Secrets there; the next \
-             try is in {}s",
+            "{} cannot be listed: {error}; the next try is in {}s",
             self.label(),
             self.pause.as_secs()
         );
@@ -286,6 +327,20 @@ mod tests {
     use crate::error::Unusable;
     use crate::provider::Fingerprint;
 
+    #[test]
+    fn a_list_that_brings_nothing_new_or_has_no_end_is_given_up() {
+        fn ends_at(pages: impl Iterator<Item = (usize, String)>) -> Option<usize> {
+            let (mut all, mut read) = (pages, Pages::default());
+            all.position(|(secrets, token)| read.next(secrets, token).is_err())
+        }
+        let all = |secrets| (0..=MAX_PAGES).map(move |page| (secrets, page.to_string()));
+        assert_eq!(ends_at(all(1)), Some(MAX_PAGES - 1));
+        assert_eq!(ends_at(all(0)), Some(MAX_EMPTY_PAGES));
+        assert_eq!(ends_at(all(1).map(|(secrets, _)| (secrets, "a".to_owned()))), Some(1));
+        let sparse = all(1).map(|(_, token)| (usize::from(token.ends_with('0')), token));
+        assert_eq!(ends_at(sparse.take(100)), None);
+    }
+
     #[tokio::test]
     async fn who_adds_a_secret_takes_nothing_from_a_cluster_in_use() {
         let nobody = tower::service_fn(|_: http::Request<Body>| async {
@@ -307,6 +362,7 @@ mod tests {
             origin: name.into(),
             fingerprint: Fingerprint::of([name.as_bytes()]),
             access: Err(Unusable::NoContexts { path: name.into() }.into()),
+            asked: None,
         };
         let mut with = |names: &[&str]| {
             following.known.extend(names.iter().map(|name| ((*name).to_owned(), source(name))));

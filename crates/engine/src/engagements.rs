@@ -3,6 +3,7 @@
 //! # Invariants
 //! - A cluster that exceeds its budget counts as not engaged until its quarantine is over. Then it is engaged
 //!   anew: other informers, another gate, an empty account.
+//! - Another budget of a cluster holds at once, and ends its quarantine if it is a larger one.
 //! - Each engagement has a number of its own, so that nothing of an earlier one is shared with it.
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use model::{Budget, Budgets, Clock, Cluster, ClusterName, ClusterSet, ClusterUid};
 use upstream::{Gate, Upstream, UpstreamLimits};
 
+use crate::large::LargeAnswers;
 use crate::request::ClusterClient;
 use crate::status::Board;
 use extent::Quarantines;
@@ -24,6 +26,8 @@ pub(crate) struct Engagements {
     last: u64,
     parts: EngagementParts,
     ledger: Ledger,
+    /// The turns of large answers. Each cluster has a part.
+    large: LargeAnswers,
     /// Of a cluster whose source does not say how much.
     budget: Budget,
 }
@@ -47,6 +51,7 @@ pub(crate) struct Engaged {
     destination: u64,
     pub(crate) number: u64,
     pub(crate) client: ClusterClient,
+    budget: Budget,
     pub(crate) account: Arc<Account>,
     /// Which cluster it is, once its server has told.
     pub(crate) uid: Arc<OnceLock<ClusterUid>>,
@@ -56,7 +61,8 @@ impl Engagements {
     pub(crate) fn new(parts: EngagementParts) -> Self {
         let Budgets { each, max_total_cache_bytes } = parts.budgets;
         let ledger = Ledger::new(max_total_cache_bytes);
-        Self { all: BTreeMap::new(), last: 0, parts, ledger, budget: each }
+        let (all, large) = (BTreeMap::new(), LargeAnswers::default());
+        Self { all, last: 0, parts, ledger, large, budget: each }
     }
 
     /// The clusters that may be engaged, after those that exceed their budget are put under quarantine.
@@ -64,11 +70,14 @@ impl Engagements {
         let EngagementParts { clock, quarantines, .. } = &self.parts;
         let now = clock.now();
         quarantines.forget(&clusters.destinations(), now);
-        for (cluster, Engaged { destination, account, .. }) in &self.all {
+        let budget_of = |cluster: &ClusterName| clusters.get(cluster).map(|c| self.budget_of(c));
+        quarantines.release(budget_of, now);
+        for (cluster, Engaged { destination, budget, account, .. }) in &self.all {
             let Some(overrun) = account.overrun() else { continue };
             let reason: Arc<str> = overrun.to_string().into();
             let because = (overrun.reason(), Arc::clone(&reason));
-            if let Some(pause) = quarantines.impose(cluster, *destination, because, now) {
+            let exceeded = (*destination, *budget);
+            if let Some(pause) = quarantines.impose(cluster, exceeded, because, now) {
                 let retry_seconds = pause.as_secs();
                 tracing::warn!(%cluster, retry_seconds, "cluster left alone: {reason}");
             }
@@ -84,9 +93,17 @@ impl Engagements {
             at.is_ok_and(|at| usable[at].incarnation == engaged.incarnation)
         });
         for cluster in usable {
-            if !self.all.contains_key(&cluster.name) {
-                let engaged = self.make(cluster);
-                self.all.insert(cluster.name.clone(), engaged);
+            let budget = self.budget_of(cluster);
+            match self.all.get_mut(&cluster.name) {
+                Some(engaged) if engaged.budget == budget => {}
+                Some(engaged) => {
+                    engaged.budget = budget;
+                    engaged.account.allow(budget);
+                }
+                None => {
+                    let engaged = self.make(cluster);
+                    self.all.insert(cluster.name.clone(), engaged);
+                }
             }
             // A server may tell late. It cannot become another within one incarnation.
             if let (Some(identity), Some(engaged)) =
@@ -97,15 +114,21 @@ impl Engagements {
         }
     }
 
+    fn budget_of(&self, cluster: &Cluster) -> Budget {
+        cluster.budget.unwrap_or(self.budget)
+    }
+
     fn make(&mut self, cluster: &Cluster) -> Engaged {
+        let budget = self.budget_of(cluster);
         let EngagementParts { clock, metrics, board, upstream, rng, stamps, .. } = &mut self.parts;
         let clock = || Arc::clone(clock);
         let gate =
             Gate::new(Upstream::Cluster(cluster.name.clone()), upstream, clock(), rng.fork());
         board.watch_gate(&cluster.name, &gate);
         let metrics = metrics.rest(&cluster.name);
-        let client = ClusterClient::new(cluster, gate, metrics, clock(), *stamps);
-        let account = self.ledger.open(&cluster.name, cluster.budget.unwrap_or(self.budget));
+        let large = self.large.of_another_cluster();
+        let client = ClusterClient::new(cluster, gate, metrics, clock(), *stamps, large);
+        let account = self.ledger.open(&cluster.name, budget);
         self.last += 1;
         let Cluster { incarnation, destination, .. } = *cluster;
         Engaged {
@@ -113,6 +136,7 @@ impl Engagements {
             destination,
             number: self.last,
             client,
+            budget,
             account,
             uid: Arc::default(),
         }

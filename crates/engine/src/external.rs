@@ -33,7 +33,7 @@ use tracing::Instrument;
 use crate::dispatch::Dispatch;
 use crate::error::ReconcileError;
 use crate::fence::{Fence, FencedError};
-use upstream::{Caller, MAX_RETRY_AFTER, Outcome, Service, Ticket, UpstreamError};
+use upstream::{MAX_RETRY_AFTER, Outcome, Service, Ticket, UpstreamError};
 
 /// How long a call that changes nothing may take.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -209,7 +209,7 @@ impl External {
         call: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, ExternalError<E>> {
         self.take_turn(what)?;
-        let ticket = self.turn.service.gate().admit(Caller::Reconcile).await;
+        let ticket = self.turn.service.gate().admit_for(&self.dispatch.key.cluster).await;
         let ticket = ticket.map_err(|source| ExternalError::HeldBack { what, source })?;
         let timed = tokio::time::timeout(READ_TIMEOUT, call.instrument(self.span(what)));
         self.judged(what, ticket, READ_TIMEOUT, timed.await.ok())

@@ -28,7 +28,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower::BoxError;
 use tracing::Instrument;
-use upstream::{Caller, Gate, Ticket, UpstreamError};
+use upstream::{Gate, Ticket, UpstreamError};
 
 use crate::dispatch::Dispatch;
 use crate::finish::to_its_end;
@@ -155,7 +155,7 @@ impl Fence {
         what: &impl Display,
     ) -> Result<(Ticket, WritePermit), BoxError> {
         let limit = self.0.clock.now().until(self.permit(dispatch, what)?);
-        let turn = tokio::time::timeout(limit, gate.admit(Caller::Reconcile)).await;
+        let turn = tokio::time::timeout(limit, gate.admit_for(&dispatch.key.cluster)).await;
         let upstream = gate.upstream();
         let ticket =
             turn.map_err(|_| UpstreamError::NoTurn { upstream: upstream.clone(), limit })??;
@@ -304,10 +304,14 @@ async fn before<T>(
 ) -> Option<T> {
     let (mut work, mut late) = (pin!(work), clock.sleep_until(deadline));
     poll_fn(|cx| {
-        if clock.now() >= deadline || late.as_mut().poll(cx).is_ready() {
+        if clock.now() >= deadline {
             return Poll::Ready(None);
         }
-        work.as_mut().poll(cx).map(Some)
+        match work.as_mut().poll(cx) {
+            // It waits: only then is a timer of use.
+            Poll::Pending => late.as_mut().poll(cx).map(|()| None),
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+        }
     })
     .await
 }

@@ -8,7 +8,7 @@ use model::Clock;
 
 use crate::request::ClusterClient;
 use crate::status::Board;
-use cache::{DecodedCache, OptionsByKind, StoreWriter};
+use cache::{DecodedCache, DecodedPart, OptionsByKind, StoreWriter};
 use extent::Account;
 use informer::{Informer, Target};
 use metrics::Metrics;
@@ -56,14 +56,15 @@ impl Informers {
             // A server that cannot send the metadata alone sends whole objects.
             Form::Metadata => options.unwrap_or_default().metadata_only(),
         };
+        let (intake, decoded) = self.parts_for(&target);
         let informer = Informer::start(
             target.clone(),
             client.wire(),
-            self.intake_for(&target),
+            intake,
             Arc::clone(&self.clock),
             self.metrics.informer(&target.cluster),
             self.rng.fork(),
-            (StoreWriter::new(options, Arc::clone(&self.decoded)), account),
+            (StoreWriter::new(options, decoded), account),
         );
         self.running.retain(|_, informer| informer.strong_count() > 0);
         self.running.insert(target, Arc::downgrade(&informer));
@@ -71,13 +72,93 @@ impl Informers {
         informer
     }
 
-    /// The part of the intake that all informers of a cluster share.
-    fn intake_for(&self, target: &Target) -> Intake {
+    /// What all informers of a cluster share: its part of the intake, and of what is kept decoded.
+    fn parts_for(&self, target: &Target) -> (Intake, DecodedPart) {
         // In the order of targets they are neighbours.
         let is_near = |(other, _): &(&Target, &Weak<Informer>)| other.cluster == target.cluster;
         let before = self.running.range(..target).rev().take_while(is_near);
         let mut near = before.chain(self.running.range(target..).take_while(is_near));
-        let informer = near.find_map(|(_, informer)| informer.upgrade());
-        informer.map_or_else(|| self.intake.of_another_cluster(), |one| one.state().intake.clone())
+        match near.find_map(|(_, informer)| informer.upgrade()) {
+            Some(one) => (one.state().intake.clone(), one.state().store.decoded().clone()),
+            None => (self.intake.of_another_cluster(), Arc::clone(&self.decoded).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use extent::Ledger;
+    use informer::testing::server;
+    use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    use listwatch::Scope;
+    use model::testing::PausedClock;
+    use model::{
+        Budget, Cluster, Epoch, FenceError, Kind, OwnedShards, Ownership, Permit, Purpose, ShardId,
+    };
+    use tokio::sync::watch;
+    use upstream::{Gate, Upstream, UpstreamLimits};
+
+    use super::*;
+    use crate::large::LargeAnswers;
+    use crate::meter::Meter;
+
+    /// A member that holds nothing.
+    #[derive(Debug)]
+    struct Idle;
+
+    impl Ownership for Idle {
+        fn watch(&self) -> watch::Receiver<Arc<OwnedShards>> {
+            watch::channel(Arc::new(OwnedShards::none("m-1".parse().unwrap()))).1
+        }
+
+        fn permit(&self, shard: &ShardId, _: Epoch, _: Purpose) -> Result<Permit, FenceError> {
+            let (shard, member) = (shard.clone(), "m-1".parse().unwrap());
+            Err(FenceError::LeaseExpired { shard, member })
+        }
+
+        fn members(&self) -> NonZeroU32 {
+            NonZeroU32::MIN
+        }
+
+        fn acknowledge_drain(&self, _: &ShardId, _: Epoch) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_informers_of_a_cluster_share_its_part_of_what_is_decoded() {
+        let clock: Arc<dyn Clock> = PausedClock::new();
+        let metrics = Metrics::new(&prometheus::Registry::new(), Arc::default()).unwrap();
+        let meter = Meter::new(Arc::clone(&clock));
+        let board = Board::new(Arc::clone(&clock), Arc::new(Idle), std::iter::empty(), &meter);
+        let mut informers = Informers::new(
+            Arc::clone(&clock),
+            metrics.clone(),
+            Arc::new(board),
+            fastrand::Rng::with_seed(1),
+            BTreeMap::new(),
+            Arc::new(DecodedCache::new(0)),
+        );
+        let mut acquire = |cluster: &str, kind: Kind| {
+            let (client, _) = server();
+            let cluster = Cluster::new(cluster.parse().unwrap(), client, 1);
+            let name = cluster.name.clone();
+            let (clock, rng) = (|| Arc::clone(&clock), fastrand::Rng::with_seed(1));
+            let upstream = Upstream::Cluster(name.clone());
+            let gate = Gate::new(upstream, &UpstreamLimits::default(), clock(), rng);
+            let (metrics, large) = (metrics.rest(&name), LargeAnswers::default());
+            let client = ClusterClient::new(&cluster, gate, metrics, clock(), false, large);
+            let account = Ledger::new(usize::MAX).open(&name, Budget::default());
+            let (scope, form) = (Scope::default(), Form::Whole);
+            let target = Target { cluster: name, engagement: 1, kind, scope, form };
+            informers.acquire(target, &client, &account)
+        };
+        let maps = acquire("east", Kind::of::<ConfigMap>());
+        let others = acquire("west", Kind::of::<ConfigMap>());
+        let secrets = acquire("east", Kind::of::<Secret>());
+        let shares = |one: &Informer, other: &Informer| {
+            one.state().store.decoded().is_shared_with(other.state().store.decoded())
+        };
+        assert!(shares(&maps, &secrets) && !shares(&maps, &others));
     }
 }

@@ -34,7 +34,7 @@ use upstream::{Caller, Gate, Outcome, Ticket};
 
 use crate::dispatch::Dispatch;
 use crate::fence::{Fence, FencedError};
-use crate::large::{LargeAnswers, weigher};
+use crate::large::{Expected, LargeAnswers};
 use metrics::RestMetrics;
 use writes::Written;
 use writes::stamp;
@@ -115,11 +115,11 @@ impl ClusterClient {
         metrics: RestMetrics,
         clock: Arc<dyn Clock>,
         stamps: bool,
+        large: LargeAnswers,
     ) -> Self {
         let (wire, namespace) = (cluster.wire.clone(), cluster.client.default_namespace());
         let default_namespace = namespace.to_owned();
         let streams = Arc::new(Semaphore::new(MAX_STREAMS));
-        let large = LargeAnswers::default();
         let inner = Inner { wire, default_namespace, gate, metrics, clock, stamps, streams, large };
         Self(Arc::new(inner))
     }
@@ -131,9 +131,9 @@ impl ClusterClient {
             let ticket = cluster.0.gate.admit(caller).await?;
             // Informers bound what they read themselves.
             let takes_turns = caller == Caller::Reconcile && !is_followed(request.uri());
-            let (large, weigher) = (cluster.0.large.clone(), weigher(&request));
+            let (large, expected) = (cluster.0.large.clone(), Expected::of(&request));
             let answer = cluster.send(ticket, request).await?;
-            Ok(if takes_turns { answer.map(|body| large.in_turn(weigher, body)) } else { answer })
+            Ok(if takes_turns { answer.map(|body| large.in_turn(expected, body)) } else { answer })
         };
         exchange.instrument(span).boxed()
     }
@@ -163,9 +163,9 @@ impl ClusterClient {
                 false => request,
             };
             let (method, uri) = (request.method().clone(), request.uri().clone());
-            let (large, weigher) = (self.0.large.clone(), weigher(&request));
+            let (large, expected) = (self.0.large.clone(), Expected::of(&request));
             let (parts, body) = self.send(ticket, request).await?.into_parts();
-            let answer = large.in_turn(weigher, body).collect().await?.to_bytes();
+            let answer = large.in_turn(expected, body).collect().await?.to_bytes();
             let query = uri.query().unwrap_or_default();
             if parts.status.is_success()
                 && let Some(one) = Written::read(&method, uri.path(), query, &answer)

@@ -1,5 +1,7 @@
-//! The runner of one controller: takes keys from its queue and reconciles them, each on a task of
-//! its own.
+//! The runner of one controller: takes keys from its queue and reconciles them, each beside the others. It
+//! begins a task for a key that can run; the task goes on with the next key that is ready when its own has
+//! ended, and is gone when there is none. A task for each key, begun by the runner's own, would cost two wake-ups
+//! more.
 //!
 //! # Invariants
 //! - A reconcile begins only after the fence allowed it for the assignment that came with its key (S1).
@@ -12,6 +14,7 @@
 //! - A reconcile begins only when the cache shows what the last one of its key wrote, or after a limited
 //!   wait (`expectations`). A drain does not wait for that.
 //! - A panic, a timeout or a lost shard ends only the one reconcile.
+//! - No key is taken once the runner stops.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -69,11 +72,22 @@ struct Running<'a> {
     queue: &'a AssignmentQueue,
     key: &'a ObjectKey,
     outcome: Outcome,
+    is_finished: bool,
+}
+
+impl Running<'_> {
+    /// Finishes the key, and takes the next one that is ready.
+    fn next(mut self) -> Option<Popped<Arc<Assignment>>> {
+        self.is_finished = true;
+        self.queue.finish_and_take(self.key, self.outcome)
+    }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.queue.finish(self.key, self.outcome);
+        if !self.is_finished {
+            self.queue.finish(self.key, self.outcome);
+        }
     }
 }
 
@@ -99,28 +113,47 @@ impl Runner {
                 () = stop.cancelled() => break,
                 Some(_) = runs.join_next() => {}
                 popped = runner.queue.next() => {
-                    runs.spawn(Arc::clone(&runner).one(popped));
+                    runs.spawn(Arc::clone(&runner).work(popped, stop.clone()));
                 }
             }
         }
         while runs.join_next().await.is_some() {}
     }
 
-    /// One key from dispatch to finish.
-    async fn one(self: Arc<Self>, popped: Popped<Arc<Assignment>>) {
-        let Popped { key, assignment, waited, span: queued, .. } = popped;
-        assignment.context.series.dispatched(waited);
-        let mut run = Running { queue: &self.queue, key: &key, outcome: Outcome::Failed };
-        if !self.caught_up(&key, &assignment).await {
-            run.outcome = Outcome::Refused;
-            return;
+    /// This key, and then each next one that is ready.
+    async fn work(self: Arc<Self>, first: Popped<Arc<Assignment>>, stop: CancellationToken) {
+        let mut next = Some(first);
+        while let Some(Popped { key, assignment, waited, span }) = next {
+            let mut run = Running {
+                queue: &self.queue,
+                key: &key,
+                outcome: Outcome::Failed,
+                is_finished: false,
+            };
+            // Reconciles that never wait must not starve the other tasks of this thread.
+            tokio::task::consume_budget().await;
+            run.outcome = self.one(&key, &assignment, waited, span).await;
+            next = if stop.is_cancelled() { None } else { run.next() };
         }
-        let Assignment { member, shard, epoch, .. } = &*assignment;
+    }
+
+    /// One key from dispatch to its outcome.
+    async fn one(
+        &self,
+        key: &ObjectKey,
+        assignment: &Assignment,
+        waited: Duration,
+        queued: Span,
+    ) -> Outcome {
+        assignment.context.series.dispatched(waited);
+        if !self.caught_up(key, assignment).await {
+            return Outcome::Refused;
+        }
+        let Assignment { member, shard, epoch, .. } = assignment;
         let permit = self.ownership.permit(shard, *epoch, Purpose::Dispatch);
         if let Err(refusal) = permit {
             tracing::debug!(%key, error = %refusal, "not dispatched");
-            run.outcome = Outcome::Refused;
-            return;
+            return Outcome::Refused;
         }
         let dispatch = Dispatch {
             member: member.clone(),
@@ -133,8 +166,9 @@ impl Runner {
         // The wait is over; its span ends with this last handle.
         drop(queued);
         self.metrics.active.inc();
-        run.outcome = self.reconcile(&dispatch, &assignment).instrument(span).await;
+        let outcome = self.reconcile(&dispatch, assignment).instrument(span).await;
         self.metrics.active.dec();
+        outcome
     }
 
     /// Waits until the cache shows what the last reconcile of the key wrote, within bounds. Returns

@@ -157,6 +157,12 @@ impl CacheView {
         &self.sources
     }
 
+    /// The cluster, if informers fill the stores.
+    pub fn cluster(&self) -> Option<&ClusterName> {
+        let informer = self.sources.iter().find_map(|source| source.informer.as_ref())?;
+        Some(&informer.target.cluster)
+    }
+
     /// The kinds in it.
     pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
         self.sources.iter().map(|source| &source.kind)

@@ -56,6 +56,11 @@ impl Census {
         self.uids.capacity() * BYTES_EACH
     }
 
+    /// How many objects the list has brought, each once.
+    pub fn objects(&self) -> usize {
+        self.uids.len()
+    }
+
     /// How many objects the list has mentioned, each as often as it came.
     pub fn mentioned(&self) -> usize {
         self.mentioned
@@ -78,10 +83,11 @@ mod tests {
         assert_eq!(mention(&mut census, 1), Ok(()), "another list");
         census.begin(false);
         assert_eq!([mention(&mut census, 1), mention(&mut census, 1)], [Ok(()), Ok(())]);
-        assert_eq!(census.mentioned(), 2);
+        assert_eq!((census.objects(), census.mentioned()), (1, 2));
         assert_eq!(census.mention((1, 8), || "u".to_owned()), Err(Twice("u".to_owned())));
         census.end();
         assert_eq!([mention(&mut census, 1), mention(&mut census, 1)], [Ok(()), Ok(())]);
-        assert_eq!(census.mentioned(), 0, "changes are not counted");
+        let counted = (census.objects(), census.mentioned());
+        assert_eq!(counted, (0, 0), "changes are not counted");
     }
 }

@@ -108,8 +108,9 @@ struct Books {
 /// An account's cluster and a number, so that of equals the first by name comes first.
 type Key = (ClusterName, u64);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Taken {
+    budget: Budget,
     size: StoreSize,
     overrun: Option<Overrun>,
 }
@@ -118,7 +119,6 @@ struct Taken {
 #[derive(Debug)]
 pub struct Account {
     key: Key,
-    budget: Budget,
     ledger: Ledger,
 }
 
@@ -142,8 +142,9 @@ impl Ledger {
         let mut books = self.books();
         books.opened += 1;
         let key = (cluster.clone(), books.opened);
-        books.accounts.insert(key.clone(), Taken::default());
-        Arc::new(Account { key, budget, ledger: self.clone() })
+        let taken = Taken { budget, size: StoreSize::default(), overrun: None };
+        books.accounts.insert(key.clone(), taken);
+        Arc::new(Account { key, ledger: self.clone() })
     }
 
     /// Waits until some account is overdrawn that was not before.
@@ -202,6 +203,24 @@ impl Books {
     }
 }
 
+// === impl Taken ===
+
+impl Taken {
+    /// How the cluster stands against its own budget.
+    fn check(&self) -> Option<Overrun> {
+        let Budget { max_objects, max_cache_bytes, max_json_bytes } = self.budget;
+        if self.size.objects > max_objects {
+            Some(Overrun::Objects(max_objects))
+        } else if self.size.cache_bytes > max_cache_bytes {
+            Some(Overrun::CacheBytes(max_cache_bytes))
+        } else if self.size.json_bytes > max_json_bytes {
+            Some(Overrun::JsonBytes(max_json_bytes))
+        } else {
+            None
+        }
+    }
+}
+
 // === impl Account ===
 
 impl Account {
@@ -215,17 +234,13 @@ impl Account {
         self.ledger.books().overrun(&self.key)
     }
 
-    /// How it stands against its own budget.
-    fn check(&self, size: StoreSize) -> Option<Overrun> {
-        let Budget { max_objects, max_cache_bytes, max_json_bytes } = self.budget;
-        if size.objects > max_objects {
-            Some(Overrun::Objects(max_objects))
-        } else if size.cache_bytes > max_cache_bytes {
-            Some(Overrun::CacheBytes(max_cache_bytes))
-        } else if size.json_bytes > max_json_bytes {
-            Some(Overrun::JsonBytes(max_json_bytes))
-        } else {
-            None
+    /// The cluster may have so much from now on. It is overdrawn if it has more.
+    pub fn allow(&self, budget: Budget) {
+        let mut books = self.ledger.books();
+        let Some(taken) = books.accounts.get_mut(&self.key) else { return };
+        taken.budget = budget;
+        if let Some(overrun) = taken.check() {
+            self.ledger.overdraw(&mut books, &self.key, overrun);
         }
     }
 }
@@ -246,10 +261,10 @@ impl Part {
     /// If the cluster is overdrawn, by this or before.
     pub fn takes(&mut self, size: StoreSize) -> Result<(), Overrun> {
         let before = std::mem::replace(&mut self.size, size);
-        let Account { key, ledger, .. } = &*self.account;
+        let Account { key, ledger } = &*self.account;
         let mut books = ledger.books();
         books.replace(key, before, size);
-        let own = books.accounts.get(key).and_then(|taken| self.account.check(taken.size));
+        let own = books.accounts.get(key).and_then(Taken::check);
         if let Some(overrun) = own {
             ledger.overdraw(&mut books, key, overrun);
         }
@@ -262,9 +277,11 @@ impl Part {
     /// # Errors
     /// As [`Self::takes`].
     pub fn mentions(&self, objects: usize) -> Result<(), Overrun> {
-        let Account { key, budget, ledger } = &*self.account;
-        let most = budget.max_objects.saturating_mul(MENTIONED_FOR_EACH);
+        let Account { key, ledger } = &*self.account;
         let mut books = ledger.books();
+        let most = books.accounts.get(key).map_or(usize::MAX, |taken| {
+            taken.budget.max_objects.saturating_mul(MENTIONED_FOR_EACH)
+        });
         if objects > most {
             ledger.overdraw(&mut books, key, Overrun::Mentioned(most));
         }
@@ -322,6 +339,19 @@ mod tests {
         assert_eq!(other.takes(size(10, 1, 1)), Ok(()));
         assert_eq!(other.takes(size(11, 1, 1)), Err(Overrun::Objects(10)));
         assert_eq!(other.takes(size(0, 0, 0)), Err(Overrun::Objects(10)));
+    }
+
+    #[test]
+    fn another_budget_holds_at_once() {
+        let account = open(&Ledger::new(usize::MAX), "east");
+        let mut part = account.part();
+        account.allow(Budget { max_objects: 20, ..BUDGET });
+        assert_eq!(part.takes(size(20, 1, 1)), Ok(()));
+        assert_eq!(part.mentions(320), Ok(()));
+        account.allow(Budget { max_objects: 20, ..BUDGET });
+        assert_eq!(account.overrun(), None);
+        account.allow(BUDGET);
+        assert_eq!(account.overrun(), Some(Overrun::Objects(10)), "it has more already");
     }
 
     #[test]

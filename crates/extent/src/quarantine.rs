@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use model::{ClusterName, Moment, doubled};
+use model::{Budget, ClusterName, Moment, doubled};
 use serde::Serialize;
 
 /// The first pause.
@@ -41,6 +41,8 @@ pub struct Quarantines(Arc<Mutex<BTreeMap<ClusterName, Quarantine>>>);
 struct Quarantine {
     /// Where the cluster's client leads: of another server nothing is known.
     destination: u64,
+    /// What it exceeded.
+    budget: Budget,
     reason: Arc<str>,
     word: &'static str,
     times: u32,
@@ -52,7 +54,7 @@ impl Quarantines {
     pub fn impose(
         &self,
         cluster: &ClusterName,
-        destination: u64,
+        (destination, budget): (u64, Budget),
         (word, reason): (&'static str, Arc<str>),
         now: Moment,
     ) -> Option<Duration> {
@@ -64,9 +66,25 @@ impl Quarantines {
         }
         let times = before.map_or(0, |known| known.times).saturating_add(1);
         let pause = doubled(FIRST_PAUSE, times - 1, MAX_PAUSE);
-        let quarantine = Quarantine { destination, reason, word, times, until: now + pause };
+        let until = now + pause;
+        let quarantine = Quarantine { destination, budget, reason, word, times, until };
         all.insert(cluster.clone(), quarantine);
         Some(pause)
+    }
+
+    /// Ends the pauses of clusters that may have more than they exceeded. If that is too little again, the next pause
+    /// is longer all the same.
+    pub fn release(&self, budget_of: impl Fn(&ClusterName) -> Option<Budget>, now: Moment) {
+        for (cluster, known) in self.lock().iter_mut() {
+            let Some(budget) = budget_of(cluster) else { continue };
+            let before = std::mem::replace(&mut known.budget, budget);
+            let is_more = budget.max_objects > before.max_objects
+                || budget.max_cache_bytes > before.max_cache_bytes
+                || budget.max_json_bytes > before.max_json_bytes;
+            if is_more {
+                known.until = known.until.min(now);
+            }
+        }
     }
 
     /// Forgets what is over, and the clusters that are configured no more or lead elsewhere. One that is down
@@ -137,7 +155,8 @@ mod tests {
 
     fn impose(all: &Quarantines, destination: u64, now: u64) -> u64 {
         let reason = ("objects", Arc::from("too many"));
-        let pause = all.impose(&"east".parse().unwrap(), destination, reason, at(now));
+        let exceeded = (destination, Budget::default());
+        let pause = all.impose(&"east".parse().unwrap(), exceeded, reason, at(now));
         pause.expect("it is not under quarantine").as_secs()
     }
 
@@ -158,12 +177,28 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_that_may_have_more_is_tried_at_once_and_its_next_pause_is_longer() {
+        let (all, east) = (Quarantines::default(), "east".parse::<ClusterName>().unwrap());
+        assert_eq!(impose(&all, 1, 0), 15);
+        let with = |max_objects| Some(Budget { max_objects, ..Budget::default() });
+        let default = Budget::default().max_objects;
+        let budgets = [None, with(default), with(default - 1), with(default)];
+        let held = budgets.map(|budget| {
+            all.release(|_| budget, at(5));
+            all.holds(&east, at(5))
+        });
+        assert_eq!(held, [true, true, true, false]);
+        assert_eq!(impose(&all, 1, 6), 30);
+    }
+
+    #[test]
     fn a_cluster_is_held_until_its_pause_is_over() {
         let (all, east) = (Quarantines::default(), "east".parse::<ClusterName>().unwrap());
         assert!(!all.holds(&east, at(0)));
         assert_eq!(impose(&all, 1, 0), 15);
         assert!(all.holds(&east, at(14)) && !all.holds(&east, at(15)));
-        assert_eq!(all.impose(&east, 1, ("objects", Arc::from("x")), at(14)), None);
+        let exceeded = (1, Budget::default());
+        assert_eq!(all.impose(&east, exceeded, ("objects", Arc::from("x")), at(14)), None);
         assert_eq!((all.next_end(at(14)), all.next_end(at(15))), (Some(at(15)), None));
         assert_eq!(all.failing(at(14)).len(), 1);
         let forgiven = 15 + FORGIVEN_AFTER.as_secs();

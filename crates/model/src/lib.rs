@@ -39,7 +39,7 @@ pub mod testing;
 pub mod validity;
 pub mod wire;
 
-pub use budget::{Budget, Budgets};
+pub use budget::{Budget, Budgets, SourceBudget};
 pub use clock::{Clock, ManualClock, Moment, Sleep};
 pub use cluster::{Cluster, ClusterSet, ClusterState, DisputedNames, Identity, Living};
 pub use duration::{doubled, duration};

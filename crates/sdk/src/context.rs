@@ -10,6 +10,7 @@ use model::{ClusterName, ClusterUid, Epoch, Kind, Object, ObjectKey, Selector, S
 use serde::de::DeserializeOwned;
 use upstream::ExternalLimits;
 
+use crate::bulk;
 use crate::events::{Event, Recorder, Source};
 use crate::remembered::Remembered;
 
@@ -132,7 +133,8 @@ impl Context {
     /// selects, ordered by namespace and name.
     ///
     /// # Errors
-    /// Terminal, if the controller does not watch the kind or an object does not fit the type.
+    /// Terminal, if the controller does not watch the kind, an object does not fit the type, or the objects would take
+    /// more than 256 MiB once they are decoded. That is estimated, and rather too high: a thousand large Pods pass.
     pub fn list<K: Object>(
         &self,
         namespace: Option<&str>,
@@ -140,13 +142,14 @@ impl Context {
     ) -> Result<Vec<Arc<K>>, ReconcileError> {
         let kind = Kind::of::<K>();
         let entries = self.caches().list(Wanted::by::<K>(&kind), namespace, selector)?;
-        decoded(&entries)
+        decoded(self.caches(), &entries)
     }
 
-    /// [`Self::list`], with each object of kind `K` read as another type: see [`Self::get_as`].
+    /// [`Self::list`], with each object of kind `K` read as another type: see [`Self::get_as`]. What the objects would
+    /// take is estimated as that of `serde_json::Value`, whatever the type.
     ///
     /// # Errors
-    /// Terminal, if the controller does not watch the kind or an object does not fit the type.
+    /// As [`Self::list`].
     pub fn list_as<K: Object, T: DeserializeOwned>(
         &self,
         namespace: Option<&str>,
@@ -154,15 +157,15 @@ impl Context {
     ) -> Result<Vec<T>, ReconcileError> {
         let kind = Kind::of::<K>();
         let entries = self.caches().list(Wanted::by::<K>(&kind), namespace, selector)?;
-        entries.iter().map(|entry| Ok(entry.decode_dynamic()?)).collect()
+        let found = bulk::values(self.caches(), &kind, &entries);
+        Ok(found.collect::<Result<_, _>>()?)
     }
 
     /// Objects from the shared cache that have a value in an index which the controller declares
     /// with [`crate::Controller::index`], ordered by namespace and name.
     ///
     /// # Errors
-    /// Terminal, if the controller does not watch the kind, the index is not declared, or an object
-    /// does not fit the type.
+    /// As [`Self::list`], and terminal if the index is not declared.
     pub fn indexed<K: Object>(
         &self,
         index: &str,
@@ -170,17 +173,17 @@ impl Context {
     ) -> Result<Vec<Arc<K>>, ReconcileError> {
         let kind = Kind::of::<K>();
         let entries = self.caches().indexed(Wanted::by::<K>(&kind), index, value)??;
-        decoded(&entries)
+        decoded(self.caches(), &entries)
     }
 
     /// Objects from the shared cache whose controlling owner has this uid, ordered by namespace
     /// and name. Served from an index.
     ///
     /// # Errors
-    /// Terminal, if the controller does not watch the kind or an object does not fit the type.
+    /// As [`Self::list`].
     pub fn owned_by<K: Object>(&self, uid: &str) -> Result<Vec<Arc<K>>, ReconcileError> {
         let entries = self.caches().owned_by(Wanted::by::<K>(&Kind::of::<K>()), uid)?;
-        decoded(&entries)
+        decoded(self.caches(), &entries)
     }
 
     /// Objects from the shared cache that name an owner with this uid, whether it controls them or
@@ -188,7 +191,7 @@ impl Context {
     /// declares.
     ///
     /// # Errors
-    /// Terminal, if the controller does not watch the kind that way, or an object does not fit the type.
+    /// As [`Self::list`], and terminal if the controller does not watch the kind that way.
     pub fn dependents<K: Object>(&self, uid: &str) -> Result<Vec<Arc<K>>, ReconcileError> {
         self.indexed(OWNERS, uid)
     }
@@ -265,44 +268,17 @@ impl Context {
     }
 }
 
-/// The most bytes of JSON of the objects that are decoded at once: about four times as many are taken then.
-const MAX_DECODED_JSON: usize = 64 << 20;
-
-fn decoded<K: Object>(entries: &[Arc<Entry>]) -> Result<Vec<Arc<K>>, ReconcileError> {
-    let bytes: usize = entries.iter().map(|entry| entry.json_len()).sum();
-    if bytes > MAX_DECODED_JSON {
-        let (kind, count) = (Kind::of::<K>(), entries.len());
-        return Err(ReconcileError::terminal(format!(
-            "{count} objects of {kind} have {bytes} bytes of JSON, more than {MAX_DECODED_JSON} to decode at \
-             once; fix: read them with Context::list_as, as a type of the fields that are needed"
-        )));
-    }
-    entries.iter().map(|entry| Ok(Arc::new(entry.decode()?))).collect()
+fn decoded<K: Object>(
+    view: &CacheView,
+    entries: &[Arc<Entry>],
+) -> Result<Vec<Arc<K>>, ReconcileError> {
+    let kind = Kind::of::<K>();
+    let found = bulk::objects(view, &kind, entries).map(|object| object.map(Arc::new));
+    Ok(found.collect::<Result<_, _>>()?)
 }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context").field("run", &self.run).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use cache::StoreWriter;
-    use k8s_openapi::api::core::v1::ConfigMap;
-
-    use super::*;
-
-    #[test]
-    fn so_much_is_decoded_at_once_and_no_more() {
-        let text = "x".repeat(1 << 20);
-        let raw = format!(
-            r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"1"}},"data":{{"key":"{text}"}}}}"#
-        );
-        let entry = StoreWriter::default().parse(&raw).unwrap();
-        assert_eq!(decoded::<ConfigMap>(&vec![Arc::clone(&entry); 2]).unwrap().len(), 2);
-        let many = vec![entry; MAX_DECODED_JSON / raw.len() + 1];
-        let error = model::error::chain(&decoded::<ConfigMap>(&many).unwrap_err());
-        assert!(error.contains("64 objects of") && error.contains("Context::list_as"), "{error}");
     }
 }

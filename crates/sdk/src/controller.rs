@@ -265,6 +265,11 @@ impl<K: AnyObject> Controller<K> {
     /// How many objects of one cluster are reconciled at once, 1 to [`MAX_WORKERS`].
     ///
     /// Counted per cluster, so that a cluster that answers slowly delays only its own objects.
+    ///
+    /// Each worker holds what its reconcile reads. Ordinary objects take a few times their JSON once they are decoded.
+    /// If a cluster puts into them what takes most, an object takes up to 40 MiB, and a list up to 256 MiB from the cache
+    /// and about 300 MiB from the API server: a cluster may take that for each worker. Where strangers write the
+    /// objects, have few workers, and let reconciles read short lists, with a selector or in pages.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.clamp(1, MAX_WORKERS);
         self

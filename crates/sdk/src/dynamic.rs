@@ -4,6 +4,7 @@ use cache::{DecodeError, Entry};
 use engine::{LogLine, ReconcileError, Wanted};
 use model::{AnyObject, Kind, Selector};
 
+use crate::bulk;
 use crate::context::Context;
 use crate::lookup::{Lookup, refused};
 
@@ -58,7 +59,7 @@ impl Context {
     /// [`Self::list`] of a kind that is known at run time, read as [`Self::get_dynamic`] does.
     ///
     /// # Errors
-    /// Terminal, if the controller does not watch the kind or an object does not fit the type.
+    /// As [`Self::list`].
     pub fn list_dynamic<T: AnyObject>(
         &self,
         kind: &Kind,
@@ -66,15 +67,14 @@ impl Context {
         selector: &Selector,
     ) -> Result<Vec<T>, ReconcileError> {
         let entries = self.caches().list(Wanted::by::<T>(kind), namespace, selector)?;
-        Ok(entries.iter().map(|entry| decoded(kind, entry)).collect::<Result<_, _>>()?)
+        Ok(bulk::objects(self.caches(), kind, &entries).collect::<Result<_, _>>()?)
     }
 
     /// [`Self::indexed`] of a kind that is known at run time, read as [`Self::get_dynamic`] does. The
     /// index is declared with [`crate::Watch::index`].
     ///
     /// # Errors
-    /// Terminal, if the controller does not watch the kind, the index is not declared, or an object
-    /// does not fit the type.
+    /// As [`Self::indexed`].
     pub fn indexed_dynamic<T: AnyObject>(
         &self,
         kind: &Kind,
@@ -82,20 +82,20 @@ impl Context {
         value: &str,
     ) -> Result<Vec<T>, ReconcileError> {
         let entries = self.caches().indexed(Wanted::by::<T>(kind), index, value)??;
-        Ok(entries.iter().map(|entry| decoded(kind, entry)).collect::<Result<_, _>>()?)
+        Ok(bulk::objects(self.caches(), kind, &entries).collect::<Result<_, _>>()?)
     }
 
     /// [`Self::owned_by`] of a kind that is known at run time, read as [`Self::get_dynamic`] does.
     ///
     /// # Errors
-    /// Terminal, if the controller does not watch the kind or an object does not fit the type.
+    /// As [`Self::owned_by`].
     pub fn owned_by_dynamic<T: AnyObject>(
         &self,
         kind: &Kind,
         uid: &str,
     ) -> Result<Vec<T>, ReconcileError> {
         let entries = self.caches().owned_by(Wanted::by::<T>(kind), uid)?;
-        Ok(entries.iter().map(|entry| decoded(kind, entry)).collect::<Result<_, _>>()?)
+        Ok(bulk::objects(self.caches(), kind, &entries).collect::<Result<_, _>>()?)
     }
 
     /// [`Self::available`] for a kind that is known at run time.
@@ -127,11 +127,7 @@ impl Lookup<'_> {
         selector: &Selector,
     ) -> Vec<T> {
         match self.view().list(Wanted::by::<T>(kind), namespace, selector) {
-            Ok(entries) => {
-                let decoded =
-                    entries.iter().map(|entry| decoded(kind, entry).inspect_err(self.unfit()));
-                decoded.filter_map(Result::ok).collect()
-            }
+            Ok(entries) => self.decoded(kind, &entries).collect(),
             Err(error) => refused(&error),
         }
     }

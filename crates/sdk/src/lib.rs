@@ -18,6 +18,7 @@ pub mod access;
 mod across;
 mod applied;
 mod apply;
+mod bulk;
 pub mod condition;
 mod context;
 mod controller;

@@ -1,10 +1,13 @@
 //! What a mapping may read.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use cache::{DecodeError, Entry, LocalKey};
 use engine::{CacheView, Wanted};
-use model::{Kind, Object, Selector};
+use model::{AnyObject, Kind, Object, Selector};
+
+use crate::bulk::{self, BulkError};
 
 /// An object: its namespace, if its kind has them, and name.
 pub type Name = (Option<String>, String);
@@ -38,10 +41,12 @@ impl<'a> Lookup<'a> {
     }
 
     /// Cached objects of a namespace (`None`: of all) that a selector selects, ordered by namespace
-    /// and name. Those that do not fit the type are left out, with a warning in the log.
+    /// and name. Those that do not fit the type are left out, with a warning in the log, and so are those that would
+    /// take more than [`crate::Context::list`] reads.
     pub fn list<K: Object>(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Arc<K>> {
-        match self.view.list(Wanted::by::<K>(&Kind::of::<K>()), namespace, selector) {
-            Ok(entries) => self.decoded(&entries),
+        let kind = Kind::of::<K>();
+        match self.view.list(Wanted::by::<K>(&kind), namespace, selector) {
+            Ok(entries) => self.decoded(&kind, &entries).map(Arc::new).collect(),
             Err(error) => refused(&error),
         }
     }
@@ -55,39 +60,84 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Cached objects that have a value in an index, ordered by namespace and name. Those that do
-    /// not fit the type are left out, with a warning in the log.
+    /// Cached objects that have a value in an index, ordered by namespace and name. Some are left out as by
+    /// [`Self::list`].
     pub fn indexed<K: Object>(&self, index: &str, value: &str) -> Vec<Arc<K>> {
-        match self.view.indexed(Wanted::by::<K>(&Kind::of::<K>()), index, value) {
-            Ok(Ok(entries)) => self.decoded(&entries),
+        let kind = Kind::of::<K>();
+        match self.view.indexed(Wanted::by::<K>(&kind), index, value) {
+            Ok(Ok(entries)) => self.decoded(&kind, &entries).map(Arc::new).collect(),
             Ok(Err(error)) => refused(&error),
             Err(error) => refused(&error),
         }
     }
 
-    fn decoded<K: Object>(&self, entries: &[Arc<Entry>]) -> Vec<Arc<K>> {
-        let decoded = entries.iter().map(|entry| entry.decode().map(Arc::new));
-        decoded.filter_map(|object| object.inspect_err(self.unfit()).ok()).collect()
+    /// Those of the objects that can be had; the log says which are left out.
+    pub(crate) fn decoded<T: AnyObject>(
+        &self,
+        kind: &Kind,
+        entries: &[Arc<Entry>],
+    ) -> impl Iterator<Item = T> {
+        bulk::objects(self.view, kind, entries).filter_map(move |object| match object {
+            Ok(object) => Some(object),
+            Err(BulkError::Unfit(error)) => {
+                self.unfit()(&error);
+                None
+            }
+            Err(error) => {
+                self.warn("a mapping reads a part of a list only", &error);
+                None
+            }
+        })
     }
 
     /// Says that an object does not fit its type.
     pub(crate) fn unfit(&self) -> impl Fn(&DecodeError) {
-        const UNFIT: &str = "an object does not fit its type";
-        |error| {
-            let error = model::error::chain(error);
-            match self.view.log_line(UNFIT) {
-                Some(line) => tracing::warn!(error, more = line.more, "{UNFIT}"),
-                None => tracing::debug!(error, "{UNFIT}"),
-            }
+        move |error| self.warn("an object does not fit its type", error)
+    }
+
+    fn warn(&self, text: &'static str, error: &(dyn Error + 'static)) {
+        let error = model::error::chain(error);
+        match self.view.log_line(text) {
+            Some(line) => tracing::warn!(error, more = line.more, "{text}"),
+            None => tracing::debug!(error, "{text}"),
         }
     }
 }
 
-pub(crate) fn refused<T>(error: &dyn std::error::Error) -> Vec<T> {
+pub(crate) fn refused<T>(error: &dyn Error) -> Vec<T> {
     tracing::warn!(%error, "a mapping looked at what its controller has not declared");
     Vec::new()
 }
 
 fn name(LocalKey { namespace, name }: &LocalKey) -> Name {
     (namespace.as_deref().map(str::to_owned), name.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use cache::StoreWriter;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::DynamicObject;
+
+    use super::*;
+
+    /// A ConfigMap has no such field, so that the test itself takes little.
+    #[test]
+    fn a_mapping_reads_a_part_of_what_would_take_gigabytes() {
+        let mut writer = StoreWriter::default();
+        let spec = vec!["{}"; 16_000].join(",");
+        for number in 0..85 {
+            let metadata = format!(r#"{{"name":"m-{number}","uid":"u","resourceVersion":"1"}}"#);
+            let text = format!(r#"{{"metadata":{metadata},"spec":[{spec}]}}"#);
+            let entry = writer.parse(&text).unwrap();
+            writer.upsert(&entry);
+        }
+        let kind = Kind::of::<ConfigMap>();
+        let view = CacheView::new(vec![(kind.clone(), writer.store())]);
+        let (lookup, all) = (Lookup::new(&view), Selector::all());
+        assert!((1..10).contains(&lookup.list::<ConfigMap>(None, &all).len()));
+        let whole = lookup.list_dynamic::<DynamicObject>(&kind, None, &all);
+        assert!((1..40).contains(&whole.len()));
+        assert_eq!(lookup.names::<ConfigMap>(None, &all).len(), 85);
+    }
 }

@@ -40,6 +40,8 @@ struct State {
 pub struct Ticket {
     gate: Arc<Gate>,
     caller: Caller,
+    /// For which cluster, where that matters.
+    cluster: Option<ClusterName>,
     waited: Duration,
     /// Taken when the request ends.
     pass: Option<Pass>,
@@ -49,6 +51,7 @@ pub struct Ticket {
 struct Waiter<'a> {
     gate: &'a Gate,
     caller: Caller,
+    cluster: Option<ClusterName>,
     id: WaiterId,
     woken: Arc<Notify>,
 }
@@ -84,14 +87,35 @@ impl Gate {
     /// # Errors
     /// For a reconcile, if the cluster is left alone for now. An informer waits instead.
     pub async fn admit(self: &Arc<Self>, caller: Caller) -> Result<Ticket, UpstreamError> {
+        self.admitted(caller, None).await
+    }
+
+    /// Waits for the turn of a reconcile of a cluster's key. Clusters share the places at a service: see `waiting`.
+    /// Cancel-safe.
+    ///
+    /// # Errors
+    /// If the upstream is left alone for now.
+    pub async fn admit_for(
+        self: &Arc<Self>,
+        cluster: &ClusterName,
+    ) -> Result<Ticket, UpstreamError> {
+        let is_shared = matches!(self.upstream, Upstream::External(_));
+        self.admitted(Caller::Reconcile, is_shared.then(|| cluster.clone())).await
+    }
+
+    async fn admitted(
+        self: &Arc<Self>,
+        caller: Caller,
+        cluster: Option<ClusterName>,
+    ) -> Result<Ticket, UpstreamError> {
         let began = self.clock.now();
-        let waiter = self.join(caller)?;
+        let waiter = self.join(caller, cluster.clone())?;
         loop {
             let now = self.clock.now();
             match self.step(&waiter, now) {
                 Step::Pass(pass) => {
                     let (gate, waited) = (Arc::clone(self), now.since(began));
-                    return Ok(Ticket { gate, caller, waited, pass: Some(pass) });
+                    return Ok(Ticket { gate, caller, cluster, waited, pass: Some(pass) });
                 }
                 Step::Refused(error) => return Err(error),
                 Step::Wait(None) => waiter.woken.notified().await,
@@ -128,11 +152,15 @@ impl Gate {
         }
     }
 
-    fn join(&self, caller: Caller) -> Result<Waiter<'_>, UpstreamError> {
+    fn join(
+        &self,
+        caller: Caller,
+        cluster: Option<ClusterName>,
+    ) -> Result<Waiter<'_>, UpstreamError> {
         let woken = Arc::new(Notify::new());
-        let id = self.state().waiting.join(caller, Arc::clone(&woken));
+        let id = self.state().waiting.join((caller, &cluster), Arc::clone(&woken));
         let id = id.ok_or_else(|| UpstreamError::Crowded { upstream: self.upstream.clone() })?;
-        Ok(Waiter { gate: self, caller, id, woken })
+        Ok(Waiter { gate: self, caller, cluster, id, woken })
     }
 
     fn step(&self, waiter: &Waiter<'_>, now: Moment) -> Step {
@@ -151,7 +179,7 @@ impl Gate {
         }
         match state.guard.admit(now) {
             Admit::Now(pass) => {
-                state.waiting.passed(waiter.caller, waiter.id);
+                state.waiting.passed((waiter.caller, &waiter.cluster), waiter.id);
                 state.wake(now);
                 Step::Pass(pass)
             }
@@ -160,9 +188,17 @@ impl Gate {
         }
     }
 
-    fn ended(&self, pass: Pass, outcome: Outcome, timed: bool) {
+    fn ended(
+        &self,
+        pass: Pass,
+        outcome: Outcome,
+        (caller, cluster): (Caller, &Option<ClusterName>),
+    ) {
         let now = self.clock.now();
+        // How long a list or watch takes says nothing about load.
+        let timed = caller == Caller::Reconcile;
         let mut state = self.state();
+        state.waiting.ended((caller, cluster));
         let turn = state.guard.ended(pass, outcome, timed, now);
         let refusal = state.guard.refusal(now);
         state.wake(now);
@@ -204,7 +240,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let now = self.gate.clock.now();
         let mut state = self.gate.state();
-        state.waiting.leave(self.caller, self.id);
+        state.waiting.leave((self.caller, &self.cluster), self.id);
         state.wake(now);
     }
 }
@@ -235,8 +271,7 @@ impl Ticket {
 
     fn end(&mut self, outcome: Outcome) {
         if let Some(pass) = self.pass.take() {
-            // How long a list or watch takes says nothing about load.
-            self.gate.ended(pass, outcome, self.caller == Caller::Reconcile);
+            self.gate.ended(pass, outcome, (self.caller, &self.cluster));
         }
     }
 }

@@ -134,3 +134,21 @@ async fn what_waits_for_the_budget_goes_on_by_itself() {
     let took = gate.clock.now().since(began);
     assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1020), "{took:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_has_all_places_at_a_service_gives_them_to_another() {
+    let (rng, service) = (fastrand::Rng::with_seed(5), Upstream::External("store".into()));
+    let gate = Gate::new(service, &LIMITS, PausedClock::new(), rng);
+    let [east, west]: [ClusterName; 2] = ["east", "west"].map(|name| name.parse().unwrap());
+    let one = gate.admit_for(&east).await.unwrap();
+    let two = gate.admit_for(&east).await.unwrap();
+    let mut further = Box::pin(gate.admit_for(&east));
+    assert!(futures::poll!(&mut further).is_pending());
+    let mut of_another = Box::pin(gate.admit_for(&west));
+    assert!(futures::poll!(&mut of_another).is_pending());
+    one.ended(Outcome::Answered);
+    let _held = of_another.await.unwrap();
+    assert!(futures::poll!(&mut further).is_pending());
+    two.ended(Outcome::Answered);
+    further.await.unwrap();
+}

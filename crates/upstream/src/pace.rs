@@ -10,27 +10,35 @@
 //! requests too. It comes as soon as there is a token for the first of them: a turn for more than the
 //! burst would never come otherwise.
 //!
-//! Turns that are promised are taken from the bucket when they are promised.
+//! Turns that are promised are taken from the bucket when they are promised. A cluster is promised no more than come in
+//! [`AHEAD`]: so the keys of another get turns soon, however many it has. Its further keys hear when their turns would
+//! come if nobody else asks, and ask again then.
 //!
 //! # Invariants
 //! - In any stretch of time, the requests of turns that come in it are at most the burst, the rate's
 //!   share for its length, and those of the last turn. Requests beyond the announced number
 //!   are taken from later turns; unused ones are given back.
 //! - A key has at most one turn, and keeps it however often it asks before.
-//! - At most [`MAX_PROMISED`] turns are promised; a key beyond them waits as long as the last of them and
-//!   asks again.
+//! - At most [`MAX_PROMISED`] turns are promised, and to a cluster at most those of [`AHEAD`]. A key beyond them asks
+//!   again when those before it have had their turns, or after [`MAX_WAIT`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use model::{ControllerName, Moment, ObjectKey};
+use model::{ClusterName, ControllerName, Moment, ObjectKey};
 
 use super::bucket::{Bucket, Rate};
 use super::limits::ExternalLimits;
 
 /// Turns promised at once, of one upstream.
 const MAX_PROMISED: usize = 100_000;
+/// How far ahead turns are promised to one cluster,
+const AHEAD: Duration = Duration::from_secs(10);
+/// and how many at least, however slowly they come.
+const LEAST_PROMISED: u32 = 8;
+/// The longest that a key beyond the promised turns waits before it asks again.
+const MAX_WAIT: Duration = Duration::from_secs(300);
 /// A turn that nobody has taken for so long after it came is lost: its key is reconciled elsewhere,
 /// or has nothing to ask any more.
 const LOST_AFTER: Duration = Duration::from_secs(120);
@@ -42,7 +50,17 @@ pub(crate) struct Pace {
     bucket: Bucket,
     promised: HashMap<Asker, Turn>,
     by_moment: BTreeMap<Turn, Asker>,
+    /// What the clusters have whose keys wait.
+    of: BTreeMap<ClusterName, OfCluster>,
     next: u64,
+}
+
+/// What one cluster has.
+#[derive(Debug, Default)]
+struct OfCluster {
+    promised: u32,
+    /// When the last of its further keys asks again.
+    last: Moment,
 }
 
 /// A controller and the key that it reconciles.
@@ -54,7 +72,8 @@ type Turn = (Moment, u64);
 impl Pace {
     pub(crate) fn new(limits: ExternalLimits) -> Self {
         let bucket = Bucket::new(share(&limits, NonZeroU32::MIN));
-        Self { limits, bucket, promised: HashMap::new(), by_moment: BTreeMap::new(), next: 0 }
+        let (promised, by_moment, of) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { limits, bucket, promised, by_moment, of, next: 0 }
     }
 
     /// Takes the key's turn, if it has come or there is a token to spare. Otherwise returns when it comes.
@@ -70,8 +89,8 @@ impl Pace {
             if turn.0 > now {
                 return Err(turn.0);
             }
-            self.promised.remove(asker);
             self.by_moment.remove(&turn);
+            self.forget(asker);
             return Ok(());
         }
         let at = self.shared_among(members).ready_at(now);
@@ -79,13 +98,20 @@ impl Pace {
             self.spend(requests, members, now);
             return Ok(());
         }
-        if self.promised.len() < MAX_PROMISED {
-            self.spend(requests, members, now);
-            self.next += 1;
-            let turn = (at, self.next);
-            self.promised.insert(asker.clone(), turn);
-            self.by_moment.insert(turn, asker.clone());
+        let Rate { interval, .. } = share(&self.limits, members);
+        let ahead = AHEAD.as_nanos() / interval.as_nanos().max(1);
+        let is_full = self.promised.len() >= MAX_PROMISED;
+        let of = self.of_cluster(&asker.1.cluster, now);
+        if is_full || u128::from(of.promised) >= ahead.max(LEAST_PROMISED.into()) {
+            of.last = at.max(of.last + interval.saturating_mul(requests)).min(now + MAX_WAIT);
+            return Err(of.last);
         }
+        of.promised += 1;
+        self.spend(requests, members, now);
+        self.next += 1;
+        let turn = (at, self.next);
+        self.promised.insert(asker.clone(), turn);
+        self.by_moment.insert(turn, asker.clone());
         Err(at)
     }
 
@@ -116,8 +142,24 @@ impl Pace {
             && now.since(first.key().0) >= LOST_AFTER
         {
             let asker = first.remove();
-            self.promised.remove(&asker);
+            self.forget(&asker);
         }
+    }
+
+    /// A key has its turn no more.
+    fn forget(&mut self, asker: &Asker) {
+        self.promised.remove(asker);
+        if let Some(of) = self.of.get_mut(&asker.1.cluster) {
+            of.promised -= 1;
+        }
+    }
+
+    /// What a cluster has. Clusters whose keys wait no more are forgotten when others come.
+    fn of_cluster(&mut self, cluster: &ClusterName, now: Moment) -> &mut OfCluster {
+        if !self.of.contains_key(cluster) {
+            self.of.retain(|_, of| of.promised > 0 || of.last > now);
+        }
+        self.of.entry(cluster.clone()).or_default()
     }
 }
 
@@ -148,9 +190,13 @@ mod tests {
     }
 
     fn of(controller: &str, number: usize) -> Asker {
+        (controller.parse().unwrap(), in_cluster("east", number).1)
+    }
+
+    fn in_cluster(cluster: &str, number: usize) -> Asker {
         let name = format!("queue-{number}");
-        let key = ObjectKey::new("east".parse().unwrap(), Some("ns"), &name);
-        (controller.parse().unwrap(), key)
+        let key = ObjectKey::new(cluster.parse().unwrap(), Some("ns"), &name);
+        ("sqs".parse().unwrap(), key)
     }
 
     #[test]
@@ -213,8 +259,32 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_takes_few_turns_ahead_and_another_is_soon_among_them() {
+        let mut pace = Pace::new(limits(10, 1));
+        for number in 0..5000 {
+            let turn = pace.turn(&key(number), 1, ALONE, at(0));
+            let moment = (number as u64 * 100).min(300_000);
+            assert_eq!(turn, if number == 0 { Ok(()) } else { Err(at(moment)) });
+        }
+        assert_eq!(pace.promised.len(), 100, "those of ten seconds");
+        let other = in_cluster("west", 0);
+        assert_eq!(pace.turn(&other, 1, ALONE, at(0)), Err(at(10_100)));
+        for number in 1..=100 {
+            assert_eq!(pace.turn(&key(number), 1, ALONE, at(10_000)), Ok(()));
+        }
+        assert_eq!(pace.turn(&other, 1, ALONE, at(10_100)), Ok(()));
+        // One of the further keys asks again.
+        assert_eq!(pace.turn(&key(101), 1, ALONE, at(10_100)), Err(at(10_200)));
+        assert_eq!(pace.turn(&key(101), 1, ALONE, at(10_200)), Ok(()));
+        pace.turn(&in_cluster("north", 0), 1, ALONE, at(900_000)).unwrap();
+        pace.turn(&in_cluster("north", 1), 1, ALONE, at(900_000)).unwrap_err();
+        assert_eq!(pace.of.len(), 1, "those who wait no more are forgotten");
+    }
+
+    #[test]
     fn one_beyond_the_promised_turns_waits_as_long_as_the_last_and_is_not_kept() {
         let mut pace = Pace::new(limits(1000, 1));
+        let key = |number: usize| in_cluster(&format!("c{}", number % 10), number);
         for number in 0..=MAX_PROMISED {
             let turn = pace.turn(&key(number), 1, ALONE, at(0));
             assert_eq!(turn, if number == 0 { Ok(()) } else { Err(at(number as u64)) });
@@ -248,7 +318,9 @@ mod tests {
             let mut waiting: HashMap<usize, Moment> = HashMap::new();
             for (number, step) in asks {
                 now += step;
-                match pace.turn(&key(number), 1, ALONE, at(now)) {
+                // None has more keys than it may have turns.
+                let asker = in_cluster(&format!("c{}", number % 5), number);
+                match pace.turn(&asker, 1, ALONE, at(now)) {
                     Ok(()) => came.push(waiting.remove(&number).unwrap_or(at(now))),
                     Err(turn) => {
                         prop_assert!(turn > at(now));

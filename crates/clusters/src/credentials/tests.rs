@@ -566,7 +566,8 @@ async fn the_home_client_follows_its_source_but_to_no_other_server() {
         let access = Access::own(Arc::new(Kubeconfig::from_yaml(&text).unwrap()), "home");
         let (name, origin) = ("home".parse().unwrap(), "home.yaml".into());
         let fingerprint = Fingerprint::of([text.as_bytes()]);
-        tell.send(Source { name, origin, fingerprint, access: Ok(access) }).unwrap();
+        let access = Ok(access);
+        tell.send(Source { name, origin, fingerprint, access, asked: None }).unwrap();
     };
     told(&here, "{token: one}");
     let provider = Box::new(Told { asked, sources });

@@ -12,8 +12,6 @@ use crate::{LogLine, Target};
 
 /// Bytes that an object may take in the queue of a controller: its key and its place. An estimate.
 const QUEUED_BYTES: usize = 256;
-/// Bytes that the census of a list takes for each object, at least.
-const CENSUS_BYTES: usize = 16;
 /// Lines that a streaming list may have for each object, because objects change while it comes,
 const LINES_FOR_EACH: usize = 16;
 /// and so many more, of few objects that change often.
@@ -106,8 +104,7 @@ impl Task {
             return Ok(());
         }
         self.lines += 1;
-        // No fewer than it has brought, and not many more than twice as many.
-        let objects = self.census.bytes() / CENSUS_BYTES;
+        let objects = self.census.objects();
         if self.lines > objects {
             self.connection.repeats();
         }

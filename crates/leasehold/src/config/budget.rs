@@ -1,15 +1,10 @@
 //! How much is kept of clusters: of each, of those of one source, and of all together.
 
-use std::ops::RangeInclusive;
-
-use model::{Budget, Budgets};
+use model::budget::{BYTES, OBJECTS};
+use model::{Budget, Budgets, SourceBudget};
 
 use super::reader::Section;
 use super::values;
-
-/// The bounds of what may be kept of one cluster. Less than the least would keep out ordinary clusters.
-const OBJECTS: RangeInclusive<u64> = 100..=10_000_000;
-const BYTES: RangeInclusive<u64> = (1 << 20)..=(1 << 40);
 
 /// The budget of each cluster and of all.
 pub(super) fn budgets(root: &Section<'_>) -> Budgets {
@@ -42,6 +37,28 @@ pub(super) fn of_source(entry: &Section<'_>, each: Budget) -> Option<Budget> {
     let budget = keys(&section, each);
     section.finish();
     Some(budget)
+}
+
+/// The same of a source whose authors may ask for another budget of a cluster, and for how much at most: by default for
+/// no more than it has.
+pub(super) fn of_authors(entry: &Section<'_>, each: Budget) -> SourceBudget {
+    let each = of_source(entry, each).unwrap_or(each);
+    let section = entry.section("maxBudget");
+    let most = keys(&section, each);
+    for (key, most, each) in [
+        ("maxObjects", most.max_objects, each.max_objects),
+        ("maxCacheBytes", most.max_cache_bytes, each.max_cache_bytes),
+        ("maxJsonBytes", most.max_json_bytes, each.max_json_bytes),
+    ] {
+        if most < each {
+            let text = format!(
+                "found {most} where each of these clusters has {each}; allowed: at least as much"
+            );
+            section.problem(key, text);
+        }
+    }
+    section.finish();
+    SourceBudget { each, most }
 }
 
 fn keys(section: &Section<'_>, defaults: Budget) -> Budget {

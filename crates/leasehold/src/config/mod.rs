@@ -23,7 +23,7 @@ pub use admin::{Settings as AdminSettings, Tls as AdminTls};
 pub use clusters::{Plugin, Plugins, Risk};
 pub use model::Prefix;
 use model::labels::DEFAULT_CLUSTER_LABELS;
-use model::{Budget, Budgets, ClusterName, ControllerName};
+use model::{Budget, Budgets, ClusterName, ControllerName, SourceBudget};
 use sharding::LeaseTimings;
 use telemetry::{LogConfig, OtlpConfig};
 use upstream::UpstreamLimits;
@@ -166,8 +166,9 @@ pub struct SecretSource {
     pub max_clusters: usize,
     /// The risks that are taken for them.
     pub allow: BTreeSet<Risk>,
-    /// How much is kept of each of them; `None` for as much as of any other.
-    pub budget: Option<Budget>,
+    /// How much is kept of each of them, and how much their authors may ask for; `None` for as much as of any other,
+    /// and nothing else.
+    pub budget: Option<SourceBudget>,
 }
 
 impl SecretSource {

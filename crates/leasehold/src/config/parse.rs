@@ -11,7 +11,7 @@ use sharding::{LeaseTimings, MAX_LEASE};
 use telemetry::{LogConfig, OtlpConfig};
 use upstream::UpstreamLimits;
 
-use super::budget::{budgets, of_source};
+use super::budget::{budgets, of_authors, of_source};
 use super::problem::Problem;
 use super::reader::{Notes, Section, unknown};
 use super::{
@@ -255,7 +255,7 @@ fn secrets(
             required(&entry, "selector", "a label selector, as in leasehold.dev/cluster");
         let namespace = entry.value("namespace", values::namespace);
         let (prefix, max_clusters) = strangers(&entry, prefixes);
-        let (allow, budget) = (allow(&entry), of_source(&entry, each));
+        let (allow, budget) = (allow(&entry), Some(of_authors(&entry, each)));
         entry.finish();
         let selector = selector?;
         Some(SecretSource { selector, namespace, prefix, max_clusters, allow, budget })

@@ -263,6 +263,22 @@ fn budgets_are_for_each_cluster_each_source_and_all() {
 }
 
 #[test]
+fn authors_of_secrets_may_ask_for_as_much_as_the_configuration_says() {
+    let text = "home: {inCluster: true}\nbudget: {maxObjects: 1000}\nclusters:\n  secrets:\n    \
+                - {selector: a}\n    \
+                - {selector: b, budget: {maxObjects: 2000}, maxBudget: {maxObjects: 3000}}\n";
+    let config = load(text).unwrap();
+    let of = |max_objects| Budget { max_objects, ..Budget::default() };
+    let found: Vec<_> = config.clusters.secrets.iter().map(|source| source.budget).collect();
+    let own = SourceBudget { each: of(2000), most: of(3000) };
+    assert_eq!(found, [Some(of(1000).into()), Some(own)]);
+    let text = "home: {inCluster: true}\nclusters:\n  secrets: [{selector: a, maxBudget: {maxObjects: 100}}]";
+    let less = "clusters.secrets[0].maxBudget.maxObjects: found 100 where each of these clusters has 200000; \
+                allowed: at least as much";
+    assert_eq!(load(text).unwrap_err(), less);
+}
+
+#[test]
 fn an_exit_has_time_for_a_drain_and_a_lease() {
     let lease = "lease: {duration: 30s}\ndrainTimeout: 55s\n";
     check(&format!("{lease}shutdownGracePeriod: 90s"), "ok");

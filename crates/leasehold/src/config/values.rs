@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clusters::Risk;
 use model::Prefix;
+use model::budget::{parse_bytes, show_bytes};
 use serde_json::Value;
 use telemetry::LogFormat;
 
@@ -157,23 +158,6 @@ fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit_seconds).ok()
 }
 
-/// The units of bytes, the largest first.
-const BYTE_UNITS: [(&str, u64); 4] =
-    [("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
-
-/// `64Mi`, `1Gi`, `1000`.
-fn parse_bytes(text: &str) -> Option<u64> {
-    let unit = BYTE_UNITS.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
-    let (number, size) = unit.unwrap_or((text, 1));
-    number.parse::<u64>().ok()?.checked_mul(size)
-}
-
-/// A number of bytes as it is written in the file.
-fn show_bytes(bytes: u64) -> String {
-    let unit = BYTE_UNITS.iter().find(|(_, size)| bytes >= *size && bytes.is_multiple_of(*size));
-    unit.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))
-}
-
 /// A duration as it is written in the file.
 pub(super) fn show(duration: Duration) -> String {
     let millis = duration.as_millis();
@@ -189,23 +173,6 @@ pub(super) fn show(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn byte_counts() {
-        for (text, expect) in [
-            ("1000", Some("1000")),
-            ("64Mi", Some("64Mi")),
-            ("65536Ki", Some("64Mi")),
-            ("1Gi", Some("1Gi")),
-            ("1.5Gi", None),
-            ("64M", None),
-            ("-1", None),
-            ("", None),
-            ("99999999999Ti", None),
-        ] {
-            assert_eq!(parse_bytes(text).map(show_bytes).as_deref(), expect, "{text}");
-        }
-    }
 
     #[test]
     fn durations() {

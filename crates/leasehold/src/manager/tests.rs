@@ -158,30 +158,50 @@ async fn a_panic_of_the_sharding_loop_stops_all_work_and_is_named() {
     assert!(!runs.load(Ordering::SeqCst), "its work goes on");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_the_registry_hands_everything_over_and_is_an_error() {
+/// A part that ends by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Registry,
+    Admin,
+}
+
+/// Ends a part of a replica at work, and returns what the replica says. It must have handed everything over.
+async fn without(part: Part) -> String {
     let folder = tempfile::tempdir().unwrap();
     let (_server, config) = home(folder.path()).await;
     let runs = Arc::new(AtomicBool::new(false));
     let singles = vec![work(&runs).into_single()];
-    let (registry, stop) = (CancellationToken::new(), CancellationToken::new());
+    let (ends, stop) = (CancellationToken::new(), CancellationToken::new());
+    let until_when = |other: Part| if other == part { ends.clone() } else { stop.clone() };
     let (metrics, clock) = (telemetry::registry(), Arc::new(SystemClock));
+    let registry = until_when(Part::Registry);
     let parts = assemble(&config, Vec::new(), singles, &metrics, clock, &registry).await.unwrap();
     let inside = Inside::default();
     let admin = inside.admin(metrics, Checks::default(), None, None);
-    let admin = tokio::spawn(serve(None, admin, stop.clone()));
+    let admin = tokio::spawn(serve(None, admin, until_when(Part::Admin)));
     let (sharding, stopping) = (parts.sharding.clone(), CancellationToken::new());
-    let running = Running::start(parts, &inside, admin, stop);
+    let running = Running::start(parts, &inside, admin, stop.clone());
     let end = async {
         until("the work runs", async || runs.load(Ordering::SeqCst)).await;
-        registry.cancel();
+        ends.cancel();
     };
     let (ended, ()) = tokio::join!(running.until(&stopping, DEADLINE), end);
-    let said = ended.unwrap_err().to_string();
-    assert!(said.starts_with("the registry of clusters ended by itself"), "{said}");
     assert!(stopping.is_cancelled(), "what runs beside is told");
     assert!(!runs.load(Ordering::SeqCst), "its work goes on");
     assert_eq!(sharding.leave().await, Departure::HandedOver);
+    ended.unwrap_err().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_the_registry_hands_everything_over_and_is_an_error() {
+    let said = without(Part::Registry).await;
+    assert!(said.starts_with("the registry of clusters ended by itself"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_the_admin_server_hands_everything_over_and_is_an_error() {
+    let said = without(Part::Admin).await;
+    assert!(said.starts_with("the admin server ended by itself"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

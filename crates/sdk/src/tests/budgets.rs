@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::testing::{Server, config_map, server};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use model::{Budget, Cluster, ClusterName, Workload};
+use model::{Budget, Clock, Cluster, ClusterName, Workload};
 use serde_json::json;
 
 use super::ranges::MAPS;
@@ -194,6 +194,30 @@ async fn a_cluster_that_goes_down_gets_no_other_chance_by_that() {
     east.expect(MAPS).await.list(5, &objects(4)).hung_up().await;
     settle().await;
     assert_eq!(world.status.quarantines()[0].times, 2);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_budget_holds_at_once_and_a_larger_one_ends_a_quarantine() {
+    let world = World::start(vec![maps(idle)]);
+    let (client, mut east) = server();
+    let with = |max_objects| Some(Budget { max_objects, ..Budget::default() });
+    let cluster = Cluster { budget: with(5), ..Cluster::new("east".parse().unwrap(), client, 1) };
+    world.engage_as(cluster.clone());
+    world.hold_active("east", 1);
+    let list = east.expect(MAPS).await.list(5, &objects(4));
+    world.wait_entries(8).await;
+    world.engage_as(Cluster { budget: with(3), ..cluster.clone() });
+    list.hung_up().await;
+    settle().await;
+    assert_eq!(world.status.quarantines()[0].times, 1);
+    let began = world.clock.now();
+    world.engage_as(Cluster { budget: with(4), ..cluster });
+    let again = east.expect(MAPS).await;
+    assert!(world.clock.now().since(began) < Duration::from_secs(1), "it waits for no pause");
+    let _list = again.list(6, &objects(4));
+    world.wait_entries(16).await;
+    assert_eq!(failing(&world, "east"), None);
     world.stop().await;
 }
 

@@ -8,12 +8,13 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context as LogContext, Layer, SubscriberExt};
 
 use super::world::{World, idle, run, settle};
-use crate::{Action, Controller};
+use crate::{Action, Controller, Kind, RetryClass, Selector};
 use engine::testing::config_map;
 
 /// Counts warnings and errors.
@@ -114,6 +115,46 @@ async fn an_answer_that_would_take_too_much_is_not_decoded() {
         assert!(error.contains(expect), "{error}");
     }
     assert_eq!(seen.len(), 3);
+    world.stop().await;
+}
+
+/// A ConfigMap has no field `spec`, so that the test itself takes little.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_would_take_too_much_is_not_decoded() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noted = Arc::clone(&seen);
+    let spec = Controller::for_kind::<ConfigMap>("maps").reconciler(run(move |ctx, key| {
+        if &*key.name == "m-0" {
+            let (kind, all) = (Kind::of::<ConfigMap>(), Selector::all());
+            for found in [
+                ctx.list::<ConfigMap>(None, &all).map(drop),
+                ctx.list_as::<ConfigMap, Value>(None, &all).map(drop),
+                ctx.list_dynamic::<DynamicObject>(&kind, None, &all).map(drop),
+            ] {
+                let error = found.unwrap_err();
+                assert_eq!(error.class(), RetryClass::Terminal);
+                noted.lock().unwrap().push(model::error::chain(&error));
+            }
+        }
+        std::future::ready(Ok(Action::Done)).boxed()
+    }));
+    let world = World::start(vec![spec]);
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 1);
+    let dense = |number: u64| {
+        let mut map = config_map(&format!("m-{number}"), 1 + number);
+        map["spec"] = vec![json!({}); 16_000].into();
+        map
+    };
+    let maps: Vec<Value> = (0..30).map(dense).collect();
+    let _maps = server.asked().await.list(50, &maps);
+    world.wait_journal("end east/ns/m-0@1").await;
+    let seen = seen.lock().unwrap().clone();
+    assert_eq!(seen.len(), 3);
+    for error in seen {
+        let expect = "cluster east: 30 objects of ConfigMap would take more than 256 MiB";
+        assert!(error.contains(expect) && error.contains("; fix: "), "{error}");
+    }
     world.stop().await;
 }
 

@@ -12,6 +12,11 @@
 {{- fail (printf "controllers.%s.namespaces: \"*\" stands for all of them, so name nothing beside it" $name) -}}
 {{- end -}}
 {{- end -}}
+{{- range $label, $_ := include "leasehold.selectorLabels" . | fromYaml -}}
+{{- if hasKey (default dict $.Values.podLabels) $label -}}
+{{- fail (printf "podLabels: by %s the Deployment finds its Pods: leave it out" $label) -}}
+{{- end -}}
+{{- end -}}
 {{- if lt (int .Values.shutdownGracePeriodSeconds) (add (int .Values.drainTimeoutSeconds) (int .Values.lease.durationSeconds) 5 | int) -}}
 {{- fail "shutdownGracePeriodSeconds: must be at least drainTimeoutSeconds + lease.durationSeconds + 5" -}}
 {{- end -}}
