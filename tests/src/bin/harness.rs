@@ -1,16 +1,9 @@
 //! Runs the product against real components. `cargo xtask` builds and starts this program for its
 //! commands `bench`, `chaos`, `dashboards`, `hostile` and `real`.
 
-use std::alloc::System;
-
 use anyhow::Result;
-use cap::Cap;
 use clap::Parser;
 use tests::{bench, chaos, dashboards, hostile, real};
-
-/// Counts what is allocated, for `hostile`.
-#[global_allocator]
-static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -19,6 +12,8 @@ enum Task {
     Chaos(chaos::ChaosArgs),
     Dashboards(dashboards::DashboardArgs),
     Hostile(hostile::HostileArgs),
+    #[command(hide = true)]
+    HostileReplica(hostile::ReplicaArgs),
     Real(real::RealArgs),
 }
 
@@ -27,7 +22,8 @@ fn main() -> Result<()> {
         Task::Bench(args) => bench::run(&args),
         Task::Chaos(args) => chaos::run(&args),
         Task::Dashboards(args) => dashboards::run(&args),
-        Task::Hostile(args) => hostile::run(&args, || ALLOCATOR.allocated()),
+        Task::Hostile(args) => hostile::run(&args),
+        Task::HostileReplica(args) => hostile::run_replica(args),
         Task::Real(args) => real::run(&args),
     }
 }

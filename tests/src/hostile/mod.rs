@@ -9,7 +9,8 @@
 //! - `answers`: the bodies of each
 //! - `server`: the server that sends them
 //! - `strangers`: kubeconfigs of clusters that nobody can reach
-//! - `stage`: the replica, and what it does meanwhile
+//! - `stage`: all of them together, and what the replica does meanwhile
+//! - `replica`: the replica's process
 //! - `pulse`: how long changes of the healthy cluster take
 //!
 //! `cargo xtask hostile` runs each mode by itself and prints a table; `tests/hostile` runs all of them at once.
@@ -17,26 +18,30 @@
 mod answers;
 mod mode;
 mod pulse;
+mod replica;
 mod server;
 mod stage;
 mod strangers;
 
+use std::env;
 use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use model::Budget;
 
 pub use self::mode::{Expected, Mode};
 pub use self::pulse::Spread;
+pub use self::replica::{ReplicaArgs, run_replica};
 pub use self::server::Hostile;
-pub use self::stage::{Memory, Plan, Row, perform};
+pub use self::stage::{Plan, Row, perform};
 use crate::harness::table::{Format, Table};
 
-/// The most that memory may grow through one hostile cluster, in bytes, with a budget of 16 MiB for those that
-/// fill it. What reconciles decode comes on top; all clusters together have 64 MiB for that.
-const MAX_GROWTH_BYTES: usize = 64 << 20;
+/// The most that resident memory may grow through one hostile cluster, in bytes.
+const MAX_GROWTH_BYTES: u64 = 64 << 20;
+/// What caches may keep of each cluster, in bytes. What reconciles decode comes on top; all clusters together have 64
+/// MiB for that.
+const MAX_CACHE_BYTES: usize = 16 << 20;
 
 /// How many times as long the changes of the healthy cluster may take beside a hostile one, p99 to p99.
 const MAX_RATIO: f64 = 1.2;
@@ -65,16 +70,19 @@ pub struct HostileArgs {
 ///
 /// # Errors
 /// If a replica cannot be started, or does something else than is expected of it.
-pub fn run(args: &HostileArgs, memory: Memory) -> Result<()> {
+pub fn run(args: &HostileArgs) -> Result<()> {
     let modes = if args.modes.is_empty() { Mode::ALL.to_vec() } else { args.modes.clone() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let plan = Plan {
+        harness: env::current_exe()?,
+        observe: Duration::from_secs(args.seconds),
+        changes: MIN_CHANGES,
+        max_cache_bytes: MAX_CACHE_BYTES,
+    };
     let mut rows = Vec::new();
     for (number, mode) in modes.iter().enumerate() {
         eprintln!("{mode} ({} of {})", number + 1, modes.len());
-        let budget = Budget { max_cache_bytes: 16 << 20, ..Budget::default() };
-        let observe = Duration::from_secs(args.seconds);
-        let plan = Plan { observe, changes: MIN_CHANGES, budget };
-        rows.extend(runtime.block_on(perform(&[*mode], plan, memory))?);
+        rows.extend(runtime.block_on(perform(&[*mode], &plan))?);
     }
     println!("{}", table(&rows).render(args.format));
     let wrong: Vec<String> = rows.iter().flat_map(|row| row.faults(MAX_GROWTH_BYTES)).collect();
@@ -144,7 +152,7 @@ impl Row {
     }
 
     /// What is wrong with it, each with its mode.
-    pub fn faults(&self, max_growth_bytes: usize) -> Vec<String> {
+    pub fn faults(&self, max_growth_bytes: u64) -> Vec<String> {
         let mut faults = Vec::new();
         let mut wrong = |what: &dyn fmt::Display| faults.push(format!("{}: {what}", self.mode));
         if self.growth_bytes > max_growth_bytes {

@@ -1,37 +1,34 @@
 //! One replica, a home, a healthy cluster, and hostile ones: what it does while they misbehave, and afterwards.
+//!
+//! The replica has a process of its own, and hostile clusters have threads that yield to all others: they stand for
+//! machines elsewhere, and what they take to send is not what the replica takes to read.
 
 use std::fs;
-use std::net::SocketAddr;
-use std::path::Path;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use apiserver::Server;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
-use leasehold::config::{ClusterSources, Config, DirectorySource, Home, KubeconfigSource, Risk};
-use leasehold::{Departure, Manager};
-use model::{Budget, Budgets};
-use sdk::Controller;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio::runtime::{Handle, Runtime};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::mode::{Expected, Mode};
 use super::pulse::{Pulse, Spread, want};
+use super::replica::{Replica, ReplicaArgs};
 use super::server::Hostile;
 use super::strangers::Strangers;
-use crate::copy::{Copy, seen};
+use crate::copy::seen;
+use crate::harness::process::free_port;
 use crate::harness::wait::{Stopwatch, until};
 use crate::install;
-
-/// Tells how many bytes this process has taken.
-pub type Memory = fn() -> usize;
 
 const NAMESPACE: &str = "leasehold-system";
 /// Objects of each cluster.
@@ -40,20 +37,22 @@ const OBJECTS: usize = 5;
 const CONVERGENCE: Duration = Duration::from_secs(30);
 /// How long a cluster may take to be served again: a quarantine, a breaker's pause, a wait before a list.
 const RECOVERY: Duration = Duration::from_secs(150);
-/// How often memory is read.
-const MEMORY_EVERY: Duration = Duration::from_millis(20);
+/// How much the threads of hostile clusters yield to others: as much as the kernel knows.
+const NICE: i32 = 19;
 /// How often readiness is asked.
 const READY_EVERY: Duration = Duration::from_millis(500);
 
 /// How a run is made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
+    /// The program `harness`, which is the replica too.
+    pub harness: PathBuf,
     /// How long clusters misbehave at least.
     pub observe: Duration,
     /// How many changes of the healthy cluster are measured before.
     pub changes: usize,
-    /// What is kept of each cluster.
-    pub budget: Budget,
+    /// What the replica's caches may keep of each cluster, in bytes.
+    pub max_cache_bytes: usize,
 }
 
 /// What came of one mode.
@@ -61,8 +60,8 @@ pub struct Plan {
 pub struct Row {
     /// The mode.
     pub mode: Mode,
-    /// How much more memory the process took at most than before; of all modes of a run together.
-    pub growth_bytes: usize,
+    /// How much more memory of the replica was resident at most than before, in bytes; of all modes of a run together.
+    pub growth_bytes: u64,
     /// What the hostile cluster was asked meanwhile.
     pub requests_per_second: f64,
     /// How long a change of the healthy cluster took.
@@ -87,17 +86,20 @@ struct Stage {
     hostile: Vec<(Mode, Hostile)>,
     strangers: Strangers,
     admin: SocketAddr,
-    stop: CancellationToken,
-    replica: JoinHandle<Result<Departure, leasehold::Error>>,
+    replica: Replica,
+    _elsewhere: Elsewhere,
     _dir: tempfile::TempDir,
 }
+
+/// Threads that yield to all others.
+struct Elsewhere(Option<Runtime>);
 
 /// Lets clusters misbehave, each in one of these ways and all at once, and behave again.
 ///
 /// # Errors
 /// If the replica cannot be started, or does not serve the clusters before they misbehave.
-pub async fn perform(modes: &[Mode], plan: Plan, memory: Memory) -> Result<Vec<Row>> {
-    let stage = Stage::start(modes, plan.budget).await?;
+pub async fn perform(modes: &[Mode], plan: &Plan) -> Result<Vec<Row>> {
+    let mut stage = Stage::start(modes, plan).await?;
     for client in stage.clients() {
         served(&client, "before", CONVERGENCE).await.context("while all clusters behave")?;
     }
@@ -108,7 +110,7 @@ pub async fn perform(modes: &[Mode], plan: Plan, memory: Memory) -> Result<Vec<R
     })
     .await?;
     let calm = pulse.changes();
-    let peak = Peak::start(memory);
+    stage.replica.count_from_now()?;
     let before: Vec<u64> = stage.hostile.iter().map(|(_, hostile)| hostile.requests()).collect();
     let began = Stopwatch::start();
     for (mode, hostile) in &stage.hostile {
@@ -127,7 +129,7 @@ pub async fn perform(modes: &[Mode], plan: Plan, memory: Memory) -> Result<Vec<R
     tokio::time::sleep(plan.observe.saturating_sub(began.elapsed())).await;
     let lasted = began.elapsed().as_secs_f64();
     let asked: Vec<u64> = stage.hostile.iter().map(|(_, hostile)| hostile.requests()).collect();
-    let growth_bytes = peak.growth();
+    let growth_bytes = stage.replica.growth()?;
     let [calm, meanwhile] = pulse.end(calm);
     let (unready, probes) = readiness.end();
     for (_, hostile) in &stage.hostile {
@@ -152,45 +154,42 @@ pub async fn perform(modes: &[Mode], plan: Plan, memory: Memory) -> Result<Vec<R
         recovered_after,
     });
     let rows = rows.collect();
-    stage.end().await?;
+    stage.replica.leave().await?;
     Ok(rows)
 }
 
 impl Stage {
-    async fn start(modes: &[Mode], budget: Budget) -> Result<Self> {
+    async fn start(modes: &[Mode], plan: &Plan) -> Result<Self> {
         let dir = tempfile::tempdir()?;
+        let (elsewhere, handle) = Elsewhere::start()?;
         let server =
             async |name: &str| Server::builder().name(name).bind("127.0.0.1:0").start().await;
         let (home, healthy) = (server("home").await?, server("healthy").await?);
         install::crds(&home.client(), leasehold::crds::home_crds()).await;
         install::namespace(&home.client(), NAMESPACE).await;
         let mut hostile = Vec::new();
-        let mut kubeconfigs = vec![write(dir.path(), "healthy", &healthy.kubeconfig())?];
+        let mut clusters = vec![write(dir.path(), "healthy", &healthy.kubeconfig())?];
         for mode in modes {
-            let cluster = Hostile::start(&mode.to_string()).await?;
-            kubeconfigs.push(write(dir.path(), &mode.to_string(), &cluster.kubeconfig())?);
+            let name = mode.to_string();
+            let cluster = handle.spawn(async move { Hostile::start(&name).await }).await??;
+            clusters.push(write(dir.path(), &mode.to_string(), &cluster.kubeconfig())?);
             hostile.push((*mode, cluster));
         }
         for client in hostile.iter().map(|(_, h)| h.behind.client()).chain([healthy.client()]) {
             want_all(&client, "before").await?;
         }
-        let path = dir.path().join("home");
-        fs::write(&path, home.kubeconfig())?;
-        let at_home = Home::Kubeconfig { path, context: None, allow: [Risk::Loopback].into() };
         let folder = dir.path().join("strangers");
-        let strangers = Strangers::start(&folder).await?;
-        let allow = [Risk::Loopback].into();
-        let directories = vec![DirectorySource { allow, ..DirectorySource::new(folder) }];
-        let sources = ClusterSources { kubeconfigs, directories, ..ClusterSources::default() };
-        let mut config = Config::new(at_home, "replica", sources);
-        config.budgets = Budgets { each: budget, ..Budgets::default() };
-        // A port that was free a moment ago.
-        let admin = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        config.admin = Some(admin.into());
-        let copy = Controller::for_kind::<ConfigMap>("copy").reconciler(Copy::default());
-        let stop = CancellationToken::new();
-        let replica = tokio::spawn(Manager::new(config).controller(copy).run(stop.clone()));
-        Ok(Self { home, healthy, hostile, strangers, admin, stop, replica, _dir: dir })
+        let strangers = {
+            let folder = folder.clone();
+            handle.spawn(async move { Strangers::start(&folder).await }).await??
+        };
+        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let home_path = write(dir.path(), "home", &home.kubeconfig())?;
+        let max_cache_bytes = plan.max_cache_bytes;
+        let args = ReplicaArgs { home: home_path, folder, admin, max_cache_bytes, clusters };
+        let replica = Replica::start(&plan.harness, &args, dir.path())?;
+        let _elsewhere = elsewhere;
+        Ok(Self { home, healthy, hostile, strangers, admin, replica, _elsewhere, _dir: dir })
     }
 
     fn clients(&self) -> impl Iterator<Item = Client> {
@@ -219,20 +218,36 @@ impl Stage {
         let mut down = fleet.members.into_iter().flat_map(|member| member.down_clusters);
         down.find(|down| down.cluster.as_str() == cluster).map(|down| down.reason.to_string())
     }
+}
 
-    async fn end(self) -> Result<()> {
-        self.stop.cancel();
-        let departure = self.replica.await??;
-        ensure!(departure == Departure::HandedOver, "the replica left without handing over");
-        Ok(())
+impl Elsewhere {
+    fn start() -> Result<(Self, Handle)> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .on_thread_start(|| {
+                // Of this thread alone. What refuses it only makes a noisier measurement.
+                let _refused = rustix::process::setpriority_process(None, NICE);
+            })
+            .enable_all()
+            .build()?;
+        let handle = runtime.handle().clone();
+        Ok((Self(Some(runtime)), handle))
     }
 }
 
-fn write(dir: &Path, name: &str, kubeconfig: &str) -> Result<KubeconfigSource> {
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        // A runtime that ends where others run may not wait for its threads.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn write(dir: &Path, name: &str, kubeconfig: &str) -> Result<PathBuf> {
     let path = dir.join(name);
     fs::write(&path, kubeconfig)?;
-    let allow = [Risk::Loopback, Risk::PlainHttp].into();
-    Ok(KubeconfigSource { path, allow, ..KubeconfigSource::default() })
+    Ok(path)
 }
 
 /// Asks for a value in each object.
@@ -267,32 +282,6 @@ async fn ready(admin: SocketAddr) -> bool {
         std::io::Result::Ok(answer)
     };
     ask.await.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
-}
-
-/// Watches how much memory the process takes.
-struct Peak {
-    before: usize,
-    most: Arc<AtomicUsize>,
-    _task: AbortOnDropHandle<()>,
-}
-
-impl Peak {
-    fn start(memory: Memory) -> Self {
-        let before = memory();
-        let most = Arc::new(AtomicUsize::new(before));
-        let noted = Arc::clone(&most);
-        let task = tokio::spawn(async move {
-            loop {
-                noted.fetch_max(memory(), Ordering::Relaxed);
-                tokio::time::sleep(MEMORY_EVERY).await;
-            }
-        });
-        Self { before, most, _task: AbortOnDropHandle::new(task) }
-    }
-
-    fn growth(&self) -> usize {
-        self.most.load(Ordering::Relaxed).saturating_sub(self.before)
-    }
 }
 
 /// Asks again and again whether the replica is ready.

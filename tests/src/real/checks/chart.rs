@@ -20,7 +20,7 @@ use crate::harness::kubectl::Kubectl;
 use crate::harness::process::run as run_command;
 
 /// Values that must be refused, each with a word of the reason.
-const REFUSED: [(&str, &str); 28] = [
+const REFUSED: [(&str, &str); 29] = [
     ("replicas=-1", "replicas"),
     ("replica=3", "replica"),
     ("controllers.tdst.enabled=true", "tdst"),
@@ -33,6 +33,7 @@ const REFUSED: [(&str, &str); 28] = [
     ("clusters.kubeconfigSecrets[0].name=a,clusters.kubeconfigSecrets[0].prefix=a.b", "prefix"),
     ("clusters.inCluster=x,controllers.tdset.enabled=true", "name the namespaces it works in"),
     ("controllers.tdset.secrets={a}", "secrets"),
+    ("podLabels.app\\.kubernetes\\.io/name=x", "the Deployment finds its Pods"),
     ("metrics.podMonitor.enabled=true", "metrics.podMonitor.authorization"),
     ("admin.tls.enabled=false", "needs admin.tls.enabled"),
     ("probes.port=8443", "must differ"),
