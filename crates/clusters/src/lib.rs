@@ -49,8 +49,6 @@ mod home;
 mod http;
 mod identity;
 mod in_cluster;
-#[cfg(feature = "install")]
-pub mod install;
 mod kubeconfig;
 mod merge;
 mod own;

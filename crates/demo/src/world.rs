@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use apiserver::WindowLimits;
-use clusters::install::{self, InstallError};
 use futures::future::{try_join, try_join_all};
 use futures::{Stream, StreamExt, stream};
+use install::InstallError;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};

@@ -3,7 +3,7 @@
 //! # Invariants
 //! - A cluster that exceeds its budget counts as not engaged until its quarantine is over. Then it is engaged
 //!   anew: other informers, another gate, an empty account.
-//! - Another budget of a cluster holds at once, and ends its quarantine if it is a larger one.
+//! - Another budget of a cluster holds at once. A larger one ends its quarantine, the first few times in a row.
 //! - Each engagement has a number of its own, so that nothing of an earlier one is shared with it.
 
 use std::collections::BTreeMap;

@@ -37,11 +37,11 @@ const ALL_MIB: usize = 4 * CLUSTER_MIB;
 /// How long one is read while others may wait for their turn.
 const KEPT_FOR: Duration = Duration::from_secs(30);
 
-/// A large answer for which others have waited long enough.
+/// A large answer that others may have waited for long enough.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the answer has not come to its end within {}s, and others wait for their turn; fix: ask for less at once, in \
-     pages with a limit, or see why the server is slow",
+    "the answer has not come to its end within {}s, and others may wait for their turn; fix: ask for less at once, \
+     in pages with a limit, or see why the server is slow",
     KEPT_FOR.as_secs()
 )]
 struct SlowAnswer;
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(poll(&mut next), [272]);
         let (first, _) = lists.remove(0);
         let error = first.await.unwrap_err();
-        assert!(error.to_string().contains("others wait for their turn; fix: "), "{error}");
+        assert!(error.to_string().contains("others may wait for their turn; fix: "), "{error}");
         assert_eq!(poll(&mut next), [1024]);
         drop(next);
         // Nobody waits.

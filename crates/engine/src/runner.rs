@@ -1,7 +1,6 @@
-//! The runner of one controller: takes keys from its queue and reconciles them, each beside the others. It
-//! begins a task for a key that can run; the task goes on with the next key that is ready when its own has
-//! ended, and is gone when there is none. A task for each key, begun by the runner's own, would cost two wake-ups
-//! more.
+//! The runner of one controller: takes keys from its queue and reconciles them, many at once. It starts a task for
+//! each key that it takes. When the task has reconciled its key, it takes the next one that is ready, and ends if
+//! there is none. A new task for each key would cost two more wake-ups.
 //!
 //! # Invariants
 //! - A reconcile begins only after the fence allowed it for the assignment that came with its key (S1).

@@ -17,6 +17,9 @@ pub const FIRST_PAUSE: Duration = Duration::from_secs(15);
 pub const MAX_PAUSE: Duration = Duration::from_secs(30 * 60);
 /// A cluster that has kept within its budget for so long after a pause begins with the first one again.
 pub const FORGIVEN_AFTER: Duration = Duration::from_secs(60 * 60);
+/// So many pauses in a row end early if the cluster may have more. Whoever changes its budget more often waits for the
+/// end of the later ones: else each change would begin its lists anew.
+const EARLY_ENDS: u32 = 3;
 
 /// A cluster that exceeded its budget.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -72,8 +75,8 @@ impl Quarantines {
         Some(pause)
     }
 
-    /// Ends the pauses of clusters that may have more than they exceeded. If that is too little again, the next pause
-    /// is longer all the same.
+    /// Ends the pauses of clusters that may have more than they exceeded, but only the first few in a row. If that is
+    /// too little again, the next pause is longer all the same.
     pub fn release(&self, budget_of: impl Fn(&ClusterName) -> Option<Budget>, now: Moment) {
         for (cluster, known) in self.lock().iter_mut() {
             let Some(budget) = budget_of(cluster) else { continue };
@@ -81,7 +84,7 @@ impl Quarantines {
             let is_more = budget.max_objects > before.max_objects
                 || budget.max_cache_bytes > before.max_cache_bytes
                 || budget.max_json_bytes > before.max_json_bytes;
-            if is_more {
+            if is_more && known.times <= EARLY_ENDS {
                 known.until = known.until.min(now);
             }
         }
@@ -189,6 +192,18 @@ mod tests {
         });
         assert_eq!(held, [true, true, true, false]);
         assert_eq!(impose(&all, 1, 6), 30);
+    }
+
+    #[test]
+    fn who_lowers_and_raises_a_budget_again_and_again_waits() {
+        let (all, east) = (Quarantines::default(), "east".parse::<ClusterName>().unwrap());
+        let raised = Budget { max_objects: Budget::default().max_objects + 1, ..Budget::default() };
+        let held = [0, 1, 2, 3].map(|now| {
+            impose(&all, 1, now);
+            all.release(|_| Some(raised), at(now));
+            all.holds(&east, at(now))
+        });
+        assert_eq!(held, [false, false, false, true]);
     }
 
     #[test]

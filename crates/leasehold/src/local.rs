@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
-use clusters::{Plugins, Risk, Trust, install};
+use clusters::{Plugins, Risk, Trust};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

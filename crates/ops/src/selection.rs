@@ -89,7 +89,7 @@ fn with_controller(name: &str, fleet: &Fleet) -> Option<String> {
     ))
 }
 
-/// How many members live that are selected.
+/// How many live members are selected.
 pub(crate) fn count(select: &MemberSelector, fleet: &Fleet) -> usize {
     let is = |member: &&FleetMember| select.contains(&member.identity, member.zone.as_deref());
     fleet.alive().filter(is).count()
@@ -98,7 +98,7 @@ pub(crate) fn count(select: &MemberSelector, fleet: &Fleet) -> usize {
 /// The same.
 ///
 /// # Errors
-/// If there are none, or a name or zone is of none: with what there is.
+/// If no live member is selected, or one of the names or zones is that of no live member: with those that there are.
 fn members(select: &MemberSelector, fleet: &Fleet) -> anyhow::Result<usize> {
     for name in &select.names {
         let only = MemberSelector { names: vec![name.clone()], ..MemberSelector::default() };

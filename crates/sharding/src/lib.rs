@@ -24,7 +24,7 @@
 //! | [`handover`] | how one shard changes hands, is split and merged |
 //! | [`record`] | the objects of the home cluster; writes bound to versions |
 //! | [`world`] | the home cluster as observed; when each Lease last changed |
-//! | `world::index`, `world::sight` | what follows from all maps together; which Leases are seen |
+//! | `world::index`, `world::sight` | what follows from all maps together; which Leases are seen, and since when maps are |
 //! | [`read`] | reads objects in any version of the protocol |
 //! | [`protocol`] | which version of the protocol is in use |
 //! | `member` | this member's id, Lease and validity |
@@ -150,13 +150,12 @@
 //!   writes no map before one silence has passed. Epochs go on above all that anybody saw (`history`).
 //!   Attacked by `homes_history_changes_under_faults`, with oracles that remember what home forgot, by
 //!   `a_restored_home_is_served_again_in_time` and its like, and by the bugs `HoldOn` and `ForgetEpochs`.
-//!
 //! - **S10** *All shards of a group of scope `Fleet` have one owner.* They lie in several maps, and a write changes one
 //!   of them. A coordinator gives such a shard to a next owner only while no other member may act for any of them
 //!   ([`coordinator`]), and while no write under way can change that: each of the maps has a version that this
 //!   coordinator made in its present office, so that all computed before is void (S4, `coordinator::written`). It writes
 //!   maps anew for that, each once in an office, when such a group changes hands. The first coordinator of a fleet does so
-//!   only after a write that got no answer. No other coordinator computes writes meanwhile: its office ends by its own
+//!   only after a write that failed or got no answer. While home refuses all writes of a map, it says so. No other coordinator computes writes meanwhile: its office ends by its own
 //!   clock before others take its Lease. Attacked by
 //!   `a_group_of_the_fleet_has_one_member_whenever_an_old_write_arrives`, and by a coordinator that takes itself for the
 //!   first one (`a_coordinator_that_forgets_who_was_before_it_is_caught`).

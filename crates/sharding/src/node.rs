@@ -484,6 +484,11 @@ impl Node {
         }
     }
 
+    /// The next step looks for problems, even if it sees the same world.
+    fn look_for_problems(&mut self) {
+        self.problems.0 = u64::MAX;
+    }
+
     fn find_problems_again(&mut self) {
         let revision = self.world.revision();
         let Config { speaks, namespace, installation, .. } = &self.config;

@@ -2,11 +2,12 @@
 
 mod open;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kube::Error;
 use model::error::foreign;
-use model::{ClusterName, MemberId};
+use model::{ClusterName, GroupName, MemberId};
 
 use crate::api::MAX_NAMED;
 use crate::floor::{ANNOTATION, Floor, MAX_FLOOR};
@@ -111,6 +112,15 @@ pub(crate) fn unreadable_maps(world: &World, namespace: &str) -> Option<String> 
     let more = more(maps.count());
     Some(format!(
         "shardmaps.leasehold.dev {cluster} in namespace {namespace} of the home cluster{more} cannot be read, so nobody acts on its shards; the log says what is wrong; fix: correct it: kubectl edit --namespace {namespace} shardmap {cluster}; or let it be made anew: kubectl delete --namespace {namespace} shardmap {cluster}"
+    ))
+}
+
+/// Why shards of these groups of scope `Fleet` get no next owner: writes of the ShardMaps of these clusters fail.
+pub(crate) fn unwritten(clusters: &[&ClusterName], groups: &BTreeSet<GroupName>) -> Option<String> {
+    let (cluster, group) = (clusters.first()?, groups.first()?);
+    let (maps, groups) = (more(clusters.len() - 1), more(groups.len() - 1));
+    Some(format!(
+        "shardmaps.leasehold.dev {cluster}{maps} of the home cluster: a write failed or got no answer, and may still arrive, so shards of group {group}{groups} get no next owner: they must all have the same; fix: see in the log of the coordinator why its writes of shardmaps fail"
     ))
 }
 

@@ -68,7 +68,7 @@ async fn metrics_are_for_those_whom_the_home_cluster_allows() {
     let dir = tempfile::tempdir().unwrap();
     let home = Server::builder().name("home").bind("127.0.0.1:0").rbac(true).start().await.unwrap();
     let home_config = super::home_at(dir.path(), &home).await;
-    clusters::install::manifest(&home.client(), ACCOUNTS).await.unwrap();
+    ::install::manifest(&home.client(), ACCOUNTS).await.unwrap();
 
     // A port that was free a moment ago.
     let bind = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -75,7 +75,7 @@ async fn clusters(names: &[&str]) -> Vec<Server> {
         let example = controllers::get("tdset").unwrap().example;
         let broken = example.replace("name: tdset-hello-world", "name: other").replace("8000", "0");
         for manifest in [example, &broken] {
-            let _ = ::clusters::install::manifest(&server.client(), manifest).await;
+            let _ = ::install::manifest(&server.client(), manifest).await;
         }
         servers.push(server);
     }

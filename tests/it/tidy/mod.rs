@@ -75,6 +75,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "writes",
         ],
     ),
+    ("install", &[]),
     ("journal", &["engine", "model"]),
     ("sdk", &["cache", "engine", "explain", "model", "upstream"]),
     ("admin", &["model", "telemetry"]),
@@ -101,7 +102,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "sharding",
         ],
     ),
-    ("demo", &["apiserver", "clusters", "controllers", "fleet", "model", "sharding"]),
+    ("demo", &["apiserver", "clusters", "controllers", "fleet", "install", "model", "sharding"]),
     (
         "leasehold",
         &[
@@ -116,6 +117,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "engine",
             "explain",
             "fleet",
+            "install",
             "journal",
             "marks",
             "model",

@@ -4,7 +4,6 @@ use std::fs;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clusters::install;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::ApiserverArgs;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use apiserver::faults::{Fault, Request};
 use apiserver::{Matcher, Program, Server};
-use clusters::install;
 use engine::{Engine, EngineConfig, Meter, Unobserved};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;

@@ -10,6 +10,7 @@ use super::{Coordinator, Plan, View};
 use crate::api::{MAX_SHARDS, MoveCause, ShardPath};
 use crate::lease::LeaseState::Fresh;
 use crate::planner::{self, Fit, Move, PlanShard, Reach, Reason, Role};
+use crate::problem;
 use crate::ranges::{self, RangeChange, Situation};
 use crate::weight::{self, OwnedShard, Points};
 
@@ -42,11 +43,14 @@ impl Coordinator {
             begin_move(drafts, step);
             causes.extend(MoveCause::of(step.reason).map(|cause| (step.shard.clone(), cause)));
         }
+        let mut failing = Vec::new();
         for cluster in holders.unsettled(&held_back) {
             if let Some(draft) = drafts.get_mut(cluster) {
                 draft.rewrite();
             }
+            failing.extend(self.written.is_open(cluster).then_some(cluster));
         }
+        plan.problems.extend(problem::unwritten(&failing, &held_back));
         // A cluster that has rested may go on.
         if let Some(at) = self.resting.next_end(now) {
             plan.wake_at(at);

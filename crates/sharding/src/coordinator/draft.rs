@@ -513,7 +513,10 @@ impl Draft<'_> {
     pub(super) fn into_write(self) -> Option<Write> {
         match self.base {
             Base::Pending(_) => None,
-            Base::Observed(map) if self.goal.may_delete() && map.is_unowned() => {
+            // What is rewritten goes by the next plan: perhaps something keeps it, and it is never gone.
+            Base::Observed(map)
+                if !self.is_rewritten && self.goal.may_delete() && map.is_unowned() =>
+            {
                 let target = Target { kind: Kind::Map, name: map.cluster.as_str().to_owned() };
                 Some(Write::Delete(target, map.version.clone()))
             }

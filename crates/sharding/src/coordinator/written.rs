@@ -3,7 +3,8 @@
 //! A write may be under way for any time: of a coordinator that was in office before, or an own one that got no answer.
 //! It replaces exactly the version from which it was computed (S4), so it is void as soon as the map has a later version
 //! that this coordinator wrote itself. Until then a shard in that map may get any owner. So it counts as hidden when all
-//! shards of a group of scope `Fleet` must go to one member ([`super::draft`]).
+//! shards of a group of scope `Fleet` must go to one member ([`super::draft`]). While home refuses all writes of a map,
+//! such shards get no next owner, and the coordinator says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -46,7 +47,7 @@ impl Written {
         since: Option<Moment>,
     ) {
         match (outcome, write) {
-            (WriteOutcome::Failed, _) => {
+            (WriteOutcome::Failed, Write::Create(_) | Write::Replace(_)) => {
                 Arc::make_mut(&mut self.open).insert(cluster.clone());
             }
             (WriteOutcome::Done(Some(made)), Write::Create(before) | Write::Replace(before))
@@ -58,9 +59,14 @@ impl Written {
                     Arc::make_mut(&mut self.open).remove(cluster);
                 }
             }
-            // It may have been another one that replaced it, or nobody did.
-            (WriteOutcome::Done(_) | WriteOutcome::Conflict(_), _) => {}
+            // A deletion gives no shard to anybody, and none of these makes a write void that is under way.
+            _ => {}
         }
+    }
+
+    /// Whether a write of a map has no known end, and none since has succeeded.
+    pub(super) fn is_open(&self, cluster: &ClusterName) -> bool {
+        self.open.contains(cluster)
     }
 
     /// Whether no write can be under way that would still replace this version of a map, or create it if there is none.
@@ -70,7 +76,7 @@ impl Written {
         version: Option<&ObjectVersion>,
     ) -> bool {
         let is_own = || version.is_some() && self.made.get(cluster) == version;
-        !self.open.contains(cluster) && (!self.is_successor || is_own())
+        !self.is_open(cluster) && (!self.is_successor || is_own())
     }
 }
 

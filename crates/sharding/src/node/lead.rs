@@ -21,8 +21,7 @@ impl Node {
         self.world.raise_floor(required);
         // After a sleep of the machine nothing hangs, and it is in office no more.
         if self.is_coordinator(now) && self.planning.give_up(now) {
-            // Another text than that of this revision.
-            self.problems.0 = u64::MAX;
+            self.look_for_problems();
         }
         let wake = if self.may_coordinate(now) { self.stand_for_election(now) } else { None };
         if self.defers(now) {

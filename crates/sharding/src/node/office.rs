@@ -67,8 +67,7 @@ impl Node {
         };
         if after.as_ref() != before {
             self.elsewhere = after;
-            // Another text than that of this revision.
-            self.problems.0 = u64::MAX;
+            self.look_for_problems();
         }
     }
 

@@ -13,7 +13,8 @@
 //! # A plan that does not end
 //! While a plan is being made, the loop renews the Leases, so nobody else would ever notice that it hangs. So a
 //! coordinator whose plan takes longer than [`PLAN_LIMIT`] gives up its office, and takes none before that plan has
-//! ended.
+//! ended. If that of every member hangs, owners go on with what they have. No process ends for it: what hangs because of
+//! what home says would hang again, and the owners would be lost.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -254,8 +255,7 @@ impl Node {
     /// Takes in a plan, which took that long to make, and sends its writes.
     pub(super) fn planned(&mut self, made: MadePlan, took: Duration, now: Moment) {
         if self.planning.ended(made.term) {
-            // Another text than that of this revision.
-            self.problems.0 = u64::MAX;
+            self.look_for_problems();
         }
         if made.term != self.planning.term {
             return;

@@ -31,7 +31,7 @@ impl MemberSelector {
 
     /// The first of its texts that selects nobody, because no member can have such a name or be in such a zone.
     pub(super) fn odd(&self) -> Option<String> {
-        // Identities and zones are checked as these are.
+        // Identities and zones follow the rules of a member's id.
         let is_name = |text: &str| text.parse::<MemberId>().is_ok();
         let begins_one = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
         let could_be = |pattern: &str| match pattern.strip_suffix('*') {

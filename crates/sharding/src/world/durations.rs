@@ -74,7 +74,7 @@ impl Durations {
         longer.map(|longer| longer.duration).max().unwrap_or_default().max(timings.duration)
     }
 
-    /// A moment after which no decision depends on how long ago that moment was.
+    /// From when on no decision depends any more on how long ago that moment was.
     pub(super) fn after(&self, moment: Moment) -> Moment {
         let longer = self.longer.values().map(|longer| longer.duration);
         moment + longer.max().unwrap_or_default().max(self.own) * 2

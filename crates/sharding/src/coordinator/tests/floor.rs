@@ -5,7 +5,7 @@ use crate::floor::Floor;
 use crate::lease::COORDINATOR;
 
 impl Scene {
-    fn floor(&mut self, floor: Floor) {
+    pub(super) fn floor(&mut self, floor: Floor) {
         let name = COORDINATOR.to_owned();
         let record = LeaseRecord::new(name, &id("m-0"), LeaseTimings::default().duration);
         self.apply(Object::Lease(LeaseRecord { floor, ..record }));

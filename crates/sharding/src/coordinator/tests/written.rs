@@ -2,6 +2,7 @@
 
 use super::single::fleet_wide;
 use super::*;
+use crate::floor::Floor;
 use crate::outbox::InFlight;
 use crate::record::WriteOutcome;
 
@@ -92,10 +93,36 @@ fn an_own_write_without_an_answer_is_made_void_first() {
     let (cluster, failed) = ("east".parse().unwrap(), WriteOutcome::Failed);
     scene.coordinator.written.ended(&cluster, &ended, &failed, Some(scene.now));
     scene.check(&["update east v5: g/0/1 @4"]);
-    let rewritten = scene.plan().writes.remove(0);
-    carry_out_own(&mut scene, rewritten);
+    let mut plan = scene.plan();
+    let [told] = &plan.problems[..] else { panic!("{:?}", plan.problems) };
+    assert!(told.starts_with("shardmaps.leasehold.dev east of the home cluster: "), "{told}");
+    assert!(told.contains("so shards of group g get no next owner"), "{told}");
+    carry_out_own(&mut scene, plan.writes.remove(0));
+    assert_eq!(scene.plan().problems, [""; 0]);
     assert!(matches!(carry_out(&mut scene, &given), WriteOutcome::Conflict(_)));
     scene.check(&["update east v7: g/0/1 m-0@5", "update west v6: g/0/1 m-0@5"]);
+}
+
+/// As one with a finalizer, or where nobody may delete it.
+#[test]
+fn a_map_that_is_to_go_and_stays_holds_nothing_up() {
+    let mut scene = fleet(&[("east", "@4"), ("west", "@4")], true);
+    let west = "west".parse().unwrap();
+    scene.clusters.remove(&west);
+    scene.floor(Floor::Known(Epoch(4)));
+    drop(scene.plan());
+    scene.pass(LONG_GRACE);
+    ["m-0", "m-2"].iter().for_each(|member| scene.renew(member));
+    scene.check(&["update east v5: g/0/1 @4", "update west v6: g/0/1 @4"]);
+    for write in scene.plan().writes {
+        carry_out_own(&mut scene, write);
+    }
+    for _ in 0..2 {
+        scene.check(&["update east v10: g/0/1 m-0@5", "delete west v11: "]);
+        let write = scene.plan().writes.remove(1);
+        let (ended, since) = (InFlight { write, sent: scene.now }, Some(scene.now));
+        scene.coordinator.written.ended(&west, &ended, &WriteOutcome::Failed, since);
+    }
 }
 
 #[test]
