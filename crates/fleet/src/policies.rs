@@ -114,7 +114,7 @@ mod tests {
         let of_g = json!({"groups": ["g"]});
         let pin = json!({"pin": {"names": ["m-1"], "required": true}, "shards": of_g});
         let avoid = json!({"avoid": {"names": ["m-0"], "required": true}, "shards": of_g});
-        let gone = fleet(&[pin.clone()], "Unowned");
+        let gone = fleet(std::slice::from_ref(&pin), "Unowned");
         let expect = "1 shard (east/g/0/1) that no live member may have, by the FleetPolicies p0";
         assert_eq!(told(&gone), [expect], "who is pinned to lives no more");
         let both = fleet(&[pin.clone(), avoid.clone()], "Unowned");

@@ -160,13 +160,20 @@ pub fn check_annotations(path: &str, annotations: &Value) -> Vec<FieldError> {
 /// Finalizers that objects of most built-in kinds may have without a domain.
 const STANDARD_FINALIZERS: &[&str] = &["kubernetes", ORPHAN, FOREGROUND];
 
+/// Groups whose finalizers may have any name that a label key may have.
+const FREE_GROUPS: &[&str] =
+    &["admissionregistration.k8s.io", "coordination.k8s.io", "node.k8s.io"];
+
 /// What is wrong with a list of finalizers.
 pub fn check_finalizers(kind: &KindInfo, path: &str, finalizers: &Value) -> Vec<FieldError> {
     let names: Vec<&str> =
         finalizers.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut errors: Vec<FieldError> = names.iter().flat_map(|name| check_key(path, name)).collect();
     // Real servers check these kinds by rules that know nothing of built-in kinds.
-    let is_free = kind.custom || kind.plural == DEFINITIONS || kind.is("", "events");
+    let is_free = kind.custom
+        || kind.plural == DEFINITIONS
+        || kind.is("", "events")
+        || FREE_GROUPS.contains(&&*kind.group);
     for (at, name) in names.iter().enumerate() {
         if !is_free && !name.contains('/') && !STANDARD_FINALIZERS.contains(name) {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
@@ -257,11 +264,13 @@ mod tests {
                  finalizer orphan and foregroundDeletion cannot be both set"]
         );
         assert_eq!(
-            texts("leases", json!(["a/b", "hold"])),
+            texts("services", json!(["a/b", "hold"])),
             ["metadata.finalizers[1]: Invalid value: \"hold\": name is neither a standard \
                  finalizer name nor is it fully qualified"]
         );
-        assert!(texts(DEFINITIONS, json!(["hold"])).is_empty());
+        for free in ["leases", DEFINITIONS] {
+            assert_eq!(texts(free, json!(["hold"])), [""; 0]);
+        }
     }
 
     #[test]
