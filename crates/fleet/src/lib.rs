@@ -274,14 +274,6 @@ pub fn assemble(objects: &Objects) -> Fleet {
     let coordinator = world.coordinator();
     let mut shards: Vec<FleetShard> = objects.maps.iter().flat_map(shards_of).collect();
     let policies = Policies::read(objects.policies.clone());
-    let lives = |member: &&Member| {
-        member.name_any().parse::<MemberId>().is_ok_and(|id| {
-            let lease = leases.get(&lease::member_lease_name(&id)).copied();
-            standing(&id, lease) == LeaseStanding::Held
-        })
-    };
-    let alive = objects.members.iter().filter(lives).map(|member| &member.spec);
-    policies::mark(&policies, &world, &alive.collect::<Vec<_>>(), &mut shards);
     for shard in &mut shards {
         let owner = shard.owner.as_ref().filter(|_| shard.phase == Phase::Owned);
         let said = owner.and_then(|owner| world.members().get(owner)?.spec.clusters.as_ref());
@@ -321,6 +313,10 @@ pub fn assemble(objects: &Objects) -> Fleet {
         })
     };
     let members: Vec<FleetMember> = objects.members.iter().filter_map(member).collect();
+    let alive = members.iter().filter(|member| member.is_alive());
+    let alive = alive.filter_map(|member| world.members().get(&member.member));
+    let alive: Vec<&MemberSpec> = alive.map(|member| &member.spec).collect();
+    policies::mark(&policies, &world, &alive, &mut shards);
     let its = coordinator.as_ref().and_then(|id| Some(world.members().get(id)?.spec.versions()));
     let protocol_version =
         coordinator.as_ref().zip(its).map(|(id, its)| protocol::in_use(&world, id, its));

@@ -6,7 +6,7 @@ use model::{AnyObject, Kind, Selector};
 
 use crate::bulk;
 use crate::context::Context;
-use crate::lookup::{Lookup, refused};
+use crate::lookup::{Lookup, refused, warn};
 
 impl Context {
     /// One object from the shared cache, of a kind that is known at run time. `T` is `DynamicObject` for
@@ -152,11 +152,7 @@ pub(crate) fn mapped<C: AnyObject, T>(
     match decoded(kind, entry) {
         Ok(object) => map(&object),
         Err(error) => {
-            let error = model::error::chain(&error);
-            match log_line(UNFIT) {
-                Some(line) => tracing::warn!(error, more = line.more, "{UNFIT}"),
-                None => tracing::debug!(error, "{UNFIT}"),
-            }
+            warn(log_line(UNFIT), UNFIT, &error);
             Vec::new()
         }
     }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use cache::{DecodeError, Entry, LocalKey};
-use engine::{CacheView, Wanted};
+use engine::{CacheView, LogLine, Wanted};
 use model::{AnyObject, Kind, Object, Selector};
 
 use crate::bulk::{self, BulkError};
@@ -96,11 +96,16 @@ impl<'a> Lookup<'a> {
     }
 
     fn warn(&self, text: &'static str, error: &(dyn Error + 'static)) {
-        let error = model::error::chain(error);
-        match self.view.log_line(text) {
-            Some(line) => tracing::warn!(error, more = line.more, "{text}"),
-            None => tracing::debug!(error, "{text}"),
-        }
+        warn(self.view.log_line(text), text, error);
+    }
+}
+
+/// Warns of an error of which there may be one for each object: at most now and then. `line` says whether it is time.
+pub(crate) fn warn(line: Option<LogLine>, text: &'static str, error: &(dyn Error + 'static)) {
+    let error = model::error::chain(error);
+    match line {
+        Some(line) => tracing::warn!(error, more = line.more, "{text}"),
+        None => tracing::debug!(error, "{text}"),
     }
 }
 

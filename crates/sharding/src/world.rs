@@ -456,15 +456,11 @@ mod tests {
         Moment::from_origin(Duration::from_secs(s))
     }
 
-    fn version(resource: u64) -> ObjectVersion {
-        ObjectVersion { uid: "u".into(), resource: resource.to_string() }
-    }
-
     fn lease(member: &str, resource: u64) -> Object {
         let id = member.parse().unwrap();
         let mut record =
             LeaseRecord::new(lease::member_lease_name(&id), &id, Duration::from_secs(8));
-        record.version = version(resource);
+        record.version = ObjectVersion::numbered(resource);
         Object::Lease(record)
     }
 
@@ -472,7 +468,7 @@ mod tests {
         let mut record = MapRecord::new("east".parse().unwrap());
         let entry = Entry::Owned { owner: "m-1".parse().unwrap(), epoch: Epoch(epoch) };
         record.entries_mut().insert("tdset/0/1".parse().unwrap(), entry);
-        record.version = version(resource);
+        record.version = ObjectVersion::numbered(resource);
         record
     }
 
@@ -493,7 +489,7 @@ mod tests {
         world.apply(Object::Map(map(4, 20)), at(1));
         world.apply(Object::Map(map(3, 19)), at(2));
         let held = &world.maps()[&"east".parse::<ClusterName>().unwrap()];
-        assert_eq!(held.version, version(20));
+        assert_eq!(held.version, ObjectVersion::numbered(20));
     }
 
     #[test]
@@ -532,7 +528,11 @@ mod tests {
         let member = |id: &MemberId, token: &str| {
             let mut spec = MemberSpec::new("m", Vec::new());
             spec.container = Some(container(token));
-            Object::Member(MemberRecord { id: id.clone(), version: version(1), spec })
+            Object::Member(MemberRecord {
+                id: id.clone(),
+                version: ObjectVersion::numbered(1),
+                spec,
+            })
         };
         let mut world = World::of_process_in(Some(container("own")));
         let elsewhere = MemberContainer { pod_uid: "pod-2".into(), ..container("other") };
@@ -583,7 +583,7 @@ mod tests {
             let me = "m-1".parse().unwrap();
             let name = lease::COORDINATOR.to_owned();
             let mut record = LeaseRecord::new(name, &me, Duration::from_secs(8));
-            (record.floor, record.version) = (floor, version(resource));
+            (record.floor, record.version) = (floor, ObjectVersion::numbered(resource));
             Object::Lease(record)
         };
         world.apply(coordinator(Floor::Known(Epoch(7)), 5), at(1));

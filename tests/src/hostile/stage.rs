@@ -161,7 +161,7 @@ pub async fn perform(modes: &[Mode], plan: &Plan) -> Result<Vec<Row>> {
 impl Stage {
     async fn start(modes: &[Mode], plan: &Plan) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let (elsewhere, handle) = Elsewhere::start()?;
+        let (_elsewhere, handle) = Elsewhere::start()?;
         let server =
             async |name: &str| Server::builder().name(name).bind("127.0.0.1:0").start().await;
         let (home, healthy) = (server("home").await?, server("healthy").await?);
@@ -179,16 +179,12 @@ impl Stage {
             want_all(&client, "before").await?;
         }
         let folder = dir.path().join("strangers");
-        let strangers = {
-            let folder = folder.clone();
-            handle.spawn(async move { Strangers::start(&folder).await }).await??
-        };
+        let strangers = handle.spawn(Strangers::start(folder.clone())).await??;
         let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let home_path = write(dir.path(), "home", &home.kubeconfig())?;
         let max_cache_bytes = plan.max_cache_bytes;
         let args = ReplicaArgs { home: home_path, folder, admin, max_cache_bytes, clusters };
         let replica = Replica::start(&plan.harness, &args, dir.path())?;
-        let _elsewhere = elsewhere;
         Ok(Self { home, healthy, hostile, strangers, admin, replica, _elsewhere, _dir: dir })
     }
 

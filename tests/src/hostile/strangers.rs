@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,8 +24,8 @@ pub(super) struct Strangers {
 }
 
 impl Strangers {
-    pub(super) async fn start(folder: &Path) -> Result<Self> {
-        fs::create_dir(folder)?;
+    pub(super) async fn start(folder: PathBuf) -> Result<Self> {
+        fs::create_dir(&folder)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let task = tokio::spawn(async move {
@@ -42,7 +42,6 @@ impl Strangers {
              'http://{address}', client-id: c, refresh-token: t}}}}}}}}]\n\
              contexts: [{{name: NAME, context: {{cluster: c, user: u}}}}]\n"
         );
-        let folder = folder.to_owned();
         Ok(Self { folder, kubeconfig, _task: AbortOnDropHandle::new(task) })
     }
 

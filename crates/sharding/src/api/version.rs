@@ -20,6 +20,12 @@ impl ObjectVersion {
         }
     }
 
+    /// That of the object of a test.
+    #[cfg(test)]
+    pub(crate) fn numbered(resource: u64) -> Self {
+        Self { uid: "u".to_owned(), resource: resource.to_string() }
+    }
+
     /// Whether this version is known to be older than a resourceVersion. The resourceVersions of
     /// Kubernetes' own storage are integers that grow (KEP-5504); of others nothing is known.
     pub(crate) fn older_than(&self, resource: &str) -> bool {

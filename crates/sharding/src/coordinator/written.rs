@@ -101,20 +101,16 @@ mod tests {
         Moment::from_origin(Duration::from_secs(s))
     }
 
-    fn version(resource: u64) -> ObjectVersion {
-        ObjectVersion { uid: "u".into(), resource: resource.to_string() }
-    }
-
     fn east(resource: u64) -> Object {
         let map = MapRecord::new("east".parse().unwrap());
-        Object::Map(MapRecord { version: version(resource), ..map })
+        Object::Map(MapRecord { version: ObjectVersion::numbered(resource), ..map })
     }
 
     #[test]
     fn a_map_is_settled_at_the_version_that_an_own_write_of_this_office_made() {
         let cluster: ClusterName = "east".parse().unwrap();
         let settled = |written: &Written, resource: u64| {
-            written.is_settled(&cluster, Some(&version(resource)))
+            written.is_settled(&cluster, Some(&ObjectVersion::numbered(resource)))
         };
         let mut written = Written::default();
         assert!(settled(&written, 4), "nobody was there before");
@@ -151,8 +147,8 @@ mod tests {
         let write = InFlight { write: Write::Replace(east(4)), sent: at(1) };
         written.ended(&cluster, &write, &WriteOutcome::Failed, Some(at(0)));
         written.begin_office();
-        assert!(!written.is_settled(&cluster, Some(&version(4))));
+        assert!(!written.is_settled(&cluster, Some(&ObjectVersion::numbered(4))));
         written.ended(&cluster, &write, &WriteOutcome::Done(Some(east(5))), Some(at(0)));
-        assert!(written.is_settled(&cluster, Some(&version(5))));
+        assert!(written.is_settled(&cluster, Some(&ObjectVersion::numbered(5))));
     }
 }

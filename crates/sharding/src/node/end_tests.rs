@@ -26,10 +26,6 @@ fn at(s: u64) -> Moment {
     Moment::from_origin(Duration::from_secs(s))
 }
 
-fn version(resource: u64) -> ObjectVersion {
-    ObjectVersion { uid: "u".into(), resource: resource.to_string() }
-}
-
 /// A process in `own`, and a fleet in which `replica-0-old` in `other` coordinates.
 fn node(own: Option<MemberContainer>, other: Option<MemberContainer>) -> Node {
     let groups = BTreeSet::from(["g".parse().unwrap()]);
@@ -38,12 +34,12 @@ fn node(own: Option<MemberContainer>, other: Option<MemberContainer>) -> Node {
     let old: MemberId = "replica-0-old".parse().unwrap();
     let lease = |name: String, resource| {
         let mut record = LeaseRecord::new(name, &old, Duration::from_secs(8));
-        record.version = version(resource);
+        record.version = ObjectVersion::numbered(resource);
         Object::Lease(record)
     };
     let mut spec = MemberSpec::new("replica-0", Vec::new());
     spec.container = other;
-    let member = MemberRecord { id: old.clone(), version: version(3), spec };
+    let member = MemberRecord { id: old.clone(), version: ObjectVersion::numbered(3), spec };
     for (kind, objects) in [
         (Kind::Lease, vec![lease(member_lease_name(&old), 1), lease(COORDINATOR.to_owned(), 2)]),
         (Kind::Member, vec![Object::Member(member)]),
@@ -74,7 +70,7 @@ fn done(node: &mut Node) -> (Vec<String>, Vec<String>) {
                 Object::Member(member) => said.clone_from(&member.spec.succeeds),
                 _ => {}
             }
-            object.set_version(version(resource));
+            object.set_version(ObjectVersion::numbered(resource));
             node.handle(Input::Completed(target, WriteOutcome::Done(Some(object))), at(60));
         }
     }
@@ -114,7 +110,11 @@ fn others_believe_the_successor() {
     let says = |tokens: &[&str], resource| {
         let succeeds = tokens.iter().map(|&token| token.to_owned()).collect();
         let spec = MemberSpec { succeeds, ..spec.clone() };
-        let record = MemberRecord { id: MemberId::clone(&next), version: version(resource), spec };
+        let record = MemberRecord {
+            id: MemberId::clone(&next),
+            version: ObjectVersion::numbered(resource),
+            spec,
+        };
         Input::Observed(Observation::Applied(Object::Member(record)))
     };
     node.handle(says(&["t0", "t2"], 20), at(60));

@@ -212,7 +212,7 @@ mod tests {
             &holder.parse().unwrap(),
             Duration::from_secs(8),
         );
-        record.version = ObjectVersion { uid: "u".into(), resource: resource.to_string() };
+        record.version = ObjectVersion::numbered(resource);
         Object::Lease(record)
     }
 

@@ -104,7 +104,7 @@ mod tests {
         let id = member.parse().unwrap();
         let name = lease::member_lease_name(&id);
         let record = LeaseRecord::new(name, &id, Duration::from_secs(duration_s));
-        let version = ObjectVersion { uid: "u".into(), resource: resource.to_string() };
+        let version = ObjectVersion::numbered(resource);
         Object::Lease(LeaseRecord { holder: holder.map(str::to_owned), version, ..record })
     }
 

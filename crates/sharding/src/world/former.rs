@@ -129,7 +129,7 @@ mod tests {
         let mut record = MapRecord::new("east".parse().unwrap());
         let entry = Entry::Owned { owner: "m-1".parse().unwrap(), epoch: Epoch(epoch) };
         record.entries_mut().insert("tdset/0/1".parse().unwrap(), entry);
-        record.version = ObjectVersion { uid: "u".into(), resource: resource.to_string() };
+        record.version = ObjectVersion::numbered(resource);
         record
     }
 
