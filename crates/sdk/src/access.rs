@@ -42,6 +42,13 @@ pub fn check(namespaces: &[String], lists: &[(&str, &[String])]) -> Result<(), S
         if items.iter().any(|item| item.is_empty() || item.len() > MAX_ITEM_BYTES) {
             return Err(format!("{name} has an item that is empty or too long"));
         }
+        // A pattern would match nothing.
+        let is_all = |item: &str| *name == "namespaces" && item == ALL;
+        if let Some(item) = items.iter().find(|item| item.contains('*') && !is_all(item)) {
+            return Err(format!(
+                "{name} has {item:?}; allowed: no patterns, but \"*\" for all namespaces"
+            ));
+        }
     }
     Ok(())
 }

@@ -269,7 +269,7 @@ impl Role {
 
     fn check(&self) -> Result<(), String> {
         let Self { arn, external_id, token_file } = self;
-        if !arn.starts_with("arn:") || arn.len() > MAX_ARN_BYTES {
+        if !arn.starts_with("arn:") || arn.contains('*') || arn.len() > MAX_ARN_BYTES {
             return Err(format!("roles has {arn:?}; allowed: the ARN of a role"));
         }
         match (external_id, token_file) {
@@ -381,6 +381,17 @@ mod tests {
                 "allowed: one of them",
             ),
             (entry(json!({"clusters": [""]})), "clusters has an item that is empty or too long"),
+            (
+                entry(json!({"queuePrefixes": [""]})),
+                "queuePrefixes has an item that is empty or too long",
+            ),
+            (entry(json!({"queuePrefixes": ["shop-*"]})), "allowed: no patterns"),
+            (entry(json!({"clusters": ["*"]})), "allowed: no patterns"),
+            (entry(json!({"namespaces": ["shop-*"]})), "allowed: no patterns"),
+            (
+                entry(json!({"roles": [{"arn": "arn:aws:iam::1:role/*"}]})),
+                "allowed: the ARN of a role",
+            ),
             (
                 entry(json!({"endpoints": ["e".repeat(2_049)]})),
                 "endpoints has an item that is empty or too long",

@@ -455,6 +455,14 @@ impl QueueStatus {
         self.arn.is_some() && !self.observed
     }
 
+    /// This status without what was only observed: that was set by others, and is theirs.
+    pub(super) fn as_set(&self) -> Self {
+        match self.observed {
+            true => Self { attributes: BTreeMap::new(), tags: BTreeMap::new(), ..self.clone() },
+            false => self.clone(),
+        }
+    }
+
     /// The account in which the queue was made, once that is known.
     pub(super) fn pinned(&self) -> Option<&str> {
         self.account.as_deref().filter(|_| !self.observed)

@@ -79,7 +79,7 @@ impl Bringing<'_, '_> {
         let mut seen = self.seen().await?;
         let (mut desired, mut lack) = (self.desired.clone(), None);
         for _ in 0..MAX_STEPS {
-            let status = self.queue.status.clone().unwrap_or_default();
+            let status = self.queue.status.as_ref().map(QueueStatus::as_set).unwrap_or_default();
             match plan(&desired, self.place, seen.as_ref(), &status, self.turn.now) {
                 Step::Create { anew } => seen = Some(self.create(anew).await?),
                 Step::Adopt { from } => seen = self.adopt(seen, from).await?,
@@ -205,6 +205,17 @@ impl Bringing<'_, '_> {
 
     fn foreign(&self, owner: Option<String>, adoptable: bool) -> Stop {
         let name = &self.desired.name;
+        let created = self.queue.metadata.creation_timestamp.as_ref();
+        let left = created.and_then(|created| rest(created.0, SETTLED_AFTER, self.turn.now));
+        if let (true, Some(of), Some(left)) = (adoptable, &owner, left)
+            && !of.is_empty()
+        {
+            let message = format!(
+                "queue {name} is that of an earlier object of this name, with which it may have been deleted: SQS \
+                 shows it for a minute then"
+            );
+            return Stop::blocked("Settling", message, Recheck::At(self.turn.now + left));
+        }
         let whose = match owner {
             Some(owner) => format!("belongs to {owner} by its tag {OWNER_TAG}"),
             None => format!("has no tag {OWNER_TAG}"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use sdk::{Context, ReconcileError, controlled_by};
 
@@ -67,19 +67,30 @@ async fn write(ctx: &Context, queue: &Queue, mut desired: ConfigMap) -> Result<b
     let maps: Api<ConfigMap> =
         Api::namespaced(ctx.client(), &queue.namespace().unwrap_or_default());
     let name = desired.name_any();
-    let apply = PatchParams::apply(ctx.field_manager());
     let params = match maps.get_opt(&name).await? {
         Some(found) if !controlled_by(&found, queue) => return Ok(false),
         Some(found) if found.data == desired.data => return Ok(true),
         Some(found) => {
             // Pinned to the object seen.
             desired.metadata.uid = found.uid();
-            apply.force()
+            PatchParams::apply(ctx.field_manager()).force()
         }
-        // Without force: one that others create meanwhile is a conflict.
-        None => apply,
+        // One that others create meanwhile is theirs: an apply would add to it.
+        None => return create(&maps, ctx.field_manager(), &desired).await,
     };
     maps.patch(&name, &params, &Patch::Apply(&desired)).await.map(|_| true)
+}
+
+async fn create(
+    maps: &Api<ConfigMap>,
+    manager: &str,
+    desired: &ConfigMap,
+) -> Result<bool, kube::Error> {
+    let params = PostParams { field_manager: Some(manager.to_owned()), dry_run: false };
+    match maps.create(&params, desired).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+        made => made.map(|_| true),
+    }
 }
 
 /// Deletes the ConfigMap of an earlier spec, if it is this Queue's.

@@ -36,6 +36,9 @@ const MAX_KNOWN: usize = 1_000;
 /// The longest id of an access key
 /// (<https://docs.aws.amazon.com/STS/latest/APIReference/API_Credentials.html>).
 const MAX_KEY_ID: usize = 128;
+/// The domains of AWS's addresses
+/// (<https://docs.aws.amazon.com/general/latest/gr/rande.html>).
+const OF_AWS: [&str; 3] = [".amazonaws.com", ".amazonaws.com.cn", ".api.aws"];
 
 /// Where credentials come from, for the whole process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +71,7 @@ pub(super) struct Session {
     origin: Origin,
     /// Whether its credentials were read earlier, and may have been replaced since.
     is_kept: bool,
-    /// What asks STS as the same identity; `None` if the address of SQS is not AWS's, where nobody says
+    /// What asks STS as the same identity; `None` if the address of SQS is not one of AWS, where nobody says
     /// which STS belongs to it.
     sts: Option<Sts>,
 }
@@ -147,7 +150,8 @@ impl Sessions {
         let who = origin.budget(credentials.access_key_id());
         let name = format!("sqs {} {} {who}", location.region, location.endpoint.unwrap_or("aws"));
         let upstream = ctx.external("sqs", &name, &LIMITS).expecting(requests);
-        let knows_sts = location.endpoint.is_none() || self.environment.get(STS_ENDPOINT).is_some();
+        let knows_sts =
+            location.endpoint.is_none_or(is_of_aws) || self.environment.get(STS_ENDPOINT).is_some();
         let sts = knows_sts.then(|| self.sts(location.region, &who, Some(credentials.clone())));
         let sqs = Sqs::new(self.http(), credentials, location.region, location.endpoint);
         Ok(Session { sqs, upstream, origin, is_kept, sts })
@@ -309,6 +313,20 @@ impl Session {
     }
 }
 
+/// Whether an address is one of AWS, such as that of a VPC: its STS then knows the credentials.
+fn is_of_aws(endpoint: &str) -> bool {
+    let address = endpoint.split_once("://").map_or(endpoint, |(_, address)| address);
+    let host = address.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let name = host.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    OF_AWS.iter().any(|domain| name.ends_with(domain))
+}
+
+/// What is said of a Secret that does not exist.
+pub(super) fn missing(name: &str) -> String {
+    format!("Secret {name} does not exist: create it, with {KEY} and {SECRET_KEY}")
+}
+
 async fn from_secret(
     ctx: &Context,
     namespace: &str,
@@ -322,9 +340,7 @@ async fn from_secret(
         },
         Ok(found) => found,
     };
-    let missing =
-        || format!("Secret {name} does not exist: create it, with {KEY} and {SECRET_KEY}");
-    let data = secret.ok_or_else(|| SessionError::Missing(missing()))?.data.unwrap_or_default();
+    let data = secret.ok_or_else(|| SessionError::Missing(missing(name)))?.data.unwrap_or_default();
     let value = |key: &str| {
         let value = data.get(key).map(|value| String::from_utf8_lossy(&value.0).trim().to_owned());
         value.filter(|value| !value.is_empty())
@@ -352,6 +368,26 @@ fn from_environment(environment: &AwsEnvironment) -> Result<Credentials, Session
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_aws_s_own_domains_are_aws_s() {
+        for (endpoint, expect) in [
+            ("https://vpce-1a2b.sqs.eu-west-1.vpce.amazonaws.com", true),
+            ("https://sqs.eu-west-1.amazonaws.com:443/", true),
+            ("https://SQS.eu-west-1.AmazonAWS.com", true),
+            ("https://sqs.cn-north-1.amazonaws.com.cn", true),
+            ("https://sqs.eu-west-1.api.aws", true),
+            ("http://moto:5000", false),
+            ("http://[::1]:5000", false),
+            ("https://amazonaws.com.example.com", false),
+            ("https://example.com/.amazonaws.com", false),
+            ("https://sqs.amazonaws.com@example.com", false),
+            ("https://example.com?sqs.amazonaws.com", false),
+            ("https://myamazonaws.com", false),
+        ] {
+            assert_eq!(is_of_aws(endpoint), expect, "{endpoint}");
+        }
+    }
 
     #[test]
     fn no_key_of_a_secret_has_the_budget_of_others() {

@@ -40,7 +40,8 @@ pub(super) fn desired(
     place: &Place<'_>,
     redrive: Option<&str>,
 ) -> Result<Desired, InvalidSpec> {
-    let (spec, status) = (&queue.spec, queue.status.clone().unwrap_or_default());
+    let status = queue.status.as_ref().map(QueueStatus::as_set).unwrap_or_default();
+    let spec = &queue.spec;
     unchanged(spec, &status)?;
     region(&spec.region)?;
     let name = match (&spec.queue_name, &status.queue_name) {
@@ -52,6 +53,10 @@ pub(super) fn desired(
         }
     };
     consistent(spec, &queue.name_any())?;
+    let target = spec.redrive_policy.as_ref().and_then(|policy| policy.queue_arn.as_deref());
+    if target.is_some_and(|arn| is_own(arn, spec, &status, &name)) {
+        return Err(InvalidSpec::OwnTarget);
+    }
     let source = source(spec)?;
     let mut attributes = attributes(spec, redrive)?;
     attributes.extend(documents::attributes(spec, &status)?);
@@ -88,6 +93,14 @@ fn same(field: &'static str, recorded: Option<&String>, wanted: &str) -> Result<
         Some(from) => Err(InvalidSpec::Immutable { field, from: from.clone(), to: wanted.into() }),
         None => Ok(()),
     }
+}
+
+/// Whether an ARN is that of the queue itself, as far as its account is known.
+fn is_own(arn: &str, spec: &QueueSpec, status: &QueueStatus, name: &str) -> bool {
+    let parts: Vec<_> = arn.split(':').collect();
+    let [_, _, _, region, account, last] = parts[..] else { return false };
+    let is_account = status.account.as_deref().is_none_or(|own| own == account);
+    region == spec.region && last == name && is_account
 }
 
 /// Whether fields fit together.

@@ -29,14 +29,18 @@ pub(super) fn attributes(
     spec: &QueueSpec,
     status: &QueueStatus,
 ) -> Result<BTreeMap<&'static str, String>, InvalidSpec> {
-    let had = |name: &str| status.attributes.get(name).is_some_and(|value| !value.is_empty());
+    // Once it is reset it is left alone like one that the spec never had.
+    let reset = |name: &str, to: &str| {
+        let had = status.attributes.get(name).filter(|value| !value.is_empty() && *value != to);
+        had.map(|_| to.to_owned())
+    };
     let allow = match &spec.redrive_allow_policy {
         Some(policy) => Some(redrive_allow(policy)?),
-        None => had(REDRIVE_ALLOW_POLICY).then(|| ALLOW_ALL.to_owned()),
+        None => reset(REDRIVE_ALLOW_POLICY, ALLOW_ALL),
     };
     let policy = match &spec.policy {
         Some(text) => Some(checked(text)?),
-        None => had(POLICY).then(String::new),
+        None => reset(POLICY, ""),
     };
     let found = [(REDRIVE_ALLOW_POLICY, allow), (POLICY, policy)];
     Ok(found.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
@@ -111,6 +115,7 @@ pub(super) fn normalised(name: &str, value: String) -> String {
 /// a truth value is its text; the root of an account as a principal is the account, and anybody is any of AWS.
 fn one_spelling(key: Option<&str>, value: Value) -> Value {
     let is_statement = key == Some("Statement");
+    let is_principal = matches!(key, Some("Principal" | "NotPrincipal"));
     match value {
         Value::Object(_) if is_statement => one_spelling(key, Value::Array(vec![value])),
         Value::Object(map) => {
@@ -132,7 +137,7 @@ fn one_spelling(key: Option<&str>, value: Value) -> Value {
             }
         }
         Value::String(text) if key == Some("AWS") => Value::String(principal(text)),
-        Value::String(text) if key == Some("Principal") && text == "*" => json!({"AWS": "*"}),
+        Value::String(text) if is_principal && text == "*" => json!({"AWS": "*"}),
         Value::Bool(_) | Value::Number(_) => Value::String(value.to_string()),
         other => other,
     }
@@ -181,6 +186,11 @@ mod tests {
                     {"Sid": "a", "Action": ["sqs:SendMessage", "sqs:GetQueueUrl"]}]}"#,
                 r#"{"Statement":[{"Action":["sqs:GetQueueUrl","sqs:SendMessage"],"Sid":"a"},{"Condition":{"Bool":{"aws:SecureTransport":"false"}},"Principal":{"AWS":"*"},"Sid":"b"}],"Version":"2012-10-17"}"#,
             ),
+            (
+                POLICY,
+                r#"{"Version": "2012-10-17", "Statement": {"Effect": "Deny", "NotPrincipal": "*"}}"#,
+                r#"{"Statement":[{"Effect":"Deny","NotPrincipal":{"AWS":"*"}}],"Version":"2012-10-17"}"#,
+            ),
             ("DelaySeconds", "5", "5"),
             (POLICY, "not JSON", "not JSON"),
         ] {
@@ -211,6 +221,10 @@ mod tests {
             reset,
             [(POLICY, String::new()), (REDRIVE_ALLOW_POLICY, ALLOW_ALL.into())].into()
         );
+        // Once that is done, what others set is theirs.
+        let done = reset.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let after = QueueStatus { attributes: done.collect(), ..QueueStatus::default() };
+        assert!(attributes(&spec(json!({})), &after).unwrap().is_empty());
         for bad in [
             json!({"policy": "[]"}),
             json!({"policy": "{"}),

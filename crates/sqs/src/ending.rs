@@ -22,7 +22,7 @@ use super::record::record;
 use super::referrers::{REFERRERS, by_name, counts, sends_to};
 use super::requests::{Requests, Stop, WAIT, other_account};
 use super::source::source;
-use super::status::{BLOCKED, Outcome, Recheck, UNOWNED};
+use super::status::{BLOCKED, Outcome, REFERENCED, Recheck, UNOWNED};
 
 /// The annotation that, set to `true`, lets the object be deleted without its queue.
 pub(crate) const ABANDON: &str = "leasehold.dev/abandon";
@@ -43,6 +43,14 @@ pub(super) async fn end(
     let Some(name) = status.and_then(|status| status.queue_name.clone()) else {
         return release(held, ctx, queue, None).await;
     };
+    // It may wait for days, while somebody replaces the Secret or names another.
+    let mut queue = queue.clone();
+    if let (None, Management::Manage, Ok(source)) =
+        (left(&queue), queue.spec.management, source(&queue.spec))
+    {
+        held.hold(ctx, &mut queue, source.secret()).await?;
+    }
+    let queue = &queue;
     let event = match left(queue) {
         Some(Left::Abandoned) => {
             let note = format!("queue {name} is left behind: annotation {ABANDON} is set");
@@ -256,7 +264,7 @@ async fn unreferenced(
         "queue {name} is the dead-letter queue of {}: remove it from their redrive policies",
         names.join(", ")
     );
-    Err(Stop::blocked("StillReferenced", message, Recheck::At(turn.now + WAIT)))
+    Err(Stop::blocked(REFERENCED, message, Recheck::At(turn.now + WAIT)))
 }
 
 /// Records what the deletion waits for, and how to end the wait.
@@ -267,7 +275,9 @@ async fn wait(ctx: &Context, queue: &Queue, outcome: Outcome) -> Result<Action, 
             let message = format!("{message}; or {escape}");
             return record(ctx, queue, None, None, Outcome::SeemsEmpty { message, since }).await;
         }
-        Outcome::Blocked { reason: UNOWNED, message, recheck, .. } => (UNOWNED, message, recheck),
+        Outcome::Blocked { reason: reason @ (UNOWNED | REFERENCED), message, recheck, .. } => {
+            (reason, message, recheck)
+        }
         Outcome::Blocked { message, recheck, .. } => (BLOCKED, message, recheck),
         Outcome::Invalid(invalid) => (BLOCKED, invalid.to_string(), Recheck::OnChange),
         Outcome::Synced { .. } => (BLOCKED, String::new(), Recheck::OnChange),

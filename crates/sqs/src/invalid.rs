@@ -77,7 +77,7 @@ pub(super) enum InvalidSpec {
         why: String,
     },
     /// A queue that is its own dead-letter queue.
-    #[error("spec.redrivePolicy.queueRef names this Queue itself: name another")]
+    #[error("spec.redrivePolicy names this Queue itself: name another")]
     OwnTarget,
     /// A tag that SQS would refuse, or that is ours.
     #[error("spec.tags has {key:?}: {why}")]

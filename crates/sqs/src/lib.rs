@@ -66,7 +66,7 @@ pub fn rbac() -> Vec<PolicyRule> {
         rule("sqs.leasehold.dev", &["queues/status"], &["update"]),
         // Those that Queues name, one by one: never listed, never watched. The patch is of a finalizer.
         rule("", &["secrets"], &["get", "patch"]),
-        // Likewise. A patch may create one.
+        // Likewise.
         rule("", &["configmaps"], &["create", "delete", "get", "patch"]),
         events(),
     ]

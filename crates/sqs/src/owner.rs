@@ -42,7 +42,8 @@ pub(super) enum Whose {
     Ours,
     /// It is this object's, by a mark that should be replaced.
     OursByOldMark,
-    /// Nobody's: it has no mark, or that of an earlier incarnation of this object, which is gone.
+    /// Nobody's: it has no mark, or that of an earlier incarnation of this object, which is gone. Only a mark that
+    /// names its cluster by uid can show that.
     Nobody,
     /// Another's.
     Others,
@@ -98,7 +99,7 @@ impl<'a> Place<'a> {
             (true, None, Some(_)) => Whose::OursByOldMark,
             (true, _, _) => Whose::Ours,
             (false, Some(_), Some(_)) => Whose::Nobody,
-            (false, None, _) if cluster == self.cluster_name => Whose::Nobody,
+            // The name of a context does not say which cluster it was: other fleets use the same names.
             (false, _, _) => Whose::Others,
         }
     }
@@ -137,7 +138,7 @@ pub(super) mod tests {
             // Marks of earlier versions, before and after the context got another name.
             (Some("east/shop/orders/u-1"), Whose::OursByOldMark, Whose::Ours),
             (Some("before/shop/orders/u-1"), Whose::OursByOldMark, Whose::Ours),
-            (Some("east/shop/orders/u-0"), Whose::Nobody, Whose::Nobody),
+            (Some("east/shop/orders/u-0"), Whose::Others, Whose::Others),
             (Some("west/shop/orders/u-0"), Whose::Others, Whose::Others),
             (Some("east/a/shop/orders/u-1"), Whose::Others, Whose::Others),
             (Some("me"), Whose::Others, Whose::Others),

@@ -19,8 +19,9 @@ use super::api::{Management, Queue, QueueRef, QueueStatus};
 use super::bringing::Bringing;
 use super::client::{TO_LOOK, TO_MAKE};
 use super::connection;
-use super::credentials::{Location, Sessions};
+use super::credentials::{Location, SessionError, Sessions};
 use super::desired::{Desired, desired};
+use super::documents::REDRIVE_POLICY;
 use super::ending;
 use super::environment::AwsEnvironment;
 use super::gauges::Gauges;
@@ -29,7 +30,6 @@ use super::owner::Place;
 use super::record::record;
 use super::referrers::{REFERRERS, by_name, targets};
 use super::requests::{Requests, Stop};
-use super::source::Source;
 use super::status::{Lack, Outcome, Recheck, outage_matters, rests_until};
 use super::{FIELD_MANAGER, FINALIZER};
 
@@ -90,10 +90,20 @@ impl Reconciler for QueueReconciler {
     async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(queue) = ctx.get::<Queue>(key.namespace.as_deref(), &key.name)? else {
             self.gauges.end(ctx);
+            self.held.leave(ctx, None).await?;
             return Ok(Action::Done);
         };
+        self.held.leave(ctx, Some(&*queue)).await?;
+        self.held.remember(ctx, &queue);
+        let ends = queue.metadata.deletion_timestamp.is_some();
+        if queue.spec.management == Management::Observe && !ends {
+            return self.observe(ctx, &queue).await;
+        }
         match ctx.finalizer(&*queue, FINALIZER).await? {
-            Lifecycle::Over => Ok(Action::Done),
+            Lifecycle::Over => {
+                self.held.leave(ctx, None).await?;
+                Ok(Action::Done)
+            }
             Lifecycle::Ending => ending::end(&self.sessions, &self.held, ctx, &queue).await,
             Lifecycle::Live(queue) => self.look(ctx, &queue).await,
         }
@@ -134,6 +144,25 @@ impl Target {
 }
 
 impl QueueReconciler {
+    /// Looks at a queue that is only observed. Nothing has to be done when its object goes, so nothing is held until
+    /// then: neither the object nor a Secret.
+    async fn observe(&self, ctx: &Context, queue: &Queue) -> Result<Action, ReconcileError> {
+        let secret = |queue: &Queue| queue.status.as_ref().is_some_and(|it| it.secret.is_some());
+        let is_held = queue.finalizers().iter().any(|found| found == FINALIZER);
+        if !is_held && !secret(queue) {
+            return self.look(ctx, queue).await;
+        }
+        let mut queue = queue.clone();
+        self.held.hold(ctx, &mut queue, None).await?;
+        // While we may not let go of the Secret, the object remembers it.
+        if !is_held || secret(&queue) {
+            return self.look(ctx, &queue).await;
+        }
+        // The object changes, and is looked at then.
+        ctx.remove_finalizer(&queue, FINALIZER).await?;
+        Ok(Action::Done)
+    }
+
     async fn look(&self, ctx: &Context, queue: &Queue) -> Result<Action, ReconcileError> {
         let now = ctx.now();
         if queue.spec.management == Management::Pause {
@@ -186,24 +215,33 @@ impl QueueReconciler {
         target: &Target,
     ) -> Result<Outcome, Stop> {
         let now = ctx.now();
-        let secret = match &desired.source {
-            Source::Secret(name) => Some(name.as_str()),
-            _ => None,
-        };
-        self.held.hold(ctx, queue, secret).await?;
+        let is_made = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
+        if queue.spec.management == Management::Manage {
+            let lacks = self.held.hold(ctx, queue, desired.source.secret()).await?;
+            if let Some(why) = lacks.filter(|_| !is_made) {
+                return Err(Stop::no_session(SessionError::Missing(why), now));
+            }
+        }
         let spec = queue.spec.clone();
         let location = Location { region: &spec.region, endpoint: spec.endpoint.as_deref() };
         let mut asked = Asked::of(place, &desired.name, location.endpoint, desired.source.clone());
         asked.target = target.other();
-        let is_made = queue.status.as_ref().is_some_and(QueueStatus::is_ours);
         let to_make = TO_MAKE + u32::from(target.arn().is_some());
         let requests = if is_made { TO_LOOK } else { to_make };
-        let mut more_tries = 0..1;
+        let (mut desired, mut forbidden, mut more_tries) = (desired.clone(), None, 0..1);
         let outcome = loop {
-            let session = self.sessions.open(ctx, &asked, location, requests).await;
-            let session = session.map_err(|error| Stop::no_session(error, now))?;
+            let session = match self.sessions.open(ctx, &asked, location, requests).await {
+                // Its dead-letter queue may be what is not permitted. What it has stays, and the rest is kept right.
+                Err(SessionError::NotPermitted(message)) if is_made && asked.target.is_some() => {
+                    asked.target = None;
+                    desired.attributes.remove(REDRIVE_POLICY);
+                    forbidden = Some(Lack { reason: "NotPermitted", message });
+                    continue;
+                }
+                session => session.map_err(|error| Stop::no_session(error, now))?,
+            };
             let turn = &Requests { ctx, session, now };
-            let queue = &mut *queue;
+            let (queue, desired) = (&mut *queue, &desired);
             let bringing = Bringing { turn, queue, place, desired, changed: false, drifted: false };
             let outcome = match spec.management {
                 Management::Observe => bringing.observe().await,
@@ -221,7 +259,7 @@ impl QueueReconciler {
             return Ok(outcome);
         };
         let connection = connection::tell(ctx, queue, &desired.name, &observed).await?;
-        let lack = lack.or_else(|| target.lack()).or(connection);
+        let lack = forbidden.or(lack).or_else(|| target.lack()).or(connection);
         Ok(Outcome::Synced { observed, changed, drifted, lack })
     }
 }

@@ -25,6 +25,16 @@ pub(super) enum Source {
     Given,
 }
 
+impl Source {
+    /// The Secret that it names.
+    pub(super) fn secret(&self) -> Option<&str> {
+        match self {
+            Self::Secret(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
 /// Where the spec says that credentials come from.
 ///
 /// # Errors

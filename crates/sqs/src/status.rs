@@ -29,6 +29,8 @@ const LATER: Duration = Duration::from_secs(120);
 pub(super) const BLOCKED: &str = "DeletionBlocked";
 /// The reason of one that waits because somebody took its queue's tag: until a person decides.
 pub(super) const UNOWNED: &str = "DeletionNotOwned";
+/// The reason of one that waits because other queues name its queue as their dead-letter queue.
+pub(super) const REFERENCED: &str = "DeletionReferenced";
 
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::DeleteParams;
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::super::crash::at_every_write;
-use super::world::{about, make, queues, ready, url, world};
+use super::world::{NAMESPACE, about, make, queues, ready, url, world};
 
 const NAME: &str = "default-orders";
 
@@ -17,7 +19,9 @@ async fn a_crash_at_any_write_still_creates_one_queue() {
         aws.outside("CreateQueue", json!({"QueueName": "dead"}));
         let arn = "arn:aws:sqs:eu-west-1:000000000000:dead";
         let redrive = json!({"queueArn": arn, "maxReceiveCount": 5});
-        make(&env, "orders", json!({"tags": {"team": "shop"}, "redrivePolicy": redrive})).await;
+        let to = json!({"configMap": "orders-queue"});
+        let spec = json!({"tags": {"team": "shop"}, "redrivePolicy": redrive, "connection": to});
+        make(&env, "orders", spec).await;
         crash.watch(&env);
         aws.watch(&crash);
         let controllers = || vec![aws.controller()];
@@ -29,9 +33,15 @@ async fn a_crash_at_any_write_still_creates_one_queue() {
         assert_eq!(aws.sqs(|sqs| sqs.names()), ["dead", NAME]);
         assert_eq!(aws.sqs(|sqs| sqs.tag_of(NAME, "team")).unwrap(), "shop");
         assert!(aws.sqs(|sqs| sqs.attribute(NAME, "RedrivePolicy")).unwrap().contains(arn));
+        let maps: Api<ConfigMap> = env.api(NAMESPACE);
+        let told = maps.get("orders-queue").await.unwrap().data.unwrap();
+        assert_eq!(told["QUEUE_URL"], url(NAME)["QueueUrl"]);
+        let secrets: Api<Secret> = env.api(NAMESPACE);
+        assert_eq!(secrets.get("aws").await.unwrap().finalizers().len(), 1);
     })
     .await;
-    assert!(writes >= 5, "finalizer, intent, queue, dead-letter queue, status: {writes}");
+    let what = "finalizer, Secret, intent, queue, dead-letter queue, ConfigMap, status";
+    assert!(writes >= 8, "{what}: {writes}");
 }
 
 /// SQS shows a new queue late, and its object may be gone before.
@@ -108,7 +118,9 @@ async fn a_crash_while_the_object_ends_leaves_nothing_behind() {
             })
             .await;
         assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0]);
+        let secrets: Api<Secret> = env.api(NAMESPACE);
+        assert_eq!(secrets.get("aws").await.unwrap().finalizers().len(), 0);
     })
     .await;
-    assert!(writes >= 2, "the queue, the finalizer: {writes}");
+    assert!(writes >= 4, "the queue, its name off record, the Secret, the finalizer: {writes}");
 }

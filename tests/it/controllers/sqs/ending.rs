@@ -90,6 +90,23 @@ async fn while_sqs_is_out_of_reach_the_object_waits_and_then_goes() {
     assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0]);
 }
 
+/// SQS shows a deleted queue for a while, and its object is made anew meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_sqs_still_shows_is_no_strangers() {
+    let (env, aws) = settled(json!({})).await;
+    aws.sqs(|sqs| sqs.lag = Duration::from_secs(50));
+    delete(&env).await;
+    env.until_gone(&queues(&env), "orders").await;
+    make(&env, "orders", json!({})).await;
+    let queue = says(&env, "orders", "Ready", "False", "Settling").await;
+    let message = &queue.status.unwrap().conditions[0].message;
+    assert!(message.contains("is that of an earlier object of this name"), "{message}");
+    env.pass(Duration::from_secs(150)).await;
+    ready(&env, "orders").await;
+    assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
+    assert_eq!(events(&env, "NotOwned").await, [""; 0]);
+}
+
 /// Queues may be kept in several ways.
 #[tokio::test(start_paused = true)]
 async fn a_dead_letter_queue_stays_while_a_queue_that_is_kept_names_it() {
@@ -109,7 +126,7 @@ async fn a_dead_letter_queue_stays_while_a_queue_that_is_kept_names_it() {
         patch(&env, "uses", json!({"metadata": {"finalizers": finalizers}})).await;
         queues(&env).delete("uses", &DeleteParams::default()).await.unwrap();
         delete(&env).await;
-        let queue = says(&env, "orders", "Ready", "False", "DeletionBlocked").await;
+        let queue = says(&env, "orders", "Ready", "False", "DeletionReferenced").await;
         let message = &queue.status.unwrap().conditions[0].message;
         assert!(message.contains("is the dead-letter queue of"), "{kept}: {message}");
         assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME, "default-uses"]);
@@ -183,7 +200,7 @@ async fn a_dead_letter_queue_stays_while_a_queue_waits_for_its_end() {
         says(&env, "uses", "Ready", "False", why).await;
         delete(&env).await;
         env.pass(Duration::from_secs(300)).await;
-        let queue = says(&env, "orders", "Ready", "False", "DeletionBlocked").await;
+        let queue = says(&env, "orders", "Ready", "False", "DeletionReferenced").await;
         let message = &queue.status.unwrap().conditions[0].message;
         assert!(message.contains("is the dead-letter queue of Queue default/uses"), "{message}");
         assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME, "default-uses"]);

@@ -6,7 +6,9 @@ mod gauges;
 mod healing;
 mod identity;
 mod load;
+mod observing;
 mod outages;
+mod secrets;
 mod strangers;
 mod trouble;
 mod world;
@@ -118,6 +120,12 @@ async fn a_spec_that_cannot_be_used_is_a_condition_and_not_an_error_loop() {
             "names this Queue itself",
         ),
         (
+            "self-arn",
+            json!({"redrivePolicy": {"maxReceiveCount": 1,
+                "queueArn": "arn:aws:sqs:eu-west-1:000000000000:default-self-arn"}}),
+            "names this Queue itself",
+        ),
+        (
             "both",
             json!({"redrivePolicy": {"queueRef": {"name": "a"}, "maxReceiveCount": 1,
                 "queueArn": "arn:aws:sqs:eu-west-1:000000000000:a"}}),
@@ -138,7 +146,7 @@ async fn a_spec_that_cannot_be_used_is_a_condition_and_not_an_error_loop() {
     env.pass(Duration::from_secs(5)).await;
     quiet(&env, A_WHILE).await;
     assert_eq!(aws.requests(env.now() - A_WHILE - A_WHILE), []);
-    assert_eq!(events(&env, "Invalid").await.len(), 9);
+    assert_eq!(events(&env, "Invalid").await.len(), 10);
     // It can be deleted whatever is wrong with it.
     queues(&env).delete("tag", &DeleteParams::default()).await.unwrap();
     env.until_gone(&queues(&env), "tag").await;

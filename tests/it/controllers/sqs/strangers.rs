@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use apiserver::faults::Request;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, PostParams};
-use leasehold::testing::TestEnv;
+use kube::{Api, ResourceExt};
+use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use serde_json::{Value, json};
 use sqs::Queue;
 
-use super::trouble::{NAME, delete, message, permitting, with_key};
+use super::trouble::{NAME, OWNER_TAG, attribute, delete, message, owner, permitting, with_key};
 use super::world::{
-    A_WHILE, Aws, NAMESPACE, aws, make, make_in, queues, ready, says, secret_in, settled, url,
+    A_WHILE, Aws, NAMESPACE, about, aws, make, make_in, patch, queues, ready, says, secret_in,
+    settled, url, world,
 };
 
 const STRANGERS: &str = "strangers";
@@ -68,7 +70,7 @@ pub async fn named() {
     env.pass(Duration::from_secs(90)).await;
     aws.deny("ListDeadLetterSourceQueues");
     delete(&env, "returns").await;
-    let queue = says(&env, "returns", "Ready", "False", "DeletionBlocked").await;
+    let queue = says(&env, "returns", "Ready", "False", "DeletionReferenced").await;
     assert!(message(&queue, "Ready").contains("Queue strangers/uses"), "{queue:?}");
     theirs.delete("uses", &DeleteParams::default()).await.unwrap();
     env.until_gone(&queues(&env), "returns").await;
@@ -124,6 +126,18 @@ pub async fn target() {
     make(&env, "orders", own(to(&arn("default-dead")))).await;
     ready(&env, "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.names()), ["billing", "default-dead", NAME]);
+    // A queue that exists keeps the one it has, and the rest is healed.
+    patch(&env, "orders", json!({"spec": to(&arn("billing"))})).await;
+    let queue = says(&env, "orders", "Synced", "False", "NotPermitted").await;
+    let told = message(&queue, "Synced");
+    assert!(told.contains("with dead-letter queue billing"), "{told}");
+    says(&env, "orders", "Ready", "True", "Available").await;
+    env.pass(Duration::from_secs(90)).await;
+    let delayed = json!({"Attributes": {"DelaySeconds": "9"}});
+    aws.outside("SetQueueAttributes", about(NAME, delayed));
+    env.pass(A_WHILE).await;
+    assert_eq!(attribute(&aws, NAME, "DelaySeconds").as_deref(), Some("0"));
+    assert!(attribute(&aws, NAME, "RedrivePolicy").unwrap().contains("default-dead"));
 }
 
 /// Another account knows nothing of the queue, which is no reason to forget it.
@@ -144,4 +158,60 @@ pub async fn gone_elsewhere() {
     assert!(message(&queue, "Ready").contains("STS does not say whose the credentials are"));
     aws.sts(|sts| sts.refuses = false);
     env.until_gone(&queues(&env), "orders").await;
+}
+
+/// AWS's own STS knows whose the credentials are, also where SQS has an address in a VPC.
+pub async fn gone_in_a_vpc() {
+    let endpoint = "https://vpce-1a2b.sqs.eu-west-1.vpce.amazonaws.com";
+    let entry = json!({"namespaces": [NAMESPACE], "endpoints": [endpoint]});
+    let (env, aws) = shared(&permitting(entry)).await;
+    make(&env, "orders", json!({"endpoint": endpoint, "driftCheckIntervalSeconds": 30})).await;
+    ready(&env, "orders").await;
+    env.pass(Duration::from_secs(90)).await;
+    aws.sts(|sts| sts.account = Some("111111111111".to_owned()));
+    aws.outside("DeleteQueue", url(NAME));
+    says(&env, "orders", "Ready", "False", "OtherAccount").await;
+    env.pass(A_WHILE).await;
+    assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0], "none is made in another account");
+    delete(&env, "orders").await;
+    let queue = says(&env, "orders", "Ready", "False", "DeletionBlocked").await;
+    assert!(message(&queue, "Ready").contains("the credentials are of account 1111"));
+    aws.sts(|sts| sts.account = None);
+    env.until_gone(&queues(&env), "orders").await;
+}
+
+/// Marks of earlier versions name a cluster by its context, and many contexts have the same name.
+pub async fn same_context() {
+    let (mut env, aws) = world().await;
+    let theirs = "east/default/orders/0b6e6a4e-7c1a-4f2e-9d50-000000000001";
+    aws.outside("CreateQueue", json!({"QueueName": NAME, "tags": {OWNER_TAG: theirs}}));
+    env.run([aws.controller()]);
+    make(&env, "orders", json!({"adopt": true})).await;
+    let queue = says(&env, "orders", "Ready", "False", "NotOwned").await;
+    let told = message(&queue, "Ready");
+    assert!(told.contains(theirs) && told.contains("remove that tag"), "{told}");
+    env.pass(A_WHILE).await;
+    assert_eq!(owner(&aws, NAME), theirs);
+}
+
+/// Somebody makes the ConfigMap after we looked for it.
+pub async fn config_map() {
+    let (mut env, aws) = world().await;
+    let maps: Api<ConfigMap> = env.api(NAMESPACE);
+    let theirs = json!({"metadata": {"name": "theirs"}, "data": {"colour": "blue"}});
+    let theirs: ConfigMap = serde_json::from_value(theirs).unwrap();
+    maps.create(&PostParams::default(), &theirs).await.unwrap();
+    env.set_faults(|request: &Request| {
+        let ours = request.user_agent.starts_with("leasehold/");
+        match ours && request.resource == "configmaps" && request.verb == "get" {
+            true => Fault::Error(ApiError::new(Reason::NotFound, "not yet")),
+            false => Fault::None,
+        }
+    });
+    env.run([aws.controller()]);
+    make(&env, "orders", json!({"connection": {"configMap": "theirs"}})).await;
+    says(&env, "orders", "Synced", "False", "ConnectionNotWritten").await;
+    let found = maps.get("theirs").await.unwrap();
+    assert!(found.owner_references().is_empty(), "{:?}", found.owner_references());
+    assert_eq!(found.data, theirs.data);
 }

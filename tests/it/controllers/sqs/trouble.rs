@@ -17,7 +17,7 @@ use super::world::{
     A_WHILE, Aws, NAMED, NAMESPACE, about, aws, events, make, make_in, patch, queues, ready, says,
     secret_in, settled, url, without_secret, world,
 };
-use super::{healing, strangers};
+use super::{healing, observing, secrets, strangers};
 
 type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -42,20 +42,29 @@ const STORIES: &[(&str, Story)] = &[
     ("another Secret is named", || Box::pin(other_secret())),
     ("a Secret is replaced", || Box::pin(replaced_secret())),
     ("the manager may not touch Secrets any more", || Box::pin(kept_secret())),
+    ("a Secret may not be read for a while", || Box::pin(secrets::unreadable())),
+    ("a Secret goes", || Box::pin(secrets::going())),
+    ("a Secret is replaced while a queue ends", || Box::pin(secrets::replaced())),
+    ("somebody takes our finalizer off", || Box::pin(secrets::without_us())),
     ("policies come and go", || Box::pin(policies())),
     ("a FIFO queue has many message groups", || Box::pin(throughput())),
     ("a queue with messages is deleted", || Box::pin(not_empty())),
     ("a queue is paused", || Box::pin(paused())),
-    ("a queue is observed", || Box::pin(observed())),
+    ("a queue is observed", || Box::pin(observing::seen())),
+    ("nothing waits for who observes", || Box::pin(observing::nothing_held())),
+    ("a queue that was observed is taken over", || Box::pin(observing::taken_over())),
     ("consumers want an address", || Box::pin(connection())),
     ("a stranger names a queue", || Box::pin(strangers::named())),
     ("a stranger's key has another's name", || Box::pin(strangers::budgets())),
     ("a dead-letter queue is nobody's to use", || Box::pin(strangers::target())),
     ("a queue is sought in another account", || Box::pin(strangers::gone_elsewhere())),
+    ("SQS has an address in a VPC", || Box::pin(strangers::gone_in_a_vpc())),
+    ("another fleet's cluster has the same name", || Box::pin(strangers::same_context())),
+    ("a stranger makes a ConfigMap meanwhile", || Box::pin(strangers::config_map())),
 ];
 
 pub const NAME: &str = "default-orders";
-const OWNER_TAG: &str = "leasehold.dev/owner";
+pub const OWNER_TAG: &str = "leasehold.dev/owner";
 
 #[tokio::test(start_paused = true)]
 async fn seeds_of_trouble() {
@@ -65,11 +74,11 @@ async fn seeds_of_trouble() {
     }
 }
 
-fn owner(aws: &Aws, name: &str) -> String {
+pub fn owner(aws: &Aws, name: &str) -> String {
     aws.sqs(|sqs| sqs.tag_of(name, OWNER_TAG)).unwrap_or_default()
 }
 
-fn attribute(aws: &Aws, name: &str, attribute: &str) -> Option<String> {
+pub fn attribute(aws: &Aws, name: &str, attribute: &str) -> Option<String> {
     aws.sqs(|sqs| sqs.attribute(name, attribute))
 }
 
@@ -326,7 +335,7 @@ async fn target_goes() {
     ready(&env, "orders").await;
     env.pass(Duration::from_secs(90)).await;
     delete(&env, "dead").await;
-    let queue = says(&env, "dead", "Ready", "False", "DeletionBlocked").await;
+    let queue = says(&env, "dead", "Ready", "False", "DeletionReferenced").await;
     let told = message(&queue, "Ready");
     assert!(told.contains("is the dead-letter queue of Queue default/orders"), "{told}");
     env.pass(A_WHILE).await;
@@ -532,32 +541,6 @@ async fn paused() {
     patch(&env, "orders", json!({"spec": {"management": "Manage"}})).await;
     env.until_gone(&queues(&env), "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0]);
-}
-
-async fn observed() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
-    make(&env, "orders", json!({"management": "Observe"})).await;
-    says(&env, "orders", "Ready", "False", "QueueMissing").await;
-    aws.outside("CreateQueue", json!({"QueueName": NAME, "Attributes": {"DelaySeconds": "9"}}));
-    env.pass(A_WHILE).await;
-    let queue = says(&env, "orders", "Synced", "False", "Differs").await;
-    assert!(message(&queue, "Synced").contains("differs from the spec in DelaySeconds"));
-    assert!(queue.status.unwrap().arn.is_some());
-    let asked = aws.requests(aws.now() - A_WHILE);
-    assert!(asked.iter().all(|(_, what)| what.starts_with("Get")
-        || what.starts_with("List")
-        || what == "CreateQueue"));
-    patch(&env, "orders", json!({"spec": {"delaySeconds": 9}})).await;
-    env.pass(Duration::from_secs(5)).await;
-    ready(&env, "orders").await;
-    assert_eq!(owner(&aws, NAME), "");
-    // It never was this object's, whatever the spec says later.
-    patch(&env, "orders", json!({"spec": {"management": "Manage"}})).await;
-    says(&env, "orders", "Ready", "False", "NotOwned").await;
-    delete(&env, "orders").await;
-    env.until_gone(&queues(&env), "orders").await;
-    assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
 }
 
 async fn connection() {
