@@ -197,6 +197,10 @@ pub struct TunnelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "sdk::schema::time")]
     pub stopped_since: Option<Time>,
+    /// Since when each look has shown that the host is on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "sdk::schema::time")]
+    pub starting_since: Option<Time>,
     /// The digest of what the host was told when it was made: its keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_exit: Option<String>,

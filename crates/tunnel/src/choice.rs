@@ -15,8 +15,8 @@ use crate::balance::MAX_CLIENTS;
 use crate::exit::{self, Archives, reserved};
 use crate::names::{ACCOUNT, CONFIG_MAP};
 use crate::probe::Proof;
+use crate::spelling::ANNOTATION;
 
-const ANNOTATION: &str = "leasehold.dev/tunnel-";
 const PROVIDERS: &[(&str, &str, &str)] = &[
     // The smallest, as of 2026: enough for a relay.
     ("digitalocean", "fra1", "s-1vcpu-512mb-10gb"),
@@ -229,9 +229,9 @@ impl Defaults {
     }
 
     /// Whether Services that name no class are served: another controller may serve them too. `None` if it is
-    /// not said.
+    /// not said, or in other words.
     pub(super) fn serves_classless(&self) -> Option<bool> {
-        self.get("claimServicesWithoutClass").map(|value| value == "true")
+        self.get("claimServicesWithoutClass").and_then(|value| value.parse().ok())
     }
 
     /// How many hosts the Tunnels of the cluster may have.
@@ -354,11 +354,7 @@ fn invalid(key: &'static str, value: &str, wanted: &'static str) -> InvalidTunne
 
 /// The spec of a Service's Tunnel.
 pub(super) fn spec(service: &Service, defaults: &Defaults) -> TunnelSpec {
-    let annotations = service.annotations();
-    let own = |key: &str| {
-        let found = annotations.get(&format!("{ANNOTATION}{key}"));
-        found.filter(|value| !value.is_empty()).cloned()
-    };
+    let own = |key: &str| own(service, key);
     let provider = own("provider").or_else(|| defaults.get("provider").map(str::to_owned));
     // Regions and sizes belong to one provider: defaults apply only to the provider beside them.
     let same = provider.as_deref() == defaults.get("provider");
@@ -379,6 +375,12 @@ pub(super) fn spec(service: &Service, defaults: &Defaults) -> TunnelSpec {
         client_image: defaults.get("clientImage").map(str::to_owned),
         provider,
     }
+}
+
+/// What a Service's annotation says, if it says something.
+pub(super) fn own(service: &Service, key: &str) -> Option<String> {
+    let found = service.annotations().get(&format!("{ANNOTATION}{key}"));
+    found.filter(|value| !value.is_empty()).cloned()
 }
 
 /// The ports of a Service and their protocols.
@@ -459,9 +461,9 @@ pub(super) fn wanted(tunnel: &Tunnel, defaults: &Defaults) -> Result<Placement, 
     Ok(wanted)
 }
 
-/// The ports that a host can open, of those that a spec names.
-pub(super) fn open_ports(spec: &TunnelSpec) -> Vec<TunnelPort> {
-    spec.ports.iter().filter(|port| !is_reserved(port, 1)).copied().collect()
+/// The ports that a host with so many clients can open, of those that a spec names.
+pub(super) fn open_ports(spec: &TunnelSpec, clients: usize) -> Vec<TunnelPort> {
+    spec.ports.iter().filter(|port| !is_reserved(port, clients)).copied().collect()
 }
 
 /// Whether a host with so many clients needs a port itself.

@@ -187,6 +187,11 @@ fn what_cannot_be_is_named_with_its_remedy() {
     // Only a host with several clients has a balancer.
     assert_eq!(check_ports(&ports(&[2334]), 1), Ok(()));
     assert_eq!(check_ports(&ports(&[2334]), 2).unwrap_err().reason(), "PortReserved");
+    // What the balancer says there is no sign of a backend.
+    for (clients, expect) in [(1, &[2334, 8080][..]), (2, &[8080])] {
+        let open = open_ports(&ports(&[2333, 2334, 8080]), clients);
+        assert_eq!(open.iter().map(|port| port.port).collect::<Vec<_>>(), expect, "{clients}");
+    }
     let unknown = TunnelSpec { provider: Some("aws".to_owned()), ..ports(&[80]) };
     assert_eq!(
         placement(&unknown).unwrap_err().to_string(),
@@ -230,6 +235,22 @@ fn there_are_as_many_clients_as_the_administrator_says() {
                 "clients is {value:?} in ConfigMap leasehold-tunnel: write a number from 1 to 3"
             )
         );
+    }
+}
+
+/// What is said in other words takes nothing away from Services that are served.
+#[test]
+fn services_without_a_class_are_claimed_by_a_known_word() {
+    for (value, expect) in [
+        ("true", Some(true)),
+        ("false", Some(false)),
+        ("", None),
+        ("True", None),
+        ("yes", None),
+        (" true", None),
+    ] {
+        let map = defaults("kube-system", json!({"claimServicesWithoutClass": value}));
+        assert_eq!(Defaults::of(&map).serves_classless(), expect, "{value:?}");
     }
 }
 

@@ -23,6 +23,9 @@ const PUBLIC_KEY: &str = "public-key";
 /// The key of the Secret with the token.
 const TOKEN: &str = "token";
 
+/// The most bytes of each: who writes the Secret must not make what a host is told too long for its provider.
+const LONGEST: usize = 64;
+
 /// The contents of a Tunnel's Secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
@@ -48,7 +51,9 @@ pub enum CredentialsError {
     #[error("draw a key for the host: the machine gives no randomness")]
     Draw,
     /// The Secret was changed by others.
-    #[error("Secret {name} has no {key}: delete it, and a new one is created")]
+    #[error(
+        "Secret {name} has no {key}, or one that is too long: delete it, and a new one is created"
+    )]
     Incomplete {
         /// The Secret.
         name: String,
@@ -86,11 +91,12 @@ impl Credentials {
     /// The credentials of a Secret.
     ///
     /// # Errors
-    /// If it does not hold all of them.
+    /// If it does not hold all of them, or one is longer than any that is drawn.
     pub fn of(secret: &Secret) -> Result<Self, CredentialsError> {
         let read = |key: &'static str| {
             let found = secret.data.as_ref().and_then(|data| data.get(key));
-            let text = found.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
+            let fits = found.filter(|bytes| bytes.0.len() <= LONGEST);
+            let text = fits.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
             text.ok_or_else(|| CredentialsError::Incomplete {
                 name: secret.metadata.name.clone().unwrap_or_default(),
                 key,
@@ -123,6 +129,12 @@ mod tests {
         assert_ne!(one.public_key, two.public_key);
         let mut secret = Secret { data: Some(one.data()), ..Secret::default() };
         assert_eq!(Credentials::of(&secret).unwrap(), one);
+        for key in [PRIVATE_KEY, PUBLIC_KEY, TOKEN] {
+            let mut data = one.data();
+            data.insert(key.to_owned(), ByteString(vec![b'a'; LONGEST + 1]));
+            let long = Secret { data: Some(data), ..Secret::default() };
+            assert!(Credentials::of(&long).unwrap_err().to_string().contains(key), "{key}");
+        }
         secret.data.as_mut().unwrap().remove(TOKEN);
         assert!(Credentials::of(&secret).is_err());
     }

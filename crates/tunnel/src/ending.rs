@@ -8,6 +8,7 @@ use crate::api::{HostStatus, Placement};
 use crate::names;
 use crate::plan::{Cleanup, Mark, Outcome, POLL, cleanup};
 use crate::reconcile::TunnelRun;
+use crate::spelling;
 
 impl TunnelRun<'_> {
     /// Takes back what the Tunnel may not have any more: its address first, then the client, then its hosts.
@@ -123,10 +124,11 @@ impl TunnelRun<'_> {
         blocked: Option<&Blocked>,
     ) -> Result<bool, ReconcileError> {
         let status = self.status();
-        if blocked.is_none() && status.host_status == Some(HostStatus::Deleting) {
+        let escape = escape(self.tunnel.annotations().get(names::ABANDON));
+        let is_told = status.conditions.iter().any(|told| told.message.ends_with(&escape));
+        if blocked.is_none() && is_told && status.host_status == Some(HostStatus::Deleting) {
             return Ok(true);
         }
-        let escape = format!("annotation {}=true deletes the Tunnel all the same", names::ABANDON);
         let message = match blocked {
             Some(Blocked { message, .. }) => format!("{waits}: {message}; {escape}"),
             None => format!("{waits}; {escape}"),
@@ -163,5 +165,40 @@ impl TunnelRun<'_> {
         }
         self.ctx.remove_finalizer(&self.tunnel, names::FINALIZER).await?;
         Ok(Action::Done)
+    }
+}
+
+/// What deletes a Tunnel all the same, given what its annotation for that says.
+fn escape(said: Option<&String>) -> String {
+    let name = names::ABANDON;
+    match said.map(String::as_str) {
+        None | Some("" | "true" | "false") => {
+            format!("annotation {name}=true deletes the Tunnel all the same")
+        }
+        Some(other) => format!(
+            "annotation {name} is {}, which is neither true nor false: {name}=true deletes the Tunnel all the same",
+            spelling::shown(other)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_abandons_no_tunnel_is_told() {
+        let usual = "annotation leasehold.dev/abandon=true deletes the Tunnel all the same";
+        for said in [None, Some(""), Some("true"), Some("false")] {
+            assert_eq!(escape(said.map(str::to_owned).as_ref()), usual, "{said:?}");
+        }
+        for said in ["True", "yes", "true "] {
+            let told = escape(Some(&said.to_owned()));
+            let expect = format!(
+                "annotation leasehold.dev/abandon is {said:?}, which is neither true nor false: "
+            );
+            assert!(told.starts_with(&expect) && told.contains("leasehold.dev/abandon=true"));
+            assert!(!told.ends_with(usual), "it is told anew when it is mended");
+        }
     }
 }

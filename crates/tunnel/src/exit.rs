@@ -261,8 +261,11 @@ impl Exit {
             files.push(file("/etc/systemd/system/leasehold-balance.service", "0644", unit));
         }
         let commands = json!([
-            // Nobody has a reason to log in.
-            ["systemctl", "mask", "--now", "ssh.service", "ssh.socket", "sshd.service"],
+            // Nobody has a reason to log in. One by one: a name that is a link already, as an alias is, cannot be
+            // masked, and then systemctl stops none of those beside it.
+            ["systemctl", "mask", "--now", "ssh.socket"],
+            ["systemctl", "mask", "--now", "ssh.service"],
+            ["systemctl", "mask", "--now", "sshd.service"],
             ["ln", "-sf", "/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"],
             ["systemctl", "restart", "systemd-resolved.service"],
             ["systemctl", "daemon-reload"],

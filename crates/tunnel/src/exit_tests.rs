@@ -111,6 +111,17 @@ fn told(exit: &Exit) -> (Vec<String>, Value) {
     (config["write_files"].as_array().unwrap().iter().map(content).collect(), config)
 }
 
+/// Hetzner takes 32 KiB, DigitalOcean 64.
+#[test]
+fn what_a_machine_is_told_is_as_short_as_every_provider_takes() {
+    for clients in 1..=MAX_CLIENTS {
+        let address = Some(Ipv4Addr::new(203, 0, 113, 255));
+        let credentials = Credentials::draw().unwrap();
+        let told = Exit { clients, address, credentials, ..exit(&[]) }.user_data();
+        assert!(told.len() <= 32 << 10, "{clients} clients: {} bytes", told.len());
+    }
+}
+
 #[test]
 fn a_machine_with_several_clients_installs_a_balancer() {
     let (files, _) = told(&Exit { clients: 2, ..exit(&[]) });
@@ -130,9 +141,12 @@ fn a_machine_is_told_its_configuration_and_how_to_run_it() {
     );
     insta::assert_snapshot!("machine", contents[2..].join("----\n"));
     assert_eq!(config["disable_root"], true);
-    let closes =
-        |command: &Value| command[1] == "mask" && command.to_string().contains("ssh.service");
-    assert!(config["runcmd"].as_array().unwrap().iter().any(closes));
+    // One that cannot be masked, as it is an alias, leaves none of the others open.
+    let commands = config["runcmd"].as_array().unwrap();
+    for unit in ["ssh.socket", "ssh.service", "sshd.service"] {
+        let closes = json!(["systemctl", "mask", "--now", unit]);
+        assert!(commands.contains(&closes), "{commands:?}");
+    }
 
     let archives = Archives { x86_64: "0a".repeat(32), aarch64: "0b".repeat(32) };
     let checked = Exit { archives, ..exit }.install();

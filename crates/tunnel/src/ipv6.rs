@@ -9,6 +9,9 @@ use sdk::condition::Finding;
 
 use crate::names::IPV6;
 
+/// The reason of the condition of a host without one.
+pub(super) const NO_ADDRESS: &str = "NoIPv6Address";
+
 /// What is known of a host's IPv6 address, where the administrator wants one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ipv6 {
@@ -53,7 +56,7 @@ impl Ipv6 {
         let (holds, reason, message) = match self {
             Self::None => (
                 false,
-                "NoIPv6Address",
+                NO_ADDRESS,
                 "the host has no public IPv6 address: only a new host gets one".to_owned(),
             ),
             Self::At { .. } if !serves => {

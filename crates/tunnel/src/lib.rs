@@ -8,7 +8,7 @@
 //!   ConfigMap leasehold-tunnel ──▶ tunnel-sweep ──▶ provider: hosts whose Tunnel is gone
 //! ```
 //!
-//! In data order: [`api`] is the Tunnel; [`names`] says what belongs together; `choice` selects
+//! In data order: [`api`] is the Tunnel; [`names`] says what belongs together; `spelling` says what people may write; `choice` selects
 //! provider, region and size, as far as `access` permits; `service` decides what a Service gets. `plan` decides the next step of a
 //! Tunnel, and `stable` that of the address that outlives its host; `reconcile` takes it, through `machine`, `address`, `client` and `account`, at a [`provider`]; `ending` gives back what it has, and `holding` keeps the token
 //! until then; `record` writes what the status says. [`exit`] is the tunnel itself, [`balance`] divides it among several clients,
@@ -50,6 +50,7 @@ mod record;
 mod service;
 mod service_reconcile;
 mod settings;
+mod spelling;
 mod stable;
 mod sweep;
 mod used;

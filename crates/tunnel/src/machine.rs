@@ -1,15 +1,18 @@
 //! How a Tunnel's host is requested, told something else, and removed for another. Shell.
 
 use kube::ResourceExt;
+use kube::api::{Api, ListParams};
 use sdk::{Action, Event, ExternalError, ReconcileError, spread};
 
 use crate::account::{Blocked, ProviderClient, cluster_uid};
-use crate::api::{HostStatus, Placement, Protocol, TunnelPort};
+use crate::api::{HostStatus, Placement, Protocol, Tunnel, TunnelPort};
+use crate::choice::InvalidTunnel;
 use crate::exit::{CONTROL_PORT, Exit};
 use crate::names::{self, Tag};
 use crate::plan::{Mark, Outcome, POLL, RETRY, is_late};
 use crate::probe::Proof;
-use crate::provider::{Failure, Host, HostRequest, Kind};
+use crate::provider::{Failure, Host, HostRequest, Kind, State};
+use crate::rank::check_marks;
 use crate::reconcile::{Found, SOON, TunnelRun};
 
 impl TunnelRun<'_> {
@@ -27,6 +30,15 @@ impl TunnelRun<'_> {
         if !self.record(&Outcome::Creating(wanted.clone()), None).await? {
             return Ok(Action::Done);
         }
+        let exceeds = if is_repeated { Ok(None) } else { self.exceeds().await };
+        if !matches!(exceeds, Ok(None)) {
+            // Nothing was requested.
+            self.record(&Outcome::NotCreated { obstacle: None }, None).await?;
+        }
+        if let Some(full) = exceeds? {
+            let recheck = self.recheck();
+            return self.blocked(full.into(), recheck).await;
+        }
         match provider.create(request).await {
             Ok(host) => {
                 self.record(&Outcome::Provisioning { host, at: wanted }, None).await?;
@@ -35,6 +47,17 @@ impl TunnelRun<'_> {
             // The next look will find it.
             Err(error) if exists(&error) && !is_repeated => Ok(Action::RequeueAfter(POLL)),
             Err(error) => self.not_created(error, &name).await,
+        }
+    }
+
+    /// Why the Tunnel's mark is one too many, if it is. Other replicas may have written some that the cache does not show;
+    /// each writes its own before it looks, so of two that come at once one sees the other at least.
+    async fn exceeds(&self) -> Result<Option<InvalidTunnel>, ReconcileError> {
+        let tunnels = Api::<Tunnel>::all(self.ctx.client());
+        match tunnels.list(&ListParams::default()).await {
+            // Where only some namespaces may be listed, what the cache shows has to do.
+            Err(kube::Error::Api(refused)) if refused.is_forbidden() => Ok(None),
+            all => Ok(check_marks(&self.tunnel, &all?.items, &self.defaults).err()),
         }
     }
 
@@ -96,7 +119,9 @@ impl TunnelRun<'_> {
         address: String,
         found: Found,
     ) -> Result<Action, ReconcileError> {
-        if self.defaults.proof() != Ok(None) {
+        let reserved = found.address.as_ref();
+        let has_moved = reserved.is_some_and(|own| own.host.as_ref() == Some(&host.id));
+        if !has_moved && self.defaults.proof() != Ok(None) {
             let control = [TunnelPort { port: CONTROL_PORT, protocol: Protocol::Tcp }];
             // rathole takes the handshakes of clients one after another, so its answer may take long.
             let opens = self.settings.probe.run(&address, &control, Proof::Open).await;
@@ -107,11 +132,13 @@ impl TunnelRun<'_> {
                 };
             }
         }
-        let address = match &found.address {
-            Some(stable) => {
+        let address = match reserved {
+            Some(stable) if !has_moved => {
                 provider.assign(&stable.id, &host.id).await?;
-                stable.ip.clone()
+                // That takes a while, and may come to nothing: until it is done, the present host stays.
+                return self.serve_on(None, Action::RequeueAfter(POLL)).await;
             }
+            Some(stable) => stable.ip.clone(),
             None => address,
         };
         // Those of the present host.
@@ -215,8 +242,13 @@ impl TunnelRun<'_> {
             return Ok(Action::RequeueAfter(POLL));
         };
         if status.placement.as_ref().is_some_and(|at| at.is(wanted)) {
-            let message = format!("host {id} is off, and has been for minutes: another is created");
-            return self.gone("HostStopped", message).await;
+            let is_off = |host: &Host| host.id == id && host.state == State::Stopped;
+            let (reason, why) = match hosts.iter().any(is_off) {
+                true => ("HostStopped", "is off, and has been for minutes"),
+                false => ("HostStuck", "has not come to run within 15 minutes"),
+            };
+            let message = format!("host {id} {why}: another is created");
+            return self.gone(reason, message).await;
         }
         let message = format!("host {id} is not where the Tunnel asks for one: another is created");
         self.gone("Replacing", message).await

@@ -5,6 +5,11 @@
 //! its namespace `kube-system`. So two clusters of one name that share an account at a provider never
 //! mistake each other's hosts for their own.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
+
+use crate::api::Tunnel;
+
 /// The class that opts a Service in.
 pub(crate) const CLASS: &str = "leasehold.dev/tunnel";
 /// The annotation by which a Service opts out, with the value `"false"`.
@@ -37,6 +42,12 @@ pub(crate) const MAX_OWN_ACCOUNTS: usize = 10;
 /// The finalizer by which the Tunnel with this uid holds the Secret with its token.
 pub(crate) fn holder(uid: &str) -> String {
     format!("tunnel.leasehold.dev/{uid}")
+}
+
+/// Whether an owner is the Tunnel of that name, or one of the same name that is gone. Others have kinds called so too.
+pub(crate) fn is_tunnel(owner: &OwnerReference, name: &str) -> bool {
+    let is_kind = owner.kind == Tunnel::kind(&()) && owner.api_version == Tunnel::api_version(&());
+    owner.controller == Some(true) && is_kind && owner.name == name
 }
 
 /// The Tunnel of a Service.
@@ -122,7 +133,28 @@ fn legible(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    /// What another's Tunnel has is not about to go.
+    #[test]
+    fn another_kind_of_tunnel_is_none_of_ours() {
+        let ours = "inlets.inlets.dev/v1alpha1";
+        for (version, kind, name, controls, expect) in [
+            (ours, "Tunnel", "web-tunnel", true, true),
+            (ours, "Tunnel", "web-tunnel", false, false),
+            (ours, "Tunnel", "other-tunnel", true, false),
+            (ours, "Exit", "web-tunnel", true, false),
+            ("networking.example.com/v1", "Tunnel", "web-tunnel", true, false),
+        ] {
+            let owner = json!({
+                "apiVersion": version, "kind": kind, "name": name, "uid": "1", "controller": controls,
+            });
+            let owner = serde_json::from_value(owner).unwrap();
+            assert_eq!(is_tunnel(&owner, "web-tunnel"), expect, "{version} {kind} {name}");
+        }
+    }
 
     #[test]
     fn tags_keep_to_what_every_provider_takes() {

@@ -40,7 +40,7 @@ pub(super) const CHECK: Duration = Duration::from_secs(600);
 pub(super) const RECHECK: Duration = Duration::from_secs(60);
 /// How long a host that is off stays so, at two looks at least, until it is removed: one look shows a restart too.
 pub(super) const OFF: Duration = Duration::from_secs(180);
-/// How long a host may take until it serves in the place of another.
+/// How long a host may take until it runs, or serves in the place of another.
 const COMING: Duration = Duration::from_secs(900);
 /// How long to wait after a provider refused a host, or one did not come to serve, unless the spec changes.
 pub(super) const RETRY: Duration = Duration::from_secs(1_800);
@@ -111,7 +111,7 @@ pub(super) fn next(
     let outdated = |host: &Host| !host.exit.as_deref().is_some_and(is);
     let Some(kept) = keep(status, &present) else { return absent(tunnel, status, now) };
     // A host that was stopped to be reconfigured is about to run again.
-    let given_up = |host: &Host| stays_off(host, status, now) && !outdated(host);
+    let given_up = |host: &Host| does_not_run(host, status, now) && !outdated(host);
     let others = present.iter().filter(|host| host.id != kept.id);
     let next = others.filter(|host| outdated(kept) && !outdated(host));
     let next = next.min_by_key(|host| (host.created, host.id.len(), &host.id)).copied();
@@ -153,10 +153,15 @@ fn may_serve(host: &Host, status: &TunnelStatus) -> bool {
     }
 }
 
-/// Whether a host is off, and was at a look some minutes ago too.
-fn stays_off(host: &Host, status: &TunnelStatus, now: Timestamp) -> bool {
-    let since = status.stopped_since.as_ref().filter(|_| status.host_id.as_ref() == Some(&host.id));
-    host.state == State::Stopped && since.is_some_and(|since| rest(since.0, OFF, now).is_none())
+/// Whether a host is off, and was at a look some minutes ago too, or has been on its way for longer than any should.
+fn does_not_run(host: &Host, status: &TunnelStatus, now: Timestamp) -> bool {
+    let (since, limit) = match host.state {
+        State::Stopped => (&status.stopped_since, OFF),
+        State::Starting => (&status.starting_since, COMING),
+        State::Running | State::Unclear | State::Leaving => return false,
+    };
+    let since = since.as_ref().filter(|_| status.host_id.as_ref() == Some(&host.id));
+    since.is_some_and(|since| rest(since.0, limit, now).is_none())
 }
 
 /// Whether a host that comes in the place of another should serve by now.
@@ -390,6 +395,7 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
         host_since: None,
         host_exit: None,
         stopped_since: None,
+        starting_since: None,
         creating_since: None,
         retry_at: None,
         ..before.clone()
@@ -403,12 +409,15 @@ fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStat
         let known = since.clone().filter(|_| before.host_id.as_ref() == Some(&host.id));
         known.or_else(|| Some(whole_seconds(now)))
     };
-    let is_off = |host: &Host| host.state == State::Stopped;
+    let while_in = |state, since: &Option<Time>, host: &Host| {
+        (host.state == state).then(|| still(since, host)).flatten()
+    };
     let seen = |host: &Host, at: &Placement, host_status| TunnelStatus {
         placement: place(at),
         host_status: Some(host_status),
         host_since: still(&before.host_since, host),
-        stopped_since: is_off(host).then(|| still(&before.stopped_since, host)).flatten(),
+        stopped_since: while_in(State::Stopped, &before.stopped_since, host),
+        starting_since: while_in(State::Starting, &before.starting_since, host),
         host_id: Some(host.id.clone()),
         host_ip: host.address.clone(),
         host_ipv6: None,
@@ -485,11 +494,9 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, serves: bool) -> Finding {
             "Creating",
             format!("requesting a host of size {size} in {region} from {provider}"),
         ),
-        Outcome::NotCreated { obstacle: None } => ready(
-            false,
-            "Creating",
-            "the provider is overloaded: the request is repeated".to_owned(),
-        ),
+        Outcome::NotCreated { obstacle: None } => {
+            ready(false, "Creating", "no host is requested yet: it is tried again".to_owned())
+        }
         Outcome::Provisioning { host, .. } => {
             let address = host.address.as_deref().filter(|_| host.state == State::Running);
             let message = match address {
@@ -498,6 +505,9 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, serves: bool) -> Finding {
                 }
                 None if host.state == State::Stopped => {
                     format!("host {} is off: another is made if it stays so for minutes", host.id)
+                }
+                None if host.state == State::Running => {
+                    format!("host {} runs, and waits for its address", host.id)
                 }
                 None => format!("host {} is being created", host.id),
             };

@@ -96,6 +96,8 @@ fn the_next_step() {
         ..recorded("1", 600)
     };
     let refused = |seconds: i64| TunnelStatus { retry_at: ago(-seconds), ..none() };
+    let starts =
+        |seconds: i64| TunnelStatus { starting_since: ago(seconds), ..recorded("1", seconds) };
     let ip = Some("1.2.3.4");
     for (case, status, hosts, expect) in [
         ("nothing yet", none(), vec![], "create"),
@@ -118,6 +120,11 @@ fn the_next_step() {
         ("off a while", served(ago(179)), vec![host("1", Stopped, ip)], "connect 1 1.2.3.4"),
         ("off for minutes", served(ago(180)), vec![host("1", Stopped, ip)], "discard 1"),
         ("on again", served(ago(180)), vec![host("1", Running, ip)], "connect 1 1.2.3.4"),
+        ("starts for a while", starts(899), vec![host("1", Starting, None)], "follow 1"),
+        ("starts for ever", starts(900), vec![host("1", Starting, None)], "discard 1"),
+        ("started after all", starts(900), vec![host("1", Running, ip)], "connect 1 1.2.3.4"),
+        ("starts anew", recorded("1", 99_999), vec![host("1", Starting, ip)], "follow 1"),
+        ("another one starts", starts(900), vec![host("2", Starting, None)], "follow 2"),
         ("nobody knows", served(None), vec![host("1", Unclear, ip)], "connect 1 1.2.3.4"),
         ("nobody knows of a new one", marked(5), vec![host("1", Unclear, ip)], "follow 1"),
         (

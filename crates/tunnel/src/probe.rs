@@ -91,6 +91,8 @@ struct Due {
     at: At,
     probe: Timestamp,
     check: Timestamp,
+    /// Whether one connection was lost since the last look at the whole.
+    is_doubted: bool,
 }
 
 /// Where a Tunnel is tried.
@@ -333,7 +335,7 @@ impl Schedule {
     pub(super) fn due(&self, tunnel: &str, now: Timestamp) -> Option<At> {
         let tunnels = self.tunnels.lock().expect("no holder of this lock panics");
         let due = tunnels.get(tunnel).filter(|due| due.probe <= now && now < due.check)?;
-        Some(due.at.clone())
+        Some(due.at.clone()).filter(|_| !due.is_doubted)
     }
 
     /// A look at the whole has found that connections come through there; the next is at `check`.
@@ -341,7 +343,8 @@ impl Schedule {
         let mut tunnels = self.tunnels.lock().expect("no holder of this lock panics");
         // Those that this replica looks at no more.
         tunnels.retain(|_, due| now < due.check);
-        tunnels.insert(tunnel.to_owned(), Due { at, probe: now + EVERY, check });
+        let due = Due { at, probe: now + EVERY, check, is_doubted: false };
+        tunnels.insert(tunnel.to_owned(), due);
     }
 
     /// Connections still come through.
@@ -350,6 +353,21 @@ impl Schedule {
         if let Some(due) = tunnels.get_mut(tunnel) {
             due.probe = now + EVERY;
         }
+    }
+
+    /// One connection was lost: it is looked at as a whole next, and tried before all else.
+    pub(super) fn doubt(&self, tunnel: &str) {
+        let mut tunnels = self.tunnels.lock().expect("no holder of this lock panics");
+        if let Some(due) = tunnels.get_mut(tunnel) {
+            due.is_doubted = true;
+        }
+    }
+
+    /// Whether one connection was lost before this look.
+    pub(super) fn take_doubt(&self, tunnel: &str) -> bool {
+        let mut tunnels = self.tunnels.lock().expect("no holder of this lock panics");
+        let is_doubted = tunnels.get(tunnel).is_some_and(|due| due.is_doubted);
+        is_doubted && tunnels.remove(tunnel).is_some()
     }
 
     /// It is looked at as a whole next.

@@ -237,6 +237,12 @@ fn a_tunnel_is_looked_at_as_a_whole_before_it_is_due_and_after_its_time() {
     assert!(!is_due("a", 59));
     assert!(is_due("a", 599));
     assert!(!is_due("a", 600));
+    // A connection that was lost is told once.
+    schedule.doubt("a");
+    assert!(!is_due("a", 599));
+    assert_eq!([(); 2].map(|()| schedule.take_doubt("a")), [true, false]);
+    found("a", 0, 600);
+    assert!(is_due("a", 599) && !schedule.take_doubt("a"));
     schedule.forget("a");
     assert!(!is_due("a", 599));
     // What is over goes with the next.

@@ -9,12 +9,13 @@ use crate::names::READY;
 
 /// Why a Tunnel is not ready that gets a host as soon as one may be made. One that waits for anything else, such as
 /// another port, may never get one, and keeps nobody waiting.
-const WAITS: [&str; 7] = [
+const WAITS: [&str; 8] = [
     "AccountFull",
     "Creating",
     "ExitChanged",
     "HostLost",
     "HostStopped",
+    "HostStuck",
     "Replacing",
     "TooManyHosts",
 ];
@@ -39,6 +40,24 @@ pub(super) fn check_number<'a>(
     };
     let others = all.filter(|other| other.metadata.uid != tunnel.metadata.uid);
     match others.filter(comes_first).count() < max {
+        true => Ok(()),
+        false => Err(InvalidTunnel::TooManyHosts { max }),
+    }
+}
+
+/// Whether a Tunnel that is about to request a host may, given all Tunnels as the server has them now. Whoever has a
+/// host or asks for one counts, of whatever age.
+///
+/// # Errors
+/// If as many others have one as may have one.
+pub(super) fn check_marks(
+    tunnel: &Tunnel,
+    all: &[Tunnel],
+    defaults: &Defaults,
+) -> Result<(), InvalidTunnel> {
+    let max = defaults.max_hosts()?;
+    let others = all.iter().filter(|other| other.metadata.uid != tunnel.metadata.uid);
+    match others.filter(|other| has_host(other)).count() < max {
         true => Ok(()),
         false => Err(InvalidTunnel::TooManyHosts { max }),
     }
@@ -108,6 +127,23 @@ mod tests {
         assert_eq!(of(&all, "", "many"), [false; 3]);
         // One that was requested a moment ago is not in the cache yet.
         assert_eq!(of(&all, "middle", "2"), [true, false, false]);
+    }
+
+    /// Two replicas let one Tunnel each mark that it asks: the later look sees both marks.
+    #[test]
+    fn of_two_marks_for_one_place_the_later_look_sees_both() {
+        let map = json!({
+            "metadata": {"name": "leasehold-tunnel", "namespace": "kube-system"}, "data": {"maxHosts": "1"},
+        });
+        let defaults = Defaults::of(&serde_json::from_value(map).unwrap());
+        let asks = json!({"creatingSince": "2026-11-22T12:00:00Z"});
+        let (old, new) = (tunnel("old", 1, asks.clone()), tunnel("new", 2, asks));
+        let waits = tunnel("waits", 0, says("TooManyHosts"));
+        let may = |own: &Tunnel, all: &[Tunnel]| check_marks(own, all, &defaults).is_ok();
+        assert!(may(&old, &[old.clone(), waits.clone()]), "who only waits has no mark");
+        let both = [old.clone(), new.clone(), waits];
+        assert!(!may(&new, &both));
+        assert!(!may(&old, &both), "its age is no right: the other may have looked before");
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl TunnelReconciler {
             && tunnel.metadata.deletion_timestamp.is_none();
         // The address of the last look, not what the status says: others may write that.
         let at = self.schedule.due(&uid, ctx.now()).filter(|_| as_told)?;
-        let ports = open_ports(&tunnel.spec);
+        let ports = open_ports(&tunnel.spec, at.tries);
         let (tried, ipv6) = self.settings.probe.both(&at, &ports).await;
         let clients = match at.clients {
             Some(_) => Some(self.settings.probe.connected(&at.address).await),
@@ -115,7 +115,7 @@ impl TunnelReconciler {
             return Some(Action::RequeueAfter(EVERY));
         }
         // One connection may be lost. The next one is tried with a look at everything.
-        self.schedule.forget(&uid);
+        self.schedule.doubt(&uid);
         Some(Action::RequeueAfter(AGAIN))
     }
 }
@@ -278,6 +278,11 @@ impl TunnelRun<'_> {
     /// Brings a Tunnel that is not being deleted a step on. What its provider or the API server refuses for good is
     /// told, and what serves is tried on, also while something fails.
     async fn live(&mut self) -> Result<Action, ReconcileError> {
+        let doubts = self.schedule.take_doubt(&self.uid());
+        if doubts && self.is_told("Connected") && self.unpermitted().is_none() {
+            // Before its provider is asked: an address that fails must not wait for an answer.
+            self.serve_on(None, self.recheck()).await?;
+        }
         let error = match self.step().await {
             Err(error) => error,
             done => return done,
@@ -489,7 +494,12 @@ impl TunnelRun<'_> {
             Step::Connect { host, address } => match found.address.clone() {
                 Some(stable) if stable.host.as_ref() != Some(&host.id) => {
                     provider.assign(&stable.id, &host.id).await?;
-                    Ok(Action::RequeueAfter(SOON))
+                    // That takes a while, and may come to nothing: what is published is tried meanwhile.
+                    if self.serving().is_none() {
+                        let host = Host { address: None, ..host };
+                        self.record(&Outcome::Provisioning { host, at: wanted }, None).await?;
+                    }
+                    self.serve_on(None, Action::RequeueAfter(POLL)).await
                 }
                 Some(stable) => self.connect(host, wanted, stable.ip, found).await,
                 None => self.connect(host, wanted, address, found).await,
@@ -534,10 +544,7 @@ impl TunnelRun<'_> {
         let not_ours = found.filter(|found| !controlled_by(*found, &self.tunnel));
         let Some(found) = not_ours else { return Ok(false) };
         let (name, own) = (found.name_any(), self.tunnel.name_any());
-        let mut owners = found.owner_references().iter();
-        if owners.any(|owner| {
-            owner.controller == Some(true) && owner.kind == "Tunnel" && owner.name == own
-        }) {
+        if found.owner_references().iter().any(|owner| names::is_tunnel(owner, &own)) {
             return Ok(true);
         }
         let message = format!(

@@ -8,7 +8,7 @@ use crate::account::Blocked;
 use crate::api::{HostStatus, Tunnel};
 use crate::choice::open_ports;
 use crate::clients::Clients;
-use crate::ipv6::Ipv6;
+use crate::ipv6::{Ipv6, NO_ADDRESS};
 use crate::names;
 use crate::plan::{CHECK, Mark, Outcome, RECHECK, is_public, marked, status};
 use crate::probe::{AGAIN, At, EVERY, Proof};
@@ -60,8 +60,11 @@ impl TunnelRun<'_> {
             Action::RequeueAfter(wait) => wait.min(usual),
             Action::Done => usual,
         };
-        let ipv6 = self.status().host_ipv6.filter(|_| self.defaults.ipv6() != Ok(false));
-        let ipv6 = ipv6.map(|address| Ipv6::of(address.parse().ok()));
+        let status = self.status();
+        let has_none = status.conditions.iter().any(|told| told.reason == NO_ADDRESS);
+        let ipv6 = status.host_ipv6.map(|address| Ipv6::of(address.parse().ok()));
+        let ipv6 = ipv6.or(has_none.then_some(Ipv6::None));
+        let ipv6 = ipv6.filter(|_| self.defaults.ipv6() != Ok(false));
         let (at, obstacle) = (address.clone(), obstacle.map(|found| (found.reason, found.message)));
         let serving = |closed, ipv6| Outcome::Serving { obstacle, address: at, closed, ipv6 };
         self.served(address, ipv6, clients, check, serving).await
@@ -71,8 +74,9 @@ impl TunnelRun<'_> {
     /// network is tried.
     pub(super) fn serving(&self) -> Option<String> {
         let status = self.status();
+        let clients = self.defaults.clients().unwrap_or(1);
         let serves = status.host_status == Some(HostStatus::Active)
-            && !open_ports(&self.tunnel.spec).is_empty();
+            && !open_ports(&self.tunnel.spec, clients).is_empty();
         status.host_ip.filter(|address| serves && is_public(address))
     }
 
@@ -93,7 +97,7 @@ impl TunnelRun<'_> {
         let mut at = At { address, ipv6, tries, through: 0, clients: None, proof };
         let (tried, second) = match probes {
             true => {
-                let ports = open_ports(&self.tunnel.spec);
+                let ports = open_ports(&self.tunnel.spec, at.tries);
                 self.settings.probe.both(&at, &ports).await
             }
             false => (None, None),

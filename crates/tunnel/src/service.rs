@@ -11,6 +11,7 @@ use crate::api::{HostStatus, Tunnel, TunnelSpec, TunnelStatus};
 use crate::choice::{self, Defaults, InvalidTunnel, account_name, placement, token};
 use crate::ipv6;
 use crate::names::{CLASS, CONDITION, IPV6, OPT, READY, tunnel};
+use crate::spelling;
 
 /// The annotation for what is `loadBalancerSourceRanges` today
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/>).
@@ -27,6 +28,8 @@ pub(super) enum Step {
     Apply(Box<Tunnel>),
     /// It is ours, and the server refuses its Tunnel, with these words.
     Rejected(String),
+    /// It is ours, and one of its annotations says what has no meaning, in these words: what it has stays as it is.
+    Unclear(String),
     /// It is ours, and its Tunnel is being deleted: wait until it is gone.
     Await,
     /// It is ours, and another object has the Tunnel's name.
@@ -99,7 +102,15 @@ pub(super) fn plan(
     if is_restricted(service) {
         return Step::Refuse { reason: RESTRICTED, message: restricted() };
     }
-    let spec = choice::spec(service, defaults);
+    let mut spec = choice::spec(service, defaults);
+    let has_host = |found: &&Tunnel| found.status.as_ref().is_some_and(TunnelStatus::has_host);
+    if let Some(found) = ours.filter(has_host)
+        && found.spec.provider == spec.provider
+    {
+        // Defaults are for new hosts: a mistyped one removes none.
+        spec.region = choice::own(service, "region").or_else(|| found.spec.region.clone());
+        spec.size = choice::own(service, "size").or_else(|| found.spec.size.clone());
+    }
     let namespace = service.namespace().unwrap_or_default();
     // What else is wrong with it, the Tunnel says.
     if let Ok(account) = account(&spec, &namespace, defaults)
@@ -110,11 +121,14 @@ pub(super) fn plan(
     match (found, ours) {
         (Some(found), _) if found.metadata.deletion_timestamp.is_some() => Step::Await,
         (Some(_), None) => Step::Taken,
-        _ => {
-            let mut desired = Tunnel::new(&tunnel(&service.name_any()), spec);
-            desired.metadata.namespace = service.namespace();
-            Step::Apply(Box::new(desired))
-        }
+        _ => match spelling::check(service.annotations()) {
+            Err(why) => Step::Unclear(why),
+            Ok(()) => {
+                let mut desired = Tunnel::new(&tunnel(&service.name_any()), spec);
+                desired.metadata.namespace = service.namespace();
+                Step::Apply(Box::new(desired))
+            }
+        },
     }
 }
 
@@ -139,7 +153,7 @@ pub(super) fn status(
     let before = service.status.clone().unwrap_or_default();
     let mut kept = before.conditions.clone().unwrap_or_default();
     kept.retain(|condition| condition.type_ != CONDITION);
-    let keeps = matches!(step, Step::Apply(_) | Step::Rejected(_));
+    let keeps = matches!(step, Step::Apply(_) | Step::Rejected(_) | Step::Unclear(_));
     let found = found.filter(|_| keeps);
     let address = found.and_then(address);
     let ipv6 = found.filter(|_| address.is_some() && ipv6::is_wanted(service)).and_then(ipv6);
@@ -213,6 +227,7 @@ pub(super) fn unforwarded(service: &Service) -> String {
 
 fn finding(service: &Service, step: &Step, address: Option<&str>) -> Option<Finding> {
     let name = tunnel(&service.name_any());
+    let as_before = address.map_or_else(String::new, |ip| format!("; it serves {ip} as before"));
     let (holds, reason, message) = match (step, address) {
         (Step::Ignore | Step::Withdraw, _) => return None,
         (Step::Taken, _) => (
@@ -230,14 +245,13 @@ fn finding(service: &Service, step: &Step, address: Option<&str>) -> Option<Find
         (Step::Apply(_), None) => {
             (false, "Pending", format!("Tunnel {name} has no address yet{}", unforwarded(service)))
         }
-        (Step::Rejected(why), address) => {
-            let as_before = address.map(|address| format!("; it serves {address} as before"));
-            let as_before = as_before.unwrap_or_default();
-            (
-                address.is_some(),
-                "Rejected",
-                format!("the API server refuses Tunnel {name}: {why}{as_before}"),
-            )
+        (Step::Rejected(why), _) => (
+            address.is_some(),
+            "Rejected",
+            format!("the API server refuses Tunnel {name}: {why}{as_before}"),
+        ),
+        (Step::Unclear(why), _) => {
+            (address.is_some(), "InvalidAnnotation", format!("{why}{as_before}"))
         }
     };
     Some(Finding { type_: CONDITION, holds, reason, message })

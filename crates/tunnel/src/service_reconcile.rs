@@ -82,7 +82,7 @@ impl Reconciler for ServiceReconciler {
                     ctx.delete(found).await?;
                 }
             }
-            Step::Await | Step::Taken | Step::Rejected(_) => {}
+            Step::Await | Step::Taken | Step::Rejected(_) | Step::Unclear(_) => {}
         }
         record(ctx, &service, &step, found.as_deref()).await?;
         Ok(match step {
@@ -131,6 +131,7 @@ async fn record(
         }
         Step::Refuse { reason, message } => Some((*reason, message.clone())),
         Step::Rejected(why) => Some(("Rejected", why.clone())),
+        Step::Unclear(why) => Some(("InvalidAnnotation", why.clone())),
         Step::Apply(_) => {
             let told = unforwarded(service);
             let mut known = before.conditions.iter().flatten();

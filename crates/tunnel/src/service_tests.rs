@@ -62,6 +62,7 @@ fn check_with(defaults: &Defaults, service: &Service, found: Option<&Tunnel>, ex
         Step::Ignore => "ignore",
         Step::Apply(_) => "apply",
         Step::Rejected(_) => "rejected",
+        Step::Unclear(_) => "unclear",
         Step::Await => "await",
         Step::Taken => "taken",
         Step::Withdraw => "withdraw",
@@ -161,6 +162,74 @@ fn a_refused_change_takes_no_address_away() {
         let ingress = status.load_balancer.unwrap().ingress;
         assert_eq!(ingress.and_then(|mut list| list.remove(0).ip).as_deref(), ip);
     }
+}
+
+/// A mistyped default would remove every host, and no other could be made.
+#[test]
+fn region_and_size_of_the_defaults_are_those_of_new_hosts() {
+    let map = json!({"metadata": {}, "data": {
+        "claimServicesWithoutClass": "true", "provider": "hetzner", "region": "r", "size": "s",
+    }});
+    let defaults = Defaults::of(&serde_json::from_value(map).unwrap());
+    let with = |provider: &str, host: Option<&str>| {
+        let mut found = tunnel_of("service-uid", None);
+        found.spec.provider = Some(provider.to_owned());
+        found.spec.region = Some("fsn1".to_owned());
+        found.status.as_mut().unwrap().host_id = host.map(str::to_owned);
+        found
+    };
+    let (none, large) = (json!({}), json!({"leasehold.dev/tunnel-size": "large"}));
+    for (annotations, found, expect) in [
+        (&none, with("hetzner", Some("1")), (Some("fsn1"), None)),
+        (&large, with("hetzner", Some("1")), (Some("fsn1"), Some("large"))),
+        (&none, with("hetzner", None), (Some("r"), Some("s"))),
+        (&none, with("digitalocean", Some("1")), (Some("r"), Some("s"))),
+    ] {
+        let mut service = service(json!({}), json!({}));
+        service.metadata.annotations = serde_json::from_value(annotations.clone()).unwrap();
+        let step = plan(&service, &defaults, Some(&found), |_| Ok(()));
+        let Step::Apply(desired) = step else { panic!("it is ours") };
+        let asked = (desired.spec.region.as_deref(), desired.spec.size.as_deref());
+        assert_eq!(asked, expect, "{annotations} {:?}", found.spec.provider);
+    }
+}
+
+/// Nothing is made for it, and what serves goes on: `False` may be meant as `false`, and nobody knows.
+#[test]
+fn an_annotation_without_a_meaning_is_told_and_changes_nothing() {
+    let ours =
+        json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}, "conditions": condition("True")});
+    let active = tunnel_of("service-uid", Some("1.2.3.4"));
+    for (key, value, expect) in [
+        ("leasehold.dev/tunnel", "False", "unclear"),
+        ("leasehold.dev/tunnel", "no", "unclear"),
+        ("leasehold.dev/tunnel-stable-address", "True", "unclear"),
+        ("leasehold.dev/tunnel-stable-adress", "true", "unclear"),
+        ("leasehold.dev/tunnel-token-secret-key", "password", "unclear"),
+        ("leasehold.dev/tunnel", "true", "apply"),
+        ("leasehold.dev/tunnel-stable-address", "true", "apply"),
+        ("leasehold.dev/tunnel-stable-address", "", "apply"),
+    ] {
+        let annotated = |status: Value| {
+            let mut service = service(json!({}), status);
+            service.metadata.annotations = Some([(key.to_owned(), value.to_owned())].into());
+            service
+        };
+        check(&annotated(json!({})), None, expect);
+        check(&annotated(ours.clone()), Some(&active), &format!("{expect} 1.2.3.4"));
+        // Another class is another's matter, whatever it says.
+        let mut theirs = annotated(json!({}));
+        theirs.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".to_owned());
+        check(&theirs, None, "ignore");
+    }
+    let mut service = service(json!({}), ours);
+    service.metadata.annotations = Some([(OPT.to_owned(), "False".to_owned())].into());
+    let step = plan(&service, &claiming(), Some(&active), |_| Ok(()));
+    let status = status(&service, &step, Some(&active), "2026-11-22T12:00:00Z".parse().unwrap());
+    let told = status.conditions.unwrap().remove(0);
+    assert_eq!((&*told.reason, &*told.status), ("InvalidAnnotation", "True"));
+    let message = "annotation leasehold.dev/tunnel is \"False\": write \"true\" or \"false\"; it serves 1.2.3.4 as before";
+    assert_eq!(told.message, message);
 }
 
 #[test]

@@ -24,7 +24,8 @@ use crate::choice::Defaults;
 use crate::names::{self, CONFIG_MAP, Tag};
 use crate::provider::{Address, Host, State};
 use crate::settings::Settings;
-use crate::used::{Used, recorded};
+use crate::spelling;
+use crate::used::{Used, recorded, unreadable};
 
 /// The name of this part of the controller.
 pub(super) const NAME: &str = "tunnel-sweep";
@@ -123,6 +124,12 @@ impl Reconciler for SweepReconciler {
             );
             ctx.publish(Event::warning(&*config_map, "DefaultsIgnored", "Sweep", note)).await;
             return Ok(Action::Done);
+        }
+        let mut faults = spelling::faults(&config_map);
+        faults.extend(unreadable(&config_map));
+        if !faults.is_empty() {
+            let note = faults.join("; ");
+            ctx.publish(Event::warning(&*config_map, "InvalidDefaults", "Sweep", note)).await;
         }
         let share = uid_hash(&config_map.uid().unwrap_or_default()) % 256;
         let again = Action::RequeueAfter(EVERY + Duration::from_secs(share));

@@ -101,6 +101,18 @@ pub(super) fn recorded(config_map: &ConfigMap) -> BTreeMap<String, Used> {
     read(config_map.annotations()).collect()
 }
 
+/// What is wrong with the annotations for accounts that name none.
+pub(super) fn unreadable(config_map: &ConfigMap) -> impl Iterator<Item = String> {
+    let ours = config_map.annotations().iter().filter(|(key, _)| key.starts_with(ACCOUNT));
+    let says = |value: &String| {
+        let used = serde_json::from_str::<Used>(value);
+        used.is_ok_and(|used| used.account().is_some())
+    };
+    ours.filter(move |found| !says(found.1)).map(|(key, _)| {
+        format!("annotation {key} is not as it was recorded, so its account is not swept: restore or remove it")
+    })
+}
+
 fn read(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = (String, Used)> {
     let ours = annotations.iter().filter(|(key, _)| key.starts_with(ACCOUNT));
     let read = |(key, value): (&String, &String)| {
@@ -196,7 +208,11 @@ mod tests {
         annotations[format!("{ACCOUNT}theirs")] = json!("not ours");
         annotations[format!("{ACCOUNT}part")] = json!(r#"{"provider":"hetzner"}"#);
         let map = json!({"metadata": {"annotations": annotations}});
-        let found = recorded(&serde_json::from_value(map).unwrap());
+        let map = serde_json::from_value(map).unwrap();
+        let told: Vec<_> = unreadable(&map).collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains(&format!("{ACCOUNT}part ")), "{told:?}");
+        let found = recorded(&map);
         let accounts: Vec<_> = found.values().filter_map(Used::account).collect();
         assert_eq!(accounts, [(placement, Some(token))]);
         assert!(used.key().len() <= ACCOUNT.len() + 63);

@@ -69,6 +69,7 @@ impl Dialect for DigitalOcean {
     const PAGE: usize = 200;
     const MAX_PAGES: usize = 100;
     const OURS: &'static str = "";
+    const NEXT: &'static str = "/links/pages/next";
     type Item = Droplet;
     const ADDRESSES: &'static str = "reserved_ips";
     const ADDRESS: &'static str = "reserved_ip";

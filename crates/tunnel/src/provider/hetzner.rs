@@ -78,6 +78,7 @@ impl Dialect for Hetzner {
     const MAX_PAGES: usize = 400;
     // A key alone selects what has it, whatever the value.
     const OURS: &'static str = "label_selector=leasehold-tunnel&";
+    const NEXT: &'static str = "/meta/pagination/next_page";
     type Item = Server;
     const ADDRESSES: &'static str = "floating_ips";
     const ADDRESS: &'static str = "floating_ip";

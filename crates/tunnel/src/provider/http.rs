@@ -142,6 +142,8 @@ fn failure(provider: &'static str, judge: Judge, answer: &Response<Bytes>) -> Fa
     let kind = match status {
         StatusCode::UNAUTHORIZED => Kind::Token,
         StatusCode::TOO_MANY_REQUESTS => Kind::Overloaded,
+        // Something else changes it at the moment.
+        StatusCode::CONFLICT if kind == Kind::Refused => Kind::Busy,
         _ if status.is_server_error() => Kind::Unavailable,
         _ => kind,
     };

@@ -29,6 +29,8 @@ pub(super) trait Dialect: Send + Sync + 'static {
     /// The part of a query that selects the hosts of Tunnels; empty where only whole tags can be asked for, and all
     /// hosts of the account are listed.
     const OURS: &'static str;
+    /// Where a page says that another follows.
+    const NEXT: &'static str;
     /// A host in an answer.
     type Item: DeserializeOwned + Into<Host>;
     /// The API's word for addresses that outlive hosts, in paths and lists.
@@ -83,8 +85,9 @@ impl<D: Dialect> Rest<D> {
                 let size = D::PAGE;
                 let path = format!("/{collection}?{selected}per_page={size}&page={page}");
                 let body = rest.send(Method::GET, path, None).await?;
-                let found: Vec<Item> = read::<D, _>(&body, collection)?;
-                let is_last = found.len() < size;
+                let (found, goes_on): (Vec<Item>, _) = read_page::<D, _>(&body, collection)?;
+                // A page may be shorter than was asked for.
+                let is_last = found.is_empty() || (found.len() < size && !goes_on);
                 all.extend(found.into_iter().map(Into::into));
                 if is_last {
                     return Ok(all);
@@ -168,10 +171,102 @@ impl<D: Dialect> Provider for Rest<D> {
 
 /// What an answer holds under a name.
 fn read<D: Dialect, T: DeserializeOwned>(body: &[u8], name: &str) -> Result<T, Failure> {
+    read_page::<D, T>(body, name).map(|(found, _)| found)
+}
+
+/// The same, and whether the answer says that another page follows.
+fn read_page<D: Dialect, T: DeserializeOwned>(
+    body: &[u8],
+    name: &str,
+) -> Result<(T, bool), Failure> {
     let found = serde_json::from_slice(body).and_then(|mut body: Value| {
-        serde_json::from_value(body.get_mut(name).map(Value::take).unwrap_or_default())
+        let goes_on = body.pointer(D::NEXT).is_some_and(|next| !next.is_null());
+        let found = body.get_mut(name).map(Value::take).unwrap_or_default();
+        serde_json::from_value(found).map(|found| (found, goes_on))
     });
     found.map_err(|error| {
         Failure::new(D::NAME, Kind::Unanswered, format!("the answer cannot be read: {error}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::Placement;
+    use crate::names::tunnel_tag;
+    use crate::provider::http::Http;
+    use crate::provider::local::Local;
+    use crate::provider::{Account, account};
+
+    /// The account of a provider that answers so.
+    fn answering(
+        provider: &str,
+        answer: impl Fn(&Request<Bytes>) -> (u16, Value) + Send + Sync + 'static,
+    ) -> Account {
+        let http = Http::through(move |request| {
+            let (status, body) = answer(&request);
+            let mut response = Response::new(Bytes::from(body.to_string()));
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            async move { Ok(response) }.boxed()
+        });
+        let placement = Placement {
+            provider: provider.to_owned(),
+            endpoint: Some("https://cloud.test".to_owned()),
+            region: String::new(),
+            size: String::new(),
+            account: None,
+            token_key: None,
+        };
+        account(&placement, "secret", &http, &Local::default()).unwrap()
+    }
+
+    /// As of a proxy, or of another version of the API: a page may be shorter than was asked for.
+    #[tokio::test]
+    async fn a_list_goes_on_as_long_as_a_page_says_so() {
+        for (provider, collection) in [("digitalocean", "droplets"), ("hetzner", "servers")] {
+            let account = answering(provider, move |request| {
+                let query = request.uri().query().unwrap_or_default();
+                let page: u64 = query.rsplit_once("&page=").unwrap().1.parse().unwrap();
+                let next = (page < 3).then_some(page + 1);
+                let host = json!({
+                    "id": page, "status": "active", "tags": ["leasehold-tunnel:t"],
+                    "labels": {"leasehold-tunnel": "t"},
+                });
+                let body = json!({
+                    collection: [host],
+                    "links": {"pages": {"next": next.map(|page| format!("?page={page}"))}},
+                    "meta": {"pagination": {"next_page": next}},
+                });
+                (200, body)
+            });
+            let ids = |hosts: Vec<Host>| hosts.into_iter().map(|host| host.id).collect::<Vec<_>>();
+            let provider = account.provider;
+            let tagged = provider.list_by_tag(tunnel_tag("t")).await.unwrap();
+            assert_eq!(ids(tagged), ["1", "2", "3"]);
+            assert_eq!(ids(provider.list().await.unwrap()), ["1", "2", "3"]);
+        }
+    }
+
+    /// Nobody need do anything about what is being changed at the moment.
+    #[tokio::test]
+    async fn a_host_that_is_being_changed_is_busy() {
+        let says = |code: &str| json!({"id": code, "message": "no", "error": {"code": code}});
+        for (provider, status, code, expect) in [
+            ("digitalocean", 409, "conflict", Kind::Busy),
+            ("hetzner", 409, "conflict", Kind::Busy),
+            ("hetzner", 409, "", Kind::Busy),
+            ("hetzner", 409, "uniqueness_error", Kind::Exists),
+            ("hetzner", 423, "locked", Kind::Busy),
+            ("hetzner", 403, "protected", Kind::Refused),
+            ("digitalocean", 422, "unprocessable_entity", Kind::Refused),
+        ] {
+            let body = says(code);
+            let provider = answering(provider, move |_| (status, body.clone())).provider;
+            let failure = provider.delete("1".to_owned()).await.unwrap_err();
+            assert_eq!(failure.kind, expect, "{status} {code}");
+        }
+    }
 }

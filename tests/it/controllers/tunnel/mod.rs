@@ -427,12 +427,13 @@ async fn a_tunnel_that_cannot_be_cleaned_up_says_so_and_may_be_abandoned() {
     assert!(status.conditions[0].message.contains("leasehold.dev/abandon=true"));
     world.rests().await;
 
-    merge(
-        &world.tunnels(),
-        NAME,
-        json!({"metadata": {"annotations": {"leasehold.dev/abandon": "true"}}}),
-    )
-    .await;
+    let abandons =
+        |value: &str| json!({"metadata": {"annotations": {"leasehold.dev/abandon": value}}});
+    merge(&world.tunnels(), NAME, abandons("True")).await;
+    let told = tells("Deleting", "leasehold.dev/abandon is \"True\"");
+    world.env.until_object(&world.tunnels(), NAME, told).await;
+    world.rests().await;
+    merge(&world.tunnels(), NAME, abandons("true")).await;
     world.gone().await;
     assert!(reasons(&world.env, NAMESPACE).await.contains(&"Abandoned".to_owned()));
     assert_eq!(world.hosts().len(), 1, "left behind, as was said");

@@ -375,3 +375,68 @@ async fn a_port_that_cannot_be_forwarded_is_told() {
     world.rests().await;
     assert!(reasons(&world.env, NAMESPACE).await.contains(&"PortsNotForwarded".to_owned()));
 }
+
+/// The network of a region is gone: the provider's API takes requests and answers none, and its hosts are lost.
+#[tokio::test(start_paused = true)]
+async fn an_address_goes_within_a_minute_although_its_provider_keeps_its_answers() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let passes = switched(&mut world);
+    world.example().await;
+    // The last list is old, and the next look is minutes away.
+    for _ in 0..4 {
+        world.env.pass(Duration::from_secs(100)).await;
+    }
+    world.cloud.set_trouble(|_| Trouble::Delay(Duration::from_secs(3_600)));
+    dies(&world, &passes).await;
+    world.cloud.end_trouble();
+    passes.store(true, Ordering::SeqCst);
+    world.served().await;
+}
+
+/// Nobody knows what is meant, so nothing is made for it, and what serves goes on.
+#[tokio::test(start_paused = true)]
+async fn what_has_no_meaning_is_told_and_changes_nothing() {
+    let world = World::running().await;
+    let reason_of = |service: &Service| {
+        let conditions =
+            service.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let mut ours = conditions.filter(|found| found.type_ == "leasehold.dev/Tunnel");
+        ours.next().map(|found| found.reason.clone())
+    };
+    let says =
+        |word: &'static str| move |service: &Service| reason_of(service).as_deref() == Some(word);
+    let first = world.example().await.status.unwrap();
+    for (name, wrong, right) in
+        [("tunnel-stable-address", "True", "false"), ("tunnel", "False", "true")]
+    {
+        let annotated = |value: &str| json!({"metadata": {"annotations": {format!("leasehold.dev/{name}"): value}}});
+        merge(&world.services(), SERVICE, annotated(wrong)).await;
+        let told = says("InvalidAnnotation");
+        let service = world.env.until_object(&world.services(), SERVICE, told).await;
+        assert_eq!(ingress(&service), first.host_ip, "{name}");
+        world.rests().await;
+        merge(&world.services(), SERVICE, annotated(right)).await;
+        world.env.until_object(&world.services(), SERVICE, says("Active")).await;
+    }
+    assert!(reasons(&world.env, NAMESPACE).await.contains(&"InvalidAnnotation".to_owned()));
+    let new = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": "new", "namespace": NAMESPACE, "annotations": {"leasehold.dev/tunnel": "no"},
+        },
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+    });
+    world.env.apply(&new.to_string()).await;
+    world.env.until_object(&world.services(), "new", says("InvalidAnnotation")).await;
+    assert_eq!(world.tunnels().get_opt("new-tunnel").await.unwrap(), None);
+    // Of the defaults too, of which no Service can tell.
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    let claims = json!({"data": {"claimServicesWithoutClass": "True"}});
+    merge(&defaults, "leasehold-tunnel", claims).await;
+    let told = async || {
+        let told = reasons(&world.env, "leasehold-system").await;
+        told.contains(&"InvalidDefaults".to_owned()).then_some(())
+    };
+    world.env.until("the ConfigMap to tell it", told).await;
+    assert_eq!(world.served().await.status.unwrap().host_id, first.host_id);
+}

@@ -251,3 +251,40 @@ async fn a_tunnel_that_cannot_have_a_host_takes_no_place() {
     world.env.apply(example).await;
     world.served().await;
 }
+
+/// Another replica asks for the last place at the same moment, and the cache does not show its mark yet.
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_the_cache_lacks_has_the_last_place() {
+    let world = World::running().await;
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    let max = |hosts: &str| json!({"data": {"maxHosts": hosts}});
+    merge(&defaults, "leasehold-tunnel", max("0")).await;
+    let (example, tunnels) = (controllers::get("tunnel").unwrap().example, world.tunnels());
+    // It waits for another port, which keeps nobody waiting.
+    world.env.apply(&example.replace("nginx-1", "other").replace("port: 80\n", "port: 22\n")).await;
+    world.env.until_object(&tunnels, "other-tunnel", tells("PortReserved", "")).await;
+    world.env.apply(example).await;
+    reason(&world.env, "TooManyHosts").await;
+    world.env.pass(Duration::from_secs(5)).await;
+    world.env.set_faults(|request: &apiserver::faults::Request| {
+        let late = request.verb == "watch" && request.resource == "tunnels";
+        if late { Fault::Delay(Duration::from_secs(60)) } else { Fault::None }
+    });
+    world.env.server().close_watches();
+    let mark = json!({"status": {
+        "creatingSince": world.env.now().to_string(),
+        "placement": {
+            "provider": "digitalocean", "endpoint": DIGITALOCEAN, "region": "fra1", "size": "s",
+        },
+    }});
+    let mark = Patch::Merge(mark);
+    tunnels.patch_status("other-tunnel", &PatchParams::default(), &mark).await.unwrap();
+    merge(&defaults, "leasehold-tunnel", max("1")).await;
+    world.env.pass(Duration::from_secs(20)).await;
+    assert_eq!(world.hosts(), [0; 0], "the other's place is taken");
+    assert!(tells("TooManyHosts", "")(&tunnels.get(NAME).await.unwrap()));
+    world.env.end_faults();
+    world.services().delete("other", &DeleteParams::default()).await.unwrap();
+    world.served().await;
+    assert_eq!(world.hosts().len(), 1);
+}

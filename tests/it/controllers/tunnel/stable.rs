@@ -1,5 +1,8 @@
 //! Addresses that outlive hosts: kept when a host is replaced, given back with the Tunnel, and none left over.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use super::*;
 
 /// A cluster whose administrator pays for addresses like this.
@@ -236,4 +239,76 @@ async fn a_crash_while_a_host_is_replaced_leaves_one_host_and_the_address() {
         .await;
         assert!(writes >= 6, "{writes}");
     }
+}
+
+/// A way to the cloud on which requests to move an address come to nothing while the switch is off, that switch, and how
+/// often the cloud was asked.
+fn moving(world: &World) -> (Http, Arc<AtomicBool>, Arc<AtomicUsize>) {
+    let (works, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let (cloud, moves, count) = (world.cloud.clone(), Arc::clone(&works), Arc::clone(&asked));
+    let through = Http::through(move |request: Request<Bytes>| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let is_move =
+            request.method() == Method::POST && request.uri().path().ends_with("/actions");
+        if is_move && !moves.load(Ordering::SeqCst) {
+            let taken = Bytes::from_static(br#"{"action": {"status": "in-progress"}}"#);
+            return async move { Ok(http::Response::new(taken)) }.boxed();
+        }
+        cloud.send(request)
+    });
+    (through, works, asked)
+}
+
+/// The present host serves until the other one has its address.
+#[tokio::test(start_paused = true)]
+async fn a_host_stays_until_its_address_has_moved() {
+    let mut world = stable("digitalocean", DIGITALOCEAN, Machines::default(), "true").await;
+    let (http, works, _) = moving(&world);
+    world.env.run(parts(2, &Settings { http, ..settings(&world.cloud) }));
+    let first = world.example().await.status.unwrap();
+    works.store(false, Ordering::SeqCst);
+    let [old] = world.hosts()[..] else { panic!("one host") };
+    let secrets: Api<Secret> = world.env.api(NAMESPACE);
+    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+    for _ in 0..120 {
+        world.env.pass(Duration::from_secs(10)).await;
+        assert!(world.hosts().contains(&old), "it has the address");
+        assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
+    }
+    assert_eq!(world.hosts().len(), 2, "another one runs");
+    works.store(true, Ordering::SeqCst);
+    let second = world.replaced(&first.host_id).await;
+    assert_eq!(second.host_ip, first.host_ip);
+    let alone = async || (world.hosts().len() == 1).then_some(());
+    world.env.until("the first host to go", alone).await;
+}
+
+/// The provider takes the request to move the address, and its action comes to nothing.
+#[tokio::test(start_paused = true)]
+async fn an_address_that_does_not_move_is_asked_for_in_moderation() {
+    let mut world = stable("digitalocean", DIGITALOCEAN, Machines::default(), "true").await;
+    let (http, works, asked) = moving(&world);
+    world.env.run(parts(2, &Settings { http, ..settings(&world.cloud) }));
+    let first = world.example().await.status.unwrap();
+    works.store(false, Ordering::SeqCst);
+    let (id, now) = (world.hosts()[0], world.env.now());
+    world.cloud.machines(|machines| assert!(machines.delete(id, now)));
+    // It is missed within 17.5 minutes, and another runs after half a minute.
+    for _ in 0..20 {
+        world.env.pass(Duration::from_secs(60)).await;
+    }
+    assert_eq!(world.hosts().len(), 1);
+    assert_ne!(world.hosts(), [id]);
+    let before = asked.load(Ordering::SeqCst);
+    for _ in 0..5 {
+        world.env.pass(Duration::from_secs(60)).await;
+    }
+    let since = asked.load(Ordering::SeqCst) - before;
+    assert!((30..250).contains(&since), "{since} requests in five minutes");
+    let told = world.tunnels().get(NAME).await.unwrap().status.unwrap().conditions.remove(0);
+    assert!(told.message.ends_with("runs, and waits for its address"), "{}", told.message);
+    assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), None);
+    works.store(true, Ordering::SeqCst);
+    let second = world.replaced(&first.host_id).await;
+    assert_eq!(second.host_ip, first.host_ip);
 }

@@ -465,3 +465,30 @@ async fn a_host_without_its_labels_is_named() {
     }
     world.served().await;
 }
+
+/// Its provider takes the request, and has trouble with the rest.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_never_comes_to_run_is_replaced() {
+    for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
+        let mut machines = Machines::default();
+        machines.boot = Duration::from_secs(36_000);
+        let mut world = world(provider, endpoint, machines).await;
+        world.run();
+        world.env.apply(controllers::get("tunnel").unwrap().example).await;
+        reason(&world.env, "Provisioning").await;
+        let [first] = world.hosts()[..] else { panic!("one host") };
+        for _ in 0..14 {
+            world.env.pass(Duration::from_secs(60)).await;
+        }
+        assert_eq!(world.hosts(), [first], "it may take a while");
+        let other = async || {
+            let hosts = world.hosts();
+            (hosts.len() == 1 && hosts != [first]).then_some(())
+        };
+        world.env.until("another host to be made", other).await;
+        world.cloud.machines(|machines| machines.boot = Duration::from_secs(30));
+        world.served().await;
+        assert_eq!(world.hosts().len(), 1, "{provider}");
+        assert!(reasons(&world.env, NAMESPACE).await.contains(&"HostStuck".to_owned()));
+    }
+}
