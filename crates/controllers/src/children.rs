@@ -11,16 +11,14 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::{Resource, ResourceExt};
+use sdk::quantity::millis;
+use sdk::refusal::{is_gone, met_a_namesake};
 use sdk::{Context, ReconcileError, controlled_by};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-use crate::delete::delete;
-use crate::quantity::millis;
-use sdk::refusal::{is_gone, met_a_namesake};
 
 /// What to do with one child.
 #[derive(Clone, Debug, PartialEq)]
@@ -176,9 +174,17 @@ where
         Step::Correct(child) => {
             children.patch(&name, &apply.force(), &Patch::Apply(child)).await.map(Some)
         }
+        // The answer is read as a dynamic object: of its kind it would have to be decoded twice, as itself or as a status.
         Step::Remove { uid } => {
-            let params = DeleteParams::background();
-            delete::<K>(ctx.client(), &namespace, (&name, uid), params).await.map(|()| None)
+            let pinned = Preconditions { uid: Some(uid.clone()), resource_version: None };
+            let params = DeleteParams::background().preconditions(pinned);
+            let kind = ApiResource::erase::<K>(&());
+            let children = Api::<DynamicObject>::namespaced_with(ctx.client(), &namespace, &kind);
+            match children.delete(&name, &params).await {
+                // It is gone or replaced.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+                answer => answer.map(|_| None),
+            }
         }
         // This one reference and no other: whoever else changes the object meanwhile loses nothing.
         Step::Release { uid, owner } => {

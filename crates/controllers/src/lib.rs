@@ -26,10 +26,8 @@ pub mod blogpost;
 mod children;
 #[cfg(feature = "configmonitor")]
 pub mod configmonitor;
-mod delete;
 #[cfg(feature = "memcached")]
 pub mod memcached;
-mod quantity;
 #[cfg(feature = "restart-pods")]
 pub mod restartpods;
 #[cfg(any(feature = "configmonitor", feature = "restart-pods"))]

@@ -32,6 +32,7 @@ pub mod mapping;
 mod owner;
 mod pod;
 pub mod predicate;
+pub mod quantity;
 pub mod rbac;
 mod reconciler;
 pub mod refusal;

@@ -256,6 +256,159 @@ async fn argo_rollouts_are_found_and_restart_by_their_field() {
     assert_eq!(restarted(&env, NAMESPACE).await, times(&["canary"], 1));
 }
 
+/// It runs the template of a Deployment that has no replicas of its own.
+#[tokio::test(start_paused = true)]
+async fn a_rollout_restarts_for_what_the_template_uses_that_it_runs() {
+    let auto = json!({RESTART: "auto"});
+    for (name, of_deployment, of_rollout) in [
+        ("restart-pods", &json!({}), &auto),
+        ("restart-pods", &auto, &json!({})),
+        ("configmonitor", &json!({}), &json!({})),
+    ] {
+        let mut canary = workload("Rollout", "canary", of_rollout, &json!({}));
+        canary["spec"] = json!({
+            "replicas": 2,
+            "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        });
+        let manifests = [
+            content("ConfigMap", CONTENT, &json!({})),
+            monitor(),
+            canary,
+            deployment("web", of_deployment, &user()),
+        ];
+        let specs = match name {
+            "configmonitor" => controllers::build(name, 2),
+            _ => built(),
+        };
+        let env = world(&manifests, specs).await;
+        let settled = async |count| match name {
+            "configmonitor" => monitor_restarts(&env, count).await,
+            _ => restarts(&env, count).await,
+        };
+        settled(0).await;
+        edit(&env, "2").await;
+        let rollouts =
+            Api::<DynamicObject>::namespaced_with(env.client(), NAMESPACE, &kind("Rollout"));
+        let asked = env
+            .until_object(&rollouts, "canary", |found| found.data["spec"]["restartAt"].is_string())
+            .await;
+        let status = json!({
+            "restartedAt": asked.data["spec"]["restartAt"], "phase": "Healthy",
+        });
+        let done = Patch::Merge(json!({"status": status}));
+        rollouts.patch_status("canary", &PatchParams::default(), &done).await.unwrap();
+        settled(1).await;
+        assert_eq!(restarted(&env, NAMESPACE).await, times(&["canary"], 1), "{name}");
+    }
+}
+
+/// A template that begins to use it counts as well as an annotation that is added.
+#[tokio::test(start_paused = true)]
+async fn a_rollout_asks_once_the_template_that_it_runs_uses_it() {
+    let mut canary = workload("Rollout", "canary", &json!({RESTART: "auto"}), &json!({}));
+    canary["spec"] = json!({
+        "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+    });
+    let manifests = [content("ConfigMap", CONTENT, &json!({})), canary];
+    let env = world(&manifests, built()).await;
+    quiet(&env, Duration::from_secs(600)).await;
+    env.apply(&deployment("web", &json!({}), &user()).to_string()).await;
+    restarts(&env, 0).await;
+}
+
+/// Waits until the record's problem has these words, and returns the kinds of what Warnings are about.
+async fn told(env: &TestEnv, words: &str) -> Vec<String> {
+    env.until_object(&maps(env), CONTENT, |map| {
+        record(&map.metadata).problem.is_some_and(|problem| problem.contains(words))
+    })
+    .await;
+    env.pass(Duration::from_secs(1)).await;
+    let events = super::events(env, NAMESPACE).await.into_iter();
+    let warnings = events.filter(|event| event.type_.as_deref() == Some("Warning"));
+    let mut kinds: Vec<_> =
+        warnings.filter_map(|event| event.regarding.and_then(|about| about.kind)).collect();
+    kinds.sort();
+    kinds
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_annotation_that_cannot_be_read_is_told_at_once() {
+    for (key, word, words) in [
+        (RESTART, "True", "Deployment web: annotation leasehold.dev/restart is \"True\""),
+        (RESTART_FOR, CONTENT, "Deployment web: annotation leasehold.dev/restart-for has"),
+        ("leasehold.dev/restarts", "auto", "Deployment web: annotation leasehold.dev/restarts is"),
+    ] {
+        let manifests = [
+            content("ConfigMap", CONTENT, &json!({})),
+            deployment("web", &json!({key: word}), &user()),
+        ];
+        let env = world(&manifests, built()).await;
+        assert_eq!(told(&env, words).await, ["ConfigMap", "Deployment"], "{key}");
+        quiet(&env, Duration::from_secs(600)).await;
+        edit(&env, "2").await;
+        env.pass(Duration::from_secs(60)).await;
+        assert_eq!(restarted(&env, NAMESPACE).await, times(&[], 0), "{key}");
+        let deployments =
+            Api::<DynamicObject>::namespaced_with(env.client(), NAMESPACE, &kind("Deployment"));
+        let correct = json!({key: null, RESTART: "auto"});
+        let correct = Patch::Merge(json!({"metadata": {"annotations": correct}}));
+        deployments.patch("web", &PatchParams::default(), &correct).await.unwrap();
+        env.until_object(&maps(&env), CONTENT, |map| record(&map.metadata).problem.is_none()).await;
+        edit(&env, "3").await;
+        restarts(&env, 1).await;
+        assert_eq!(restarted(&env, NAMESPACE).await, times(&["web"], 1), "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_object_says_that_cannot_be_read_is_told_and_restarts_nobody_it_ignores() {
+    for (key, word, count) in [
+        (RESTART_IGNORE, "True", 0),
+        (RESTART_MATCH, "yes", 1),
+        ("leasehold.dev/restart", "auto", 1),
+    ] {
+        let manifests = [
+            content("ConfigMap", CONTENT, &json!({key: word})),
+            deployment("web", &json!({RESTART: "auto"}), &user()),
+        ];
+        let env = world(&manifests, built()).await;
+        assert_eq!(told(&env, &format!("annotation {key} is ")).await, ["ConfigMap"]);
+        edit(&env, "2").await;
+        env.pass(Duration::from_secs(60)).await;
+        let names: &[&str] = if count == 0 { &[] } else { &["web"] };
+        assert_eq!(restarted(&env, NAMESPACE).await, times(names, count), "{key}");
+        quiet(&env, Duration::from_secs(600)).await;
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {key: null}}}));
+        maps(&env).patch(CONTENT, &PatchParams::default(), &patch).await.unwrap();
+        env.until_object(&maps(&env), CONTENT, |map| record(&map.metadata).problem.is_none()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_monitor_tells_whose_annotations_it_cannot_read() {
+    let manifests = [
+        content("ConfigMap", CONTENT, &json!({})),
+        monitor(),
+        deployment("silent", &json!({}), &user()),
+        deployment("web", &json!({RESTART: "yes"}), &user()),
+    ];
+    let env = world(&manifests, controllers::build("configmonitor", 2)).await;
+    monitor_restarts(&env, 0).await;
+    edit(&env, "2").await;
+    monitored(&env, |monitor| {
+        let conditions = monitor.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|found| {
+            found.type_ == "Restarted"
+                && found.reason == "AnnotationUnread"
+                && found.message.contains("Deployment web: annotation leasehold.dev/restart is")
+        })
+    })
+    .await;
+    monitor_restarts(&env, 1).await;
+    assert_eq!(restarted(&env, NAMESPACE).await, times(&["silent"], 1));
+    quiet(&env, Duration::from_secs(600)).await;
+}
+
 fn monitor() -> Value {
     json!({
         "apiVersion": "magalix.com/v1", "kind": "ConfigMonitor",

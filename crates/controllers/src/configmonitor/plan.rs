@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use sdk::condition::{Finding, conditions};
 
 use super::api::{ConfigMonitor, ConfigMonitorSpec, ConfigMonitorStatus};
-use crate::restarts::{ContentKind, ContentRef, MAX_TARGETS, Outcome, Record, Trouble};
+use crate::restarts::{ContentKind, ContentRef, MAX_TARGETS, Outcome, Record, Trouble, UNREAD};
 
 /// A spec that names nothing to watch, or two objects.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,7 +133,7 @@ pub(super) fn status(
 /// change that was taken back.
 const RESTARTED: &str = "Restarted";
 /// Its reasons when the restart is over.
-const ENDS: [&str; 3] = ["RolledOut", "PodsLeft", "Reverted"];
+const ENDS: [&str; 4] = ["RolledOut", "PodsLeft", "Reverted", UNREAD];
 
 fn findings(found: &Found) -> Vec<Finding> {
     let restarted = |holds, reason, message| Finding { type_: RESTARTED, holds, reason, message };

@@ -23,7 +23,7 @@ use super::api::{ConfigMonitor, ConfigMonitorSpec};
 use super::plan::{Found, InvalidSpec, record, selects, status, watched};
 use crate::restarts::{
     Advance, Asker, Content, ContentKind, ContentRef, Decision, Digests, Discovery, Outcome,
-    Pending, Record, Restarts, Then, is_selectable, without_annotations,
+    Pending, Record, Restarts, Then, UNREAD, is_selectable, without_annotations,
 };
 
 /// The index of monitors by what they watch.
@@ -219,7 +219,8 @@ impl<'a> MonitorRun<'a> {
     }
 
     async fn announce(&self, monitor: &ConfigMonitor, found: &Found) {
-        if let Found::Step(content, Outcome::Restarted(pending, None)) = found
+        if let Found::Step(content, Outcome::Restarted(pending, trouble)) = found
+            && trouble.as_ref().is_none_or(|trouble| trouble.reason == UNREAD)
             && pending.targets() > 0
         {
             let note = format!("{content} changed: restarted {}", pending.summary());

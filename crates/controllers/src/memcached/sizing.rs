@@ -12,7 +12,7 @@
 //! - a connection with requests under way has a buffer to read and one to answer of 16 KiB each
 //!   (`READ_BUFFER_SIZE` in `memcached.h`), and these are kept for the next.
 
-use crate::quantity::millis;
+use sdk::quantity::millis;
 
 use super::api::{Amount, MemcachedSpec};
 use super::invalid::Invalid;

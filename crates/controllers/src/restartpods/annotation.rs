@@ -9,6 +9,7 @@ use sdk::{Selector, SelectorError};
 use serde::{Deserialize, Serialize};
 
 use crate::restarts::Record;
+use crate::restarts::discovery::{RESTART_IGNORE, RESTART_MATCH, unknown};
 
 /// Names the Pods to restart when the content changes, as a label selector.
 pub const RESTART_PODS: &str = "leasehold.dev/restart-pods";
@@ -48,6 +49,13 @@ pub(crate) fn request(metadata: &ObjectMeta) -> Option<Result<(Selector, &str), 
         return Some(Err(InvalidRequest::Everything));
     }
     Some(words.parse().map(|selector| (selector, words)).map_err(InvalidRequest::NoSelector))
+}
+
+/// What to say of an annotation that is none of a ConfigMap's or Secret's, though it begins as ours do.
+pub(crate) fn misplaced(metadata: &ObjectMeta) -> Option<String> {
+    let known = [RESTART_PODS, RESTART_MATCH, RESTART_IGNORE, RECORD];
+    let keys = metadata.annotations.iter().flat_map(|annotations| annotations.keys());
+    unknown(keys, &known, "ConfigMaps and Secrets")
 }
 
 /// The record. One that cannot be read counts as absent.
@@ -91,6 +99,24 @@ mod tests {
         assert!(
             error.starts_with("annotation leasehold.dev/restart-pods is not a label selector: ")
         );
+    }
+
+    #[test]
+    fn what_is_no_annotation_of_an_object_is_told() {
+        for (key, expect) in [
+            (RESTART_PODS, false),
+            (RESTART_MATCH, false),
+            (RESTART_IGNORE, false),
+            (RECORD, false),
+            ("other.example/restart", false),
+            ("leasehold.dev/other", false),
+            ("leasehold.dev/restart", true),
+            ("leasehold.dev/restart-pod", true),
+        ] {
+            let told = misplaced(&with(key, "x"));
+            assert_eq!(told.is_some(), expect, "{key}: {told:?}");
+        }
+        assert_eq!(misplaced(&ObjectMeta::default()), None);
     }
 
     #[test]

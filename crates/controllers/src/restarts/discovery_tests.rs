@@ -13,15 +13,20 @@ fn template() -> Value {
     json!({"containers": [{"envFrom": [{"configMapRef": {"name": "c"}}, {"secretRef": {"name": "s"}}]}]})
 }
 
+fn saying(of_object: &[(&str, &str)]) -> ObjectMeta {
+    ObjectMeta { annotations: Some(annotated(of_object)), ..ObjectMeta::default() }
+}
+
 fn word(
     content: &ContentRef,
     of_object: &[(&str, &str)],
     of_workload: &[(&str, &str)],
     asker: Asker,
 ) -> String {
-    let metadata = ObjectMeta { annotations: Some(annotated(of_object)), ..ObjectMeta::default() };
-    let changed = Discovery::new(content.clone(), &metadata, asker);
-    match verdict(&changed, &annotated(of_workload), &template()) {
+    let changed = Discovery::new(content.clone(), &saying(of_object), asker);
+    let (annotations, uses) = (annotated(of_workload), uses(&template()));
+    let asking = Asking { annotations, uses, ..Asking::default() };
+    match asking.verdict(&changed) {
         Verdict::Restart(why) => format!("restart: {why}"),
         Verdict::Leave(why) => format!("leave: {why}"),
     }
@@ -60,6 +65,10 @@ fn who_restarts_and_why() {
             &[search],
             "leave: the workload searches, and it does not match",
         ),
+        // Who misspelt it did not want a restart.
+        (&c, &[(RESTART_IGNORE, "True")], &[auto], "leave: the object says that it is ignored"),
+        (&c, &[(RESTART_IGNORE, " false ")], &[auto], all),
+        (&c, &[(RESTART_IGNORE, "")], &[auto], all),
         (&other, &[matches], &[search], unused),
         (&c, &[ignored], &[auto], "leave: the object says that it is ignored"),
         (&c, &[ignored, matches], &[search], "leave: the object says that it is ignored"),
@@ -72,6 +81,7 @@ fn who_restarts_and_why() {
         (&other, &[], &[(RESTART_FOR, "secret/x, configmap/s")], named),
         (&other, &[], &[(RESTART_FOR, "configmap/*")], unused),
         (&other, &[], &[(RESTART_FOR, "s"), auto], unused),
+        (&other, &[], &[(RESTART_FOR, "s,, configmap/s,")], named),
         (&c, &[], &[auto, (RESTART_EXCEPT, "configmap/c")], excepted),
         (&c, &[], &[auto, (RESTART_EXCEPT, "secret/*,configmap/d")], all),
         (&s, &[], &[auto, (RESTART_EXCEPT, "secret/*")], excepted),
@@ -150,7 +160,7 @@ fn workload(of_workload: &[(&str, &str)]) -> DynamicObject {
 
 #[test]
 fn what_a_workload_asks_for_is_what_it_restarts_for_without_a_match() {
-    let count = |of_workload: &[(&str, &str)]| asked_for(&workload(of_workload)).len();
+    let asking = |of_workload: &[(&str, &str)]| Asking::of(&workload(of_workload));
     let auto = (RESTART, "auto");
     for (of_workload, expect) in [
         (&[][..], 0),
@@ -161,7 +171,7 @@ fn what_a_workload_asks_for_is_what_it_restarts_for_without_a_match() {
         (&[(RESTART_FOR, "secret/a, configmap/volume, nonsense, secret/*")], 2),
         (&[auto, (RESTART_FOR, "secret/a, configmap/volume")], 2 * ALL.len() + 1),
     ] {
-        assert_eq!(count(of_workload), expect, "{of_workload:?}");
+        assert_eq!(asking(of_workload).asked_for().len(), expect, "{of_workload:?}");
     }
 }
 
@@ -195,7 +205,8 @@ fn a_cached_workload_is_small_and_asks_for_the_same() {
     let value = serde_json::to_value(&whole).unwrap();
     let cached = kept(&value, &mut Vec::new());
     let read: DynamicObject = serde_json::from_value(cached.clone()).unwrap();
-    assert_eq!(asked_for(&read), asked_for(&whole));
+    assert_eq!(Asking::of(&read), Asking::of(&whole));
+    assert!(Asking::of(&read).asked_for().len() > ALL.len());
     let text = cached.to_string();
     for gone in [
         "other.example",
@@ -209,4 +220,94 @@ fn a_cached_workload_is_small_and_asks_for_the_same() {
     ] {
         assert!(!text.contains(gone), "{gone}: {text}");
     }
+}
+
+/// What is misspelt concerns what the workload uses, and what it may mean.
+#[test]
+fn what_cannot_be_read_is_told() {
+    let told = |content: ContentRef, of_workload: &[(&str, &str)]| {
+        let words = Asking::of(&workload(of_workload)).unread(&content);
+        words.unwrap_or_else(|| "nothing".to_owned())
+    };
+    let (used, other) = (|| ContentRef::config_map("volume"), || ContentRef::config_map("other"));
+    for (content, of_workload, expect) in [
+        (used(), &[][..], "nothing"),
+        (used(), &[(RESTART, "auto")], "nothing"),
+        (used(), &[(RESTART, " off ")], "nothing"),
+        (used(), &[(RESTART_FOR, "")], "nothing"),
+        (used(), &[(RESTART_EXCEPT, "secret/*, configmap/a,")], "nothing"),
+        (used(), &[(RESTART, "True")], "restart is \"True\": write auto, search or off"),
+        (used(), &[(RESTART, "")], "restart is \"\": write auto, search or off"),
+        (used(), &[(RESTART, "au\u{202e}to")], "restart is \"au to\": write"),
+        (used(), &[(RESTART_EXCEPT, "ConfigMap/volume")], "except has \"ConfigMap/volume\": write"),
+        (used(), &[(RESTART_FOR, "secret/*")], "restart-for has \"secret/*\": write"),
+        (used(), &[("leasehold.dev/restarts", "auto")], "leasehold.dev/restarts is none of those"),
+        (used(), &[("leasehold.dev/restart-match", "true")], "restart-match is none of those of"),
+        // Used or not.
+        (other(), &[(RESTART, "True")], "nothing"),
+        (other(), &[(RESTART_FOR, "cm/other")], "restart-for has \"cm/other\": write"),
+        (ContentRef::secret("other"), &[(RESTART_FOR, "other")], "restart-for has \"other\""),
+    ] {
+        let found = told(content, of_workload);
+        assert!(found.contains(expect), "{of_workload:?}: {found}");
+    }
+    let long = "x".repeat(10_000);
+    let found = told(used(), &[(RESTART, long.as_str())]);
+    assert!(found.len() < 200, "{found}");
+}
+
+#[test]
+fn what_an_object_says_that_cannot_be_read_is_told() {
+    for (of_object, expect) in [
+        (&[][..], None),
+        (&[(RESTART_MATCH, " true"), (RESTART_IGNORE, "false")], None),
+        (&[(RESTART_MATCH, "yes")], Some("restart-match is \"yes\": write true or false")),
+        (&[(RESTART_IGNORE, "True")], Some("restart-ignore is \"True\": write true or false")),
+    ] {
+        let content = ContentRef::config_map("c");
+        let changed = Discovery::new(content, &saying(of_object), Asker::Workload);
+        let found = changed.unread().map(|words| words.replace("annotation leasehold.dev/", ""));
+        assert_eq!(found.as_deref(), expect, "{of_object:?}");
+    }
+}
+
+/// A Rollout of Argo that runs the template of a Deployment.
+#[test]
+fn who_runs_the_template_of_another_uses_what_that_uses() {
+    let rollout = |of_workload: &[(&str, &str)], reference: Value| -> DynamicObject {
+        serde_json::from_value(json!({
+            "metadata": {"name": "r", "annotations": annotated(of_workload)},
+            "spec": {"workloadRef": reference},
+        }))
+        .unwrap()
+    };
+    let to = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "name": "w"});
+    for (reference, expect) in [
+        (to("apps/v1", "Deployment"), Some("w")),
+        (to("apps/v1", "ReplicaSet"), None),
+        (to("v1", "PodTemplate"), None),
+        (to("evil.io/v1", "Deployment"), None),
+        (json!("w"), None),
+        (Value::Null, None),
+    ] {
+        assert_eq!(referred(&rollout(&[], reference.clone())), expect, "{reference}");
+    }
+    let asked = |own: &[(&str, &str)], of_deployment: &[(&str, &str)]| {
+        let rollout = Asking::of(&rollout(own, to("apps/v1", "Deployment")));
+        rollout.running(Some(&Asking::of(&workload(of_deployment)))).asked_for().len()
+    };
+    let (auto, off) = ((RESTART, "auto"), (RESTART, "off"));
+    for (own, of_deployment, expect) in [
+        (&[][..], &[][..], 0),
+        (&[auto], &[], 2 * ALL.len()),
+        (&[], &[auto], 2 * ALL.len()),
+        (&[off], &[auto], 0),
+        (&[auto], &[off, (RESTART_EXCEPT, "secret/*")], ALL.len()),
+    ] {
+        assert_eq!(asked(own, of_deployment), expect, "{own:?} {of_deployment:?}");
+    }
+    let whole = rollout(&[auto, ("other.example/x", "y")], to("apps/v1", "Deployment"));
+    let cached = kept(&serde_json::to_value(&whole).unwrap(), &mut Vec::new());
+    let read: DynamicObject = serde_json::from_value(cached).unwrap();
+    assert_eq!((referred(&read), Asking::of(&read).is_silent()), (Some("w"), false));
 }

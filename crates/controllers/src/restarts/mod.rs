@@ -5,7 +5,8 @@
 //! version that was read; `record` decides whether that asks for a
 //! restart, and `pending` of which Pods; `shell` takes one step at a time, each of which the controllers
 //! record in their own places: it begins rollouts, which `follow` reads, and evicts the Pods that `evict`
-//! names. [`discovery`] says which workloads use what changed, and restart for it.
+//! names. [`discovery`] says which workloads use what changed, and restart for it; `search` asks it of all of a
+//! namespace.
 
 pub mod content;
 mod digests;
@@ -14,6 +15,7 @@ mod evict;
 mod follow;
 mod pending;
 mod record;
+mod search;
 pub(crate) mod settings;
 mod shell;
 
@@ -22,11 +24,11 @@ pub use record::Record;
 
 pub(crate) use content::{Content, ContentKind, ContentRef, unnamed, without_annotations};
 pub(crate) use digests::Digests;
-pub(crate) use discovery::{Asker, Discovery};
+pub(crate) use discovery::{Asker, Asking, Discovery};
 pub(crate) use follow::Trouble;
-pub(crate) use pending::{MAX_TARGETS, is_selectable};
+pub(crate) use pending::{MAX_TARGETS, is_selectable, told};
 pub(crate) use record::Decision;
-pub(crate) use shell::{Advance, Outcome, Restarts, Then};
+pub(crate) use shell::{Advance, Outcome, Restarts, Then, UNREAD};
 
 /// How long changes of content count as one, unless a user says otherwise.
 pub(crate) const WINDOW: std::time::Duration = std::time::Duration::from_secs(5);

@@ -22,6 +22,8 @@ pub(super) const LONGEST_LOOK: Duration = Duration::from_secs(60);
 const READS_PER_SECOND: u64 = 10;
 /// The most names that a summary has.
 const MAX_NAMES: usize = 10;
+/// The most annotations that a message tells of.
+const MAX_TOLD: usize = 3;
 
 /// A restart that is decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -55,6 +57,9 @@ pub struct Pending {
     /// Pods that are left alone, because nothing creates them again, or their Job would begin anew.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub kept: i32,
+    /// What annotations say that cannot be read, and whose they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread: Option<String>,
 }
 
 fn is_zero(number: &i32) -> bool {
@@ -117,7 +122,7 @@ impl WorkloadKind {
 }
 
 impl Workload {
-    pub(super) fn new(kind: WorkloadKind, name: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: WorkloadKind, name: impl Into<String>) -> Self {
         Self { kind, name: name.into(), begun: false }
     }
 
@@ -213,6 +218,12 @@ impl Pending {
         self.workloads.len() + self.pods.len()
     }
 
+    /// Notes what annotations say that cannot be read.
+    #[must_use]
+    pub(super) fn with_unread(self, words: &[String]) -> Self {
+        Self { unread: (!words.is_empty()).then(|| told(words)), ..self }
+    }
+
     /// When it is looked at again. Workloads are read from the server instead of watched: few are restarted
     /// at a time, and a watch would put every controller that watches their kinds into one controller group.
     /// The looks become rarer the longer nothing is seen to go on, and with the number of workloads that each
@@ -239,6 +250,15 @@ impl Pending {
         });
         let names: Vec<_> = self.workloads.iter().map(Workload::label).chain(pods).collect();
         listed(&names)
+    }
+}
+
+/// The first of these sentences, and how many more there are.
+pub(crate) fn told(words: &[String]) -> String {
+    let shown = words[..words.len().min(MAX_TOLD)].join("; ");
+    match words.len().saturating_sub(MAX_TOLD) {
+        0 => shown,
+        more => format!("{shown}; and {more} more"),
     }
 }
 
@@ -379,6 +399,8 @@ mod tests {
         let names: Vec<_> = (0..=MAX_NAMES).map(|number| number.to_string()).collect();
         assert_eq!(listed(&names[..2]), "0, 1");
         assert!(listed(&names).ends_with(", 9 and 1 more"));
+        assert_eq!(told(&names[..2]), "0; 1");
+        assert!(told(&names).ends_with("; 2; and 8 more"));
     }
 
     #[test]

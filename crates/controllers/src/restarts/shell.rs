@@ -10,15 +10,15 @@ use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
+use kube::Resource;
 use kube::api::{
     Api, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, Preconditions,
 };
-use kube::{Resource, ResourceExt};
 use sdk::refusal::{is_gone, refusal};
 use sdk::{Context, ReconcileError};
 use serde_json::json;
 
-use super::discovery::{Discovery, Verdict, template, verdict};
+use super::discovery::Discovery;
 use super::evict::{self, Eviction};
 use super::follow::{Stage, Trouble, stage};
 use super::pending::{
@@ -26,6 +26,7 @@ use super::pending::{
     replica_sets, restartable, workload_of,
 };
 use super::record::{Decision, Record, next_second};
+use super::search::Search;
 
 /// How many workloads are asked at once, one request each: a server far away answers each after long.
 const AT_ONCE: usize = 16;
@@ -35,6 +36,8 @@ const BATCH: usize = 50;
 const PAGE: u32 = 500;
 /// and how many pages of a kind at most: 10,000 workloads of a server that has no more than 50 in a page.
 const MAX_PAGES: usize = 200;
+/// The trouble of a restart that is done, while an annotation cannot be read: perhaps others were meant.
+pub(crate) const UNREAD: &str = "AnnotationUnread";
 
 /// Restarts Pods of one namespace.
 pub(crate) struct Restarts<'a> {
@@ -144,7 +147,8 @@ impl Restarts<'_> {
         let selected = pending(hash, &pods, &rolled_out, self.bare);
         let selector = self.selector.clone().filter(|_| !selected.pods.is_empty());
         let selected = Pending { decided_at, selector, ..selected };
-        Ok(selected.with(self.discovered().await?))
+        let (workloads, unread) = self.discovered().await?;
+        Ok(selected.with(workloads).with_unread(&unread))
     }
 
     /// A ReplicaSet, and the workload that rolls it out.
@@ -154,11 +158,11 @@ impl Restarts<'_> {
         Ok(owners.as_deref().and_then(workload_of).map(|workload| (name, workload)))
     }
 
-    /// The workloads that restart for what changed, and at most one more than may restart at once. Read from
-    /// the server, page by page.
-    async fn discovered(&self) -> Result<Vec<Workload>, ReconcileError> {
-        let mut found = Vec::new();
-        let Some(changed) = &self.discovery else { return Ok(found) };
+    /// The workloads that restart for what changed, or some more than may restart at once; and what annotations say that
+    /// cannot be read. Read from the server, page by page.
+    async fn discovered(&self) -> Result<(Vec<Workload>, Vec<String>), ReconcileError> {
+        let Some(changed) = &self.discovery else { return Ok((Vec::new(), Vec::new())) };
+        let mut search = Search::of(changed);
         for kind in WorkloadKind::ALL {
             let (workloads, mut params) = (self.workloads(kind), ListParams::default().limit(PAGE));
             for number in 1.. {
@@ -167,12 +171,11 @@ impl Restarts<'_> {
                     Err(error) if is_gone(&error) => break,
                     page => page?,
                 };
-                found.extend(
-                    page.items.iter().filter_map(|object| restarting(changed, kind, object)),
-                );
-                if found.len() > MAX_TARGETS {
+                page.items.iter().for_each(|object| search.look(changed, kind, object));
+                if search.count() > MAX_TARGETS {
+                    let (mut found, unread) = search.found();
                     found.truncate(MAX_TARGETS + 1);
-                    return Ok(found);
+                    return Ok((found, unread));
                 }
                 match next_page(params, number, page.metadata.continue_)? {
                     Some(next) => params = next,
@@ -180,7 +183,7 @@ impl Restarts<'_> {
                 }
             }
         }
-        Ok(found)
+        Ok(search.found())
     }
 
     /// The Pods that a selector selects now, whatever their state. Read from the server, because what is decided
@@ -321,9 +324,22 @@ impl Restarts<'_> {
         let evicted = match evict::next(&pending, &pods, now) {
             Eviction::Done => Evicted::All,
             Eviction::Wait(words, rest) => Evicted::Waits(words, rest),
-            Eviction::Next(pod) => self.evict_one(&pod).await?,
+            Eviction::Held(trouble) => Evicted::Held(trouble),
+            Eviction::Next(pods) => self.evict_first(&pods).await?,
         };
         Ok((pending, evicted))
+    }
+
+    /// Evicts the first of these Pods that may be evicted.
+    async fn evict_first(&self, pods: &[PodRef]) -> Result<Evicted, kube::Error> {
+        let mut held = None;
+        for pod in pods {
+            match self.evict_one(pod).await? {
+                Evicted::Held(trouble) => held = held.or(Some(trouble)),
+                evicted => return Ok(evicted),
+            }
+        }
+        Ok(held.map_or(Evicted::All, Evicted::Held))
     }
 
     /// Evicts one incarnation of a Pod. A budget may not allow it at present.
@@ -364,17 +380,6 @@ fn next_page(
     Ok(Some(params.continue_token(&token)))
 }
 
-/// The workload, if it restarts for what changed.
-fn restarting(changed: &Discovery, kind: WorkloadKind, object: &DynamicObject) -> Option<Workload> {
-    let workload = Workload::new(kind, object.name_any());
-    let (restarts, why) = match verdict(changed, object.annotations(), template(object)) {
-        Verdict::Restart(why) => (object.metadata.deletion_timestamp.is_none(), why),
-        Verdict::Leave(why) => (false, why),
-    };
-    tracing::debug!(workload = workload.label(), restarts, why, "a workload was searched");
-    restarts.then_some(workload)
-}
-
 /// What became of some rollouts that were to begin.
 #[derive(Default)]
 struct TriedRollouts {
@@ -400,15 +405,17 @@ fn finished(record: Record, pending: Pending, ended: Option<Trouble>, now: Times
     Advance { record, outcome: Outcome::Restarted(pending, trouble), then: Then::Rest }
 }
 
-/// What to say of Pods that nothing would create again, or not where they were.
+/// What to say of Pods that nothing would create again, or not where they were, and of annotations that cannot be read.
 fn left_alone(pending: &Pending) -> Option<Trouble> {
-    let words = || {
+    let pods = (pending.kept > 0).then(|| {
         format!(
             "left {} Pods alone: nothing creates one without a controller again, and one of a Job would begin anew",
             pending.kept
         )
-    };
-    (pending.kept > 0).then(|| Trouble::new("PodsLeft", words()))
+    });
+    let reason = if pods.is_some() { "PodsLeft" } else { UNREAD };
+    let words: Vec<_> = pods.into_iter().chain(pending.unread.clone()).collect();
+    (!words.is_empty()).then(|| Trouble::new(reason, words.join("; ")))
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub(super) struct Coverage {
     pub gaps: Vec<String>,
     /// Times that several windows hold, as text.
     pub overlaps: Vec<String>,
+    /// Exceptions of which the first takes days from the other, as text.
+    pub exceptions: Vec<String>,
 }
 
 /// A part of a day or of several, in minutes from the beginning.
@@ -39,16 +41,17 @@ type Part = (i32, i32);
 impl Coverage {
     /// What the windows leave open, and where they overlap; `None` where cron comes too often to be counted.
     ///
-    /// What is above another overlaps on purpose and does not count: exceptions, windows of some dates, and windows
-    /// above cron. Windows of dates count where nothing else is there.
+    /// What is above another overlaps on purpose and does not count: exceptions above windows, windows of some dates, and
+    /// windows above cron. Windows of dates count where nothing else is there. Exceptions count among themselves.
     pub(super) fn of(schedule: &Schedule, now: Timestamp) -> Option<Self> {
         let (weekly, dated): (Vec<_>, Vec<_>) =
             schedule.windows().iter().partition(|window| window.is_weekly());
         let has_cron = !schedule.cron().is_empty();
         let is_dated = weekly.is_empty() && !has_cron;
         let windows = if is_dated { dated } else { weekly };
+        let exceptions = hidden(schedule);
         if windows.is_empty() && !has_cron {
-            return Some(Self::default());
+            return Some(Self { exceptions, ..Self::default() });
         }
         let (first, count) = match is_dated || has_cron {
             true => (schedule.monday(now), CALENDAR_DAYS),
@@ -76,7 +79,11 @@ impl Coverage {
             };
             named(first, &days.iter().map(told).collect::<Vec<_>>())
         };
-        Some(Self { gaps: times(|count| count == 0), overlaps: times(|count| count > 1) })
+        Some(Self {
+            gaps: times(|count| count == 0),
+            overlaps: times(|count| count > 1),
+            exceptions,
+        })
     }
 
     /// The words for a message; empty if there is nothing to tell.
@@ -91,8 +98,24 @@ impl Coverage {
         });
         let overlaps = (!self.overlaps.is_empty())
             .then(|| format!("several windows hold {}: the first decides", said(&self.overlaps)));
-        gaps.into_iter().chain(overlaps).collect::<Vec<_>>().join("; ")
+        let exceptions = (!self.exceptions.is_empty()).then(|| {
+            let pairs = said(&self.exceptions);
+            format!("exceptions have days in common, and the first of two decides: {pairs}")
+        });
+        gaps.into_iter().chain(overlaps).chain(exceptions).collect::<Vec<_>>().join("; ")
     }
+}
+
+/// The exceptions that have days of others below them, which say another number, and hardly on purpose.
+fn hidden(schedule: &Schedule) -> Vec<String> {
+    let all = schedule.exceptions();
+    let pairs = all
+        .iter()
+        .enumerate()
+        .flat_map(|(index, above)| all[index + 1..].iter().map(move |below| (above, below)));
+    let hidden =
+        pairs.filter(|((days, replicas), (other, others))| replicas != others && days.hides(other));
+    hidden.map(|((days, _), (other, _))| format!("{days} and {other}")).collect()
 }
 
 /// When a window of cron lasts in days from the `first`; `None` if that takes more than so many turns. By the clock
@@ -191,7 +214,8 @@ mod tests {
     fn check_spec(spec: &Value, gaps: &[&str], overlaps: &[&str]) {
         let [gaps, overlaps] =
             [gaps, overlaps].map(|times| times.iter().map(|time| (*time).to_owned()).collect());
-        assert_eq!(of(spec), Some(Coverage { gaps, overlaps }), "{spec}");
+        let exceptions = Vec::new();
+        assert_eq!(of(spec), Some(Coverage { gaps, overlaps, exceptions }), "{spec}");
     }
 
     fn check(windows: Value, gaps: &[&str], overlaps: &[&str]) {
@@ -273,13 +297,36 @@ mod tests {
     }
 
     #[test]
+    fn exceptions_that_take_days_from_one_another_are_told() {
+        let exceptions = |all: Value| {
+            let windows = json!([{"startTime": 0, "endTime": 0, "replica": 1}]);
+            let spec = json!({"exceptions": all, "schedulingConfig": windows});
+            let alone = json!({"exceptions": all});
+            let found = of(&spec).unwrap();
+            assert_eq!(found, of(&alone).unwrap());
+            found.exceptions
+        };
+        let (feast, day) =
+            (json!({"from": "12-24", "to": "12-26", "replica": 0}), json!({"from": "12-25"}));
+        assert_eq!(exceptions(json!([feast, day])), ["12-24/12-26 and 12-25"]);
+        assert!(exceptions(json!([day, feast])).is_empty(), "on purpose");
+        let same = json!({"from": "12-25", "replica": 0});
+        assert!(exceptions(json!([feast, same])).is_empty(), "they say the same");
+    }
+
+    #[test]
     fn a_message_names_a_few() {
         let times = |count: usize| (0..count).map(|number| format!("t{number}")).collect();
-        let some = Coverage { gaps: times(MAX_NAMED), overlaps: times(MAX_NAMED + 2) };
+        let some = Coverage {
+            gaps: times(MAX_NAMED),
+            overlaps: times(MAX_NAMED + 2),
+            exceptions: times(1),
+        };
         assert_eq!(
             some.message(4),
             "no window holds t0, t1, t2: defaultReplica, 4, is for it; \
-             several windows hold t0, t1, t2 and 2 more: the first decides"
+             several windows hold t0, t1, t2 and 2 more: the first decides; \
+             exceptions have days in common, and the first of two decides: t0"
         );
         assert_eq!(Coverage::default().message(1), "");
     }

@@ -53,11 +53,12 @@ impl Cron {
     /// # Errors
     /// If an expression is none of cron's, or both are one.
     pub(super) fn new(window: &CronWindow) -> Result<Self, Invalid> {
-        if window.start.trim() == window.end.trim() {
-            let problem = "a window cannot end when it begins".to_owned();
-            return Err(Invalid::Cron { expression: window.start.clone(), problem });
-        }
         let (start, end) = (parse(&window.start)?, parse(&window.end)?);
+        // Many texts say the same, as 9 and 09 do. The library compares none, but shows what it has read.
+        if format!("{start:?}") == format!("{end:?}") {
+            let problem = "a window cannot end when it begins".to_owned();
+            return Err(Invalid::Cron { expression: window.end.clone(), problem });
+        }
         Ok(Self { start, end, replicas: window.replica })
     }
 
@@ -352,6 +353,9 @@ mod tests {
             ("0 25 * * *", "0 17 * * *", "\"0 25 * * *\" cannot be used"),
             ("0 9 30 2 *", "0 17 * * *", "no month has such a day"),
             ("0 9 * * *", "0 9 * * *", "cannot end when it begins"),
+            ("0 9 * * *", "00 09 * * *", "\"00 09 * * *\" cannot be used, a window cannot"),
+            ("0 9 * * 0", " 0  9 * * 7", "cannot end when it begins"),
+            ("0 9-11 * * 1-5", "0 9,10,11 * * 5,1-4", "cannot end when it begins"),
         ] {
             let problem = Cron::new(&window(start, end)).unwrap_err().to_string();
             assert!(problem.contains(words), "{problem}");

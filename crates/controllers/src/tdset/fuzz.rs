@@ -16,8 +16,8 @@ fn spec(input: &[u8]) {
     let Ok(target) = Target::of(&set, &[]) else { return };
     for second in [0, 1_700_000_000, 1_711_846_800] {
         let now = Timestamp::from_second(second).unwrap();
-        let (deployment, service, scale, autoscaler) = Default::default();
-        let observed = Observed { set: &set, deployment, service, scale, autoscaler };
+        let (deployment, service, scale, autoscaler, rollout) = Default::default();
+        let observed = Observed { set: &set, deployment, service, scale, autoscaler, rollout };
         if let Ok(plan) = plan(observed, &target, now) {
             assert!(plan.next.moment().is_none_or(|next| next > now));
             plan.wake(&set, now);

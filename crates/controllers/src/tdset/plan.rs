@@ -41,6 +41,8 @@ pub(super) struct Observed<'a> {
     pub scale: Option<&'a Scale>,
     /// The autoscaler of its workload.
     pub autoscaler: Option<&'a HorizontalPodAutoscaler>,
+    /// The name of a Rollout of Argo that runs the template of its workload.
+    pub rollout: Option<&'a str>,
 }
 
 /// What to do.

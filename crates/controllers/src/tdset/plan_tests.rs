@@ -27,7 +27,7 @@ fn observed<'a>(
     deployment: Option<&'a Deployment>,
     service: Option<&'a Service>,
 ) -> Observed<'a> {
-    Observed { set, deployment, service, scale: None, autoscaler: None }
+    Observed { set, deployment, service, scale: None, autoscaler: None, rollout: None }
 }
 
 fn target(set: &TDSet) -> Target {
@@ -299,6 +299,29 @@ fn an_autoscaler_that_allows_fewer_replicas_than_the_schedule_is_named() {
         let ready = told.iter().find(|found| found.type_ == "Ready").unwrap();
         let says = "asks for 5, and HorizontalPodAutoscaler by-load allows 4 at most";
         assert_eq!(ready.message.contains(says), expect, "{most}: {}", ready.message);
+    }
+}
+
+#[test]
+fn a_rollout_that_runs_the_template_of_the_deployment_is_named() {
+    for (scheduled, suspend, rollout, expect) in [
+        (5, false, Some("canary"), true),
+        (5, false, None, false),
+        (5, true, Some("canary"), false),
+        (0, false, Some("canary"), false),
+    ] {
+        let spec = json!({
+            "targetRef": {"kind": "Deployment", "name": "db"}, "suspend": suspend,
+            "schedulingConfig": [{"startTime": 0, "endTime": 0, "replica": scheduled}],
+        });
+        let set = TDSet::new("hours", serde_json::from_value(spec).unwrap());
+        let numbers = json!({"replicas": scheduled});
+        let scale = serde_json::from_value(json!({"spec": numbers, "status": numbers})).unwrap();
+        let seen = Observed { scale: Some(&scale), rollout, ..observed(&set, None, None) };
+        let told = status(seen, &target(&set), &planned(seen), None, now()).conditions;
+        let ready = told.iter().find(|found| found.type_ == "Ready").unwrap();
+        let says = "; Rollout canary runs the template of the Deployment";
+        assert_eq!(ready.message.contains(says), expect, "{scheduled}: {}", ready.message);
     }
 }
 

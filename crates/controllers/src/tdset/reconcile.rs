@@ -8,10 +8,10 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use kube::core::PartialObjectMeta;
+use kube::core::{DynamicObject, PartialObjectMeta};
 use sdk::{
     Action, AnyObject, Context, Controller, ControllerSpec, Event, Kind, Lookup, ObjectKey,
-    ReconcileError, Reconciler, Watch, controlled_by, mapping,
+    ReconcileError, Reconciler, Transform, Watch, controlled_by, mapping,
 };
 use serde_json::Value;
 
@@ -22,7 +22,9 @@ use super::invalid::Invalid;
 use super::plan::{Observed, Plan, Scaling, is_renewed, plan};
 use super::scaling::{raise_floor, read_scale, write_scale};
 use super::status::{Obstacle, status, status_of};
-use super::target::{TARGETS, Target, deployment, kinds, rival, value, values, values_of};
+use super::target::{
+    TARGETS, Target, deployment, is_rollout, kinds, rival, value, values, values_of, values_run,
+};
 use crate::ASK_AGAIN;
 use crate::children::{Failure, take};
 use sdk::refusal::refusal;
@@ -67,8 +69,11 @@ pub(super) fn controller(workers: usize, settings: &Value) -> ControllerSpec {
             },
         );
     for kind in listed {
-        let watch = Watch::dynamic(kind.clone()).metadata_only().optional();
-        controller = controller.watches_with(watch, scaled(kind));
+        let watch = Watch::dynamic(kind.clone());
+        controller = match is_rollout(kind) {
+            true => controller.watches_with(rollouts(watch).optional(), run(kind)),
+            false => controller.watches_with(watch.metadata_only().optional(), scaled(kind)),
+        };
     }
     controller.field_manager(FIELD_MANAGER).workers(workers).reconciler(TDSetReconciler { allowed })
 }
@@ -81,6 +86,22 @@ fn scaled<K: AnyObject>(kind: &Kind) -> impl Fn(&K, &Lookup<'_>) -> Names + Send
     move |object, lookup| {
         let namespace = object.namespace().unwrap_or_default();
         scalers(lookup, &value(&group, &kind, &namespace, &object.name_any()))
+    }
+}
+
+/// Of Rollouts, also whose template they run.
+fn rollouts(watch: Watch<DynamicObject>) -> Watch<DynamicObject> {
+    let is_kept = |part: &String| ["name", "namespace", "workloadRef"].contains(&part.as_str());
+    let drops = move |path: &[String]| path.get(1).is_some_and(|part| !is_kept(part));
+    watch.transform(Transform::new(drops)).index(TARGETS, values_run)
+}
+
+/// The TDSets that scale a Rollout, or the workload whose template it runs.
+fn run(kind: &Kind) -> impl Fn(&DynamicObject, &Lookup<'_>) -> Names + Send + Sync + 'static {
+    let own = scaled::<DynamicObject>(kind);
+    move |rollout, lookup| {
+        let others = values_run(rollout).into_iter().flat_map(|value| scalers(lookup, &value));
+        own(rollout, lookup).into_iter().chain(others).collect()
     }
 }
 
@@ -118,12 +139,17 @@ impl Reconciler for TDSetReconciler {
         let service = ctx.get::<Service>(namespace, &key.name)?;
         let autoscalers = ctx.indexed::<HorizontalPodAutoscaler>(TARGETS, &value)?;
         let living = autoscalers.iter().filter(|found| found.metadata.deletion_timestamp.is_none());
+        let kind = self.allowed.iter().find(|kind| is_rollout(kind));
+        let rollouts = kind.map(|kind| ctx.indexed_dynamic::<DynamicObject>(kind, TARGETS, &value));
+        let rollouts = rollouts.transpose()?.unwrap_or_default();
+        let rollout = rollouts.first().map(ResourceExt::name_any);
         let observed = Observed {
             set: &set,
             deployment: deployment.as_deref(),
             service: service.as_deref(),
             scale: scale.as_ref(),
             autoscaler: living.min_by_key(|found| found.name_any()).map(|found| &**found),
+            rollout: rollout.as_deref(),
         };
         if let Some(invalid) = shared(ctx, observed, &target).await? {
             return stop(ctx, &set, Obstacle::Invalid(invalid)).await;

@@ -112,7 +112,8 @@ pub(super) struct Span {
 /// # Errors
 /// [`Invalid::Zone`] if there is none.
 pub(super) fn zone(name: &str) -> Result<TimeZone, Invalid> {
-    ZONES.get(name).map_err(|_| Invalid::Zone { name: name.to_owned() })
+    let found = ZONES.get(name).ok().filter(|zone| !zone.is_unknown());
+    found.ok_or_else(|| Invalid::Zone { name: name.to_owned() })
 }
 
 // === impl Schedule ===
@@ -138,6 +139,11 @@ impl Schedule {
             cron: spec.cron.iter().map(Cron::new).collect::<Result<_, _>>()?,
             default: spec.default_replica,
         })
+    }
+
+    /// The days of its exceptions, and their replicas.
+    pub(super) fn exceptions(&self) -> &[(Dates, i32)] {
+        &self.exceptions
     }
 
     /// Its windows.

@@ -179,11 +179,14 @@ fn offsets_need_not_be_whole_hours() {
 
 #[test]
 fn an_unknown_zone_is_named() {
-    let error = Schedule::new(&spec("Mars/Olympus", &[])).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        r#""Mars/Olympus" is not an IANA time zone: write it like Europe/Berlin, or UTC"#
-    );
+    // The second is a word for no zone at all, which would count as UTC.
+    for name in ["Mars/Olympus", "Etc/Unknown", "Local", " UTC", "+02:00"] {
+        let error = Schedule::new(&spec(name, &[])).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("{name:?} is not an IANA time zone: write it like Europe/Berlin, or UTC")
+        );
+    }
 }
 
 #[test]

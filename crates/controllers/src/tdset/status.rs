@@ -88,7 +88,8 @@ pub(super) fn status(
         Some(obstacle) => obstructed(&obstacle, set),
         None => {
             let mut ready = ready(&seen, plan.expected);
-            ready.message += &capped(observed, plan).unwrap_or_default();
+            let notes = capped(observed, plan).into_iter().chain(beside(observed, plan));
+            ready.message.extend(notes);
             (ready, progressing(&seen, plan.expected))
         }
     };
@@ -244,6 +245,15 @@ fn capped(observed: Observed<'_>, plan: &Plan) -> Option<String> {
     })
 }
 
+/// What to say of a Deployment whose template a Rollout runs.
+fn beside(observed: Observed<'_>, plan: &Plan) -> Option<String> {
+    let rollout = observed.rollout.filter(|_| plan.expected > 0 && !observed.set.spec.suspend)?;
+    Some(format!(
+        "; Rollout {rollout} runs the template of the Deployment, whose Pods come beside those of the Rollout: name \
+         the Rollout in spec.targetRef"
+    ))
+}
+
 fn ready(seen: &Seen, expected: i32) -> Finding {
     let holds = settled(seen, expected);
     Finding {
@@ -278,7 +288,8 @@ fn complete(set: &TDSet, plan: &Plan) -> Finding {
         return Finding { type_, holds: false, reason: "CronNotCounted", message };
     };
     let message = coverage.message(set.spec.default_replica);
-    let reason = match (coverage.gaps.is_empty(), coverage.overlaps.is_empty()) {
+    let apart = coverage.overlaps.is_empty() && coverage.exceptions.is_empty();
+    let reason = match (coverage.gaps.is_empty(), apart) {
         (true, true) => "Complete",
         (false, true) => "Gaps",
         (true, false) => "Overlaps",

@@ -5,6 +5,7 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use sdk::{Kind, controlled_by, is_object_name};
 use serde::Deserialize;
@@ -171,6 +172,19 @@ pub(super) fn values_of(autoscaler: &HorizontalPodAutoscaler) -> Vec<String> {
     let version = to.api_version.as_deref().unwrap_or_default();
     let (group, _) = version.split_once('/').unwrap_or_default();
     vec![value(group, &to.kind, &autoscaler.namespace().unwrap_or_default(), &to.name)]
+}
+
+/// The values under which a Rollout of Argo is in that index: of the workload whose template it runs.
+pub(super) fn values_run(rollout: &DynamicObject) -> Vec<String> {
+    let run = &rollout.data["spec"]["workloadRef"];
+    let text = |field: &str| run[field].as_str().unwrap_or_default();
+    let (group, _) = text("apiVersion").split_once('/').unwrap_or_default();
+    vec![value(group, text("kind"), &rollout.namespace().unwrap_or_default(), text("name"))]
+}
+
+/// Whether these are Rollouts of Argo.
+pub(super) fn is_rollout(kind: &Kind) -> bool {
+    (&*kind.group, &*kind.kind) == ("argoproj.io", "Rollout")
 }
 
 /// The value under which the TDSets are that scale this object.

@@ -27,6 +27,8 @@ const STORIES: &[(&str, Story)] = &[
     ("nothing creates a Pod again", || Box::pin(bare())),
     ("a ReplicaSet rolls nothing out", || Box::pin(one_after_another())),
     ("a budget allows no eviction", || Box::pin(budget())),
+    ("a budget allows no eviction of one of two", || Box::pin(budget_of_one())),
+    ("a Pod never ends", || Box::pin(never_ending())),
     ("the selector is edited while Pods are to go", || Box::pin(reselected())),
     ("Argo Rollouts roll out", || Box::pin(rollout())),
     ("a selector is too wide", || Box::pin(too_many())),
@@ -270,6 +272,45 @@ async fn budget() {
     allow(2).await;
     restarts_of(&env, 1).await;
     assert!(uids(&env).await.is_disjoint(&before));
+}
+
+/// The Pod that is refused comes first by its name.
+async fn budget_of_one() {
+    let env = bare_world(json!({"debounceSeconds": 0, "evictBarePods": true})).await;
+    workload::<ReplicaSet>(&env, json!({})).await;
+    let bare = bare_pod(&env).await;
+    selected(&env, 3).await;
+    let before = uids(&env).await;
+    env.set_faults(|request| match (&*request.subresource, &*request.name) {
+        ("eviction", "bare") => Fault::Error(ApiError::new(Reason::TooManyRequests, "the budget")),
+        _ => Fault::None,
+    });
+    edit(&env, "b").await;
+    env.until("the others to go", async || {
+        let left = uids(&env).await.intersection(&before).cloned().collect::<Vec<_>>();
+        (left == [bare.clone()]).then_some(())
+    })
+    .await;
+    env.pass(Duration::from_secs(600)).await;
+    assert!(told(&env, "DisruptionBudget").await.1.contains("Pod bare: "));
+    env.end_faults();
+    restarts_of(&env, 1).await;
+}
+
+async fn never_ending() {
+    let env = bare_world(json!({"debounceSeconds": 0, "evictBarePods": true})).await;
+    bare_pod(&env).await;
+    selected(&env, 1).await;
+    let pods: Api<Pod> = env.api(NAMESPACE);
+    let held = |by: Value| json!({"metadata": {"finalizers": by}});
+    merge(&pods, "bare", held(json!(["example.com/held"]))).await;
+    edit(&env, "b").await;
+    env.pass(Duration::from_secs(600)).await;
+    let (status, words) = told(&env, "PodNotEnding").await;
+    assert_eq!(status, "False");
+    assert!(words.contains("Pod bare was to end at 2026-11-21T10:"), "{words}");
+    merge(&pods, "bare", held(json!(null))).await;
+    restarts_of(&env, 1).await;
 }
 
 /// Those that were to be restarted when the content changed are, whatever would be chosen now.

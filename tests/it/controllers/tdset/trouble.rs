@@ -13,6 +13,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParam
 use leasehold::testing::{ApiError, Reason, TestEnv};
 use serde_json::{Value, json};
 
+use super::super::configmonitor::trouble::rollouts;
 use super::super::crash::at_every_write;
 use super::super::{quiet, reasons};
 use super::{
@@ -26,6 +27,7 @@ const STORIES: &[(&str, Story)] = &[
     ("nothing runs outside of the hours", || Box::pin(outside())),
     ("a target comes late", || Box::pin(late_target())),
     ("a kind is listed, another is not", || Box::pin(listed_kind())),
+    ("a Rollout runs the template of the Deployment", || Box::pin(run_by_a_rollout())),
     ("an autoscaler scales the Deployment too", || Box::pin(autoscaler())),
     ("an autoscaler is at 0", || Box::pin(at_zero())),
     ("an autoscaler belongs to another object", || Box::pin(managed())),
@@ -204,14 +206,20 @@ fn widgets() -> CustomResourceDefinition {
     .unwrap()
 }
 
-async fn listed_kind() {
-    let crds = controllers::crds().into_iter().chain([widgets()]);
-    let builder = TestEnv::builder().at(MORNING).crds(crds.collect::<Vec<_>>());
-    let mut env = builder.namespace(NAMESPACE).start().await;
-    let listed = json!({"targets": [
-        {"group": "example.com", "version": "v1", "kind": "Widget", "plural": "widgets"},
-    ]});
+/// A world in which the administrator has listed a kind.
+async fn listing(crd: CustomResourceDefinition) -> TestEnv {
+    let (spec, version) = (&crd.spec, &crd.spec.versions[0].name);
+    let (group, kind, plural) = (&spec.group, &spec.names.kind, &spec.names.plural);
+    let listed = json!({"group": group, "version": version, "kind": kind, "plural": plural});
+    let listed = json!({"targets": [listed]});
+    let crds: Vec<_> = controllers::crds().into_iter().chain([crd]).collect();
+    let mut env = TestEnv::builder().at(MORNING).crds(crds).namespace(NAMESPACE).start().await;
     env.run((controllers::get("tdset").unwrap().build)(2, &listed));
+    env
+}
+
+async fn listed_kind() {
+    let env = listing(widgets()).await;
     let kind = ApiResource {
         group: "example.com".into(),
         version: "v1".into(),
@@ -232,6 +240,28 @@ async fn listed_kind() {
     make(&env, "others", spec(to("DaemonSet", "d"))).await;
     let told = says(&env, "others", "Ready", "False", "NotPermitted").await;
     assert!(told.contains("Widget of example.com, not DaemonSet of apps/v1"), "{told}");
+}
+
+/// Who lists Rollouts lets it be seen whose template they run.
+async fn run_by_a_rollout() {
+    let env = listing(rollouts()).await;
+    let labels = json!({"app": "web"});
+    let pods = json!({"containers": [{"name": "web", "image": "web"}]});
+    let template = json!({"metadata": {"labels": labels}, "spec": pods});
+    let idle = json!({"replicas": 0, "selector": {"matchLabels": labels}, "template": template});
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": NAMESPACE}, "spec": idle});
+    env.apply(&web.to_string()).await;
+    make(&env, "hours", spec(to("Deployment", "web"))).await;
+    let ready = async || says(&env, "hours", "Ready", "True", "ReplicasAvailable").await;
+    assert_eq!(ready().await, "5 of 5 replicas available");
+    let run = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let canary = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout",
+        "metadata": {"name": "canary", "namespace": NAMESPACE}, "spec": {"workloadRef": run}});
+    env.apply(&canary.to_string()).await;
+    let told = async || ready().await.contains("Rollout canary runs the template").then_some(());
+    env.until("the Rollout to be named", told).await;
+    quiet(&env, Duration::from_secs(600)).await;
 }
 
 async fn autoscaler() {

@@ -5,7 +5,14 @@
 ///
 /// The grammar is that of `resource.Quantity`
 /// (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>).
-pub(crate) fn millis(text: &str) -> Option<i128> {
+///
+/// ```
+/// use leasehold_sdk::quantity::millis;
+///
+/// assert_eq!(millis("0.5Gi"), millis("512Mi"));
+/// assert_eq!(millis("512MB"), None);
+/// ```
+pub fn millis(text: &str) -> Option<i128> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
