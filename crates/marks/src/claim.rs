@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// The controller that stands for all.
 const EVERYTHING: &str = "*";
+/// What follows the name of a controller that selects objects: by what it selects them.
+const SELECTS: char = '[';
 /// The most controllers that a refusal names.
 const MAX_NAMED: usize = 5;
 
@@ -25,15 +27,12 @@ impl Claim {
         self.0.is_empty()
     }
 
-    /// The controllers that both have in a common namespace, for people.
+    /// The controllers that both have in a common namespace, for people. Those of one name that select by
+    /// something else do not meet, because people divide objects so; one that selects nothing meets them all.
     pub(super) fn meets(&self, other: &Self) -> Option<String> {
-        let common = |one: &BTreeSet<String>, other: &BTreeSet<String>| {
-            one.is_empty() || other.is_empty() || !one.is_disjoint(other)
-        };
         let is_met = |(name, namespaces): &(&String, &BTreeSet<String>)| {
             let is_all = other.0.contains_key(EVERYTHING) || name.as_str() == EVERYTHING;
-            let same = other.0.get(*name);
-            (is_all && !other.is_empty()) || same.is_some_and(|other| common(namespaces, other))
+            (is_all && !other.is_empty()) || other.has_like(name, namespaces)
         };
         let met: Vec<_> = self.0.iter().filter(is_met).map(|(name, _)| name.as_str()).collect();
         let named = met.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ");
@@ -42,6 +41,23 @@ impl Claim {
             None | Some(0) => Some(named),
             Some(more) => Some(format!("{named} and {more} more controllers")),
         }
+    }
+
+    /// Whether it has a controller that may see the objects of that one.
+    fn has_like(&self, name: &str, namespaces: &BTreeSet<String>) -> bool {
+        let is_common = |others: &BTreeSet<String>| {
+            namespaces.is_empty() || others.is_empty() || !namespaces.is_disjoint(others)
+        };
+        if self.0.get(name).is_some_and(is_common) {
+            return true;
+        }
+        if let Some((whole, _)) = name.split_once(SELECTS) {
+            return self.0.get(whole).is_some_and(is_common);
+        }
+        let part = format!("{name}{SELECTS}");
+        let parts = self.0.range(part.clone()..);
+        let mut parts = parts.take_while(|(other, _)| other.starts_with(part.as_str()));
+        parts.any(|(_, others)| is_common(others))
     }
 
     /// Whether it says all that `other` says.

@@ -5,7 +5,8 @@
 //! that home does not show as a living member. Who sees that in a cluster where its own fleet has written nothing
 //! before is the copy, and yields. A fleet that is established writes over it at once, so that the copy sees it.
 //!
-//! One such write proves nothing: what home shows may be a moment old.
+//! One such write proves nothing: what home shows may be a moment old. Nor does a write by a process that was a living
+//! member at the look before, or may have been.
 
 use std::time::Duration;
 
@@ -31,15 +32,18 @@ pub(super) struct Writers {
 }
 
 impl Writers {
-    /// The mark was written anew by `by`.
-    pub(super) fn wrote(&mut self, by: &str, living: &Living) {
+    /// The mark was written anew by `by`, since the look before, when these `lived`.
+    pub(super) fn wrote(&mut self, by: &str, living: &Living, lived: &Living) {
         match living.includes(by) {
             Some(true) => {
                 self.members = self.members.saturating_add(1);
                 self.strangers = 0;
             }
-            Some(false) => self.strangers = self.strangers.saturating_add(1),
-            None => {}
+            Some(false) if lived.includes(by) == Some(false) => {
+                self.strangers = self.strangers.saturating_add(1);
+            }
+            // It may have been a member, and have ended since: an update replaces one after the other.
+            Some(false) | None => {}
         }
     }
 

@@ -15,8 +15,9 @@ use tracing::{info, warn};
 /// How long home may take for an answer, and how long the start waits for the first one.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_secs(2);
-/// The time between two questions: while it is not known, when it is known, and when it may not be asked.
-const UNKNOWN_INTERVAL: Duration = Duration::from_secs(5);
+/// The time between two questions: while it is not known, when it is known, and when it may not be asked. A home that
+/// is back gives this process shards as soon as it has joined, and by then it must have looked at the marks.
+const UNKNOWN_INTERVAL: Duration = Duration::from_secs(1);
 const KNOWN_INTERVAL: Duration = Duration::from_secs(30);
 const FORBIDDEN_INTERVAL: Duration = Duration::from_secs(300);
 
@@ -105,9 +106,43 @@ fn is_forbidden(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
     use kube::core::Status;
+    use model::Clock;
+    use model::testing::PausedClock;
+    use serde_json::json;
+    use tower::BoxError;
 
     use super::*;
+
+    /// When the service of home is back, by the paused clock.
+    const BACK: Duration = Duration::from_secs(11);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_home_that_is_late_is_learnt_of_as_soon_as_it_is_back() {
+        let clock = PausedClock::new();
+        let of_server = Arc::clone(&clock);
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let is_back = of_server.now().since_origin() >= BACK;
+            let answer = json!({
+                "apiVersion": "meta.k8s.io/v1",
+                "kind": "PartialObjectMetadata",
+                "metadata": {"name": "ns", "uid": "f1"},
+            });
+            let code = if is_back { 200 } else { 503 };
+            let body = Body::from(answer.to_string().into_bytes());
+            let answer = Response::builder().status(code).body(body);
+            async move { Ok::<_, BoxError>(answer.unwrap()) }
+        });
+        let client = Client::new(server, "default");
+        let mut known = follow(client, "ns".to_owned(), CancellationToken::new()).await;
+        assert_eq!(*known.borrow(), None, "nobody waits for it for long");
+        known.changed().await.unwrap();
+        assert_eq!(known.borrow().as_ref().map(FleetId::as_str), Some("f1"));
+        let late = clock.now().since_origin() - BACK;
+        assert!(late <= Duration::from_secs(1), "{late:?}");
+    }
 
     #[test]
     fn only_a_uid_names_a_fleet_and_only_a_refusal_is_reported() {

@@ -75,12 +75,22 @@ async fn attempts(
 ) -> Result<Standing, Failure> {
     let leases = Leases(client);
     for _ in 0..ATTEMPTS {
-        let found = leases.get().await?;
+        sightings.look();
+        let found = match leases.get().await {
+            // The other fleet may be there still.
+            Err(Failure::Denied(_)) if sightings.is_refused() => return Ok(Standing::Unknown),
+            found => found?,
+        };
         let annotations = found.as_ref().and_then(|found| found.annotations.as_ref());
         let marks = marks(own, annotations.unwrap_or(&BTreeMap::new()));
         let now = clock.now();
         sightings.observe(own, &marks, now);
-        let change = match decide(own, &marks, sightings, now) {
+        if found.is_none() && sightings.waits(now) {
+            return Ok(Standing::Unknown);
+        }
+        let decision = decide(own, &marks, sightings, now);
+        sightings.decided(&decision, now);
+        let change = match decision {
             Decision::Stands => return Ok(Standing::Marked),
             Decision::Refused(refusal) => return Ok(Standing::Refused(refusal)),
             Decision::Full => return Ok(Standing::Unmarked(full())),
@@ -120,7 +130,7 @@ impl Leases<'_> {
         match self.send("get", requests().get_metadata(NAME, &GetParams::default())).await {
             Ok(answer) => {
                 let found = serde_json::from_slice::<Found>(&answer);
-                found.map(|found| Some(found.metadata)).map_err(|_| Failure::Other)
+                found.map(|found| Some(found.metadata)).map_err(|_| Failure::Denied(strange()))
             }
             Err(Failure::Missing) => Ok(None),
             Err(failure) => Err(failure),
@@ -169,7 +179,8 @@ impl Leases<'_> {
         if head.status.is_success() {
             return Ok(body);
         }
-        Err(failure(verb, &wire::refusal(head.status, &body)))
+        // What the body says of the code is not asked: a proxy's may say nothing of it.
+        Err(failure(verb, head.status.as_u16(), &wire::refusal(head.status, &body)))
     }
 }
 
@@ -177,23 +188,44 @@ fn requests() -> Request {
     Request::new(Lease::url_path(&(), Some(NAMESPACE)))
 }
 
-fn failure(verb: &str, error: &Error) -> Failure {
-    match error {
-        Error::Api(status) if status.code == 409 => Failure::Conflict,
-        Error::Api(status) if verb == "get" && status.code == 404 => Failure::Missing,
+fn failure(verb: &str, code: u16, error: &Error) -> Failure {
+    match (code, verb) {
+        (409, _) => Failure::Conflict,
+        (404, "get") => Failure::Missing,
         // Somebody deleted it meanwhile: the next attempt creates it.
-        Error::Api(status) if verb == "patch" && status.code == 404 => Failure::Conflict,
-        Error::Api(status) if matches!(status.code, 403 | 404) => Failure::Denied(
-            format!(
-                "this fleet cannot mark it, so another fleet that works there is not noticed: {verb} Lease \
-                 {NAMESPACE}/{NAME}: {}; fix: give its user, in the namespace {NAMESPACE}, the verb create on \
-                 leases.coordination.k8s.io, and get and patch on that one",
-                chain(error)
-            )
-            .into(),
-        ),
+        (404, "patch") => Failure::Conflict,
+        (403 | 404, _) => {
+            let fix = format!(
+                "give its user, in the namespace {NAMESPACE}, the verb create on leases.coordination.k8s.io, and get \
+                 and patch on that one"
+            );
+            Failure::Denied(denied(verb, error, &fix))
+        }
+        // Its probe says so, or it passes.
+        (401 | 408 | 429, _) => Failure::Other,
+        (400..500, _) => {
+            let fix = "change what refuses it: a policy, a webhook, or the size of that Lease";
+            Failure::Denied(denied(verb, error, fix))
+        }
         _ => Failure::Other,
     }
+}
+
+fn denied(verb: &str, error: &Error, fix: &str) -> Arc<str> {
+    format!(
+        "this fleet cannot mark it, so another fleet that works there is not noticed: {verb} Lease \
+         {NAMESPACE}/{NAME}: {}; fix: {fix}",
+        chain(error)
+    )
+    .into()
+}
+
+fn strange() -> Arc<str> {
+    format!(
+        "this fleet cannot mark it, so another fleet that works there is not noticed: what its server answers to get \
+         Lease {NAMESPACE}/{NAME} is no Lease; fix: check the server's address, and what answers there"
+    )
+    .into()
 }
 
 fn full() -> Arc<str> {
@@ -225,6 +257,7 @@ mod tests {
     use tower::BoxError;
 
     use super::super::tests::own;
+    use super::super::{RETURN, STALE_AFTER, UNSEEN_COUNTS};
     use super::*;
 
     /// The bytes of a frame.
@@ -266,5 +299,132 @@ mod tests {
         let Standing::Unmarked(reason) = standing else { panic!("{standing:?}") };
         assert!(reason.contains("longer than 512 KiB; fix: delete that Lease"), "{reason}");
         assert_eq!(looked(1).await.0, Standing::Unknown, "somebody deletes it each time");
+    }
+
+    /// What a look finds at a server that answers so to reads, and with this code to writes.
+    async fn answered(
+        (code, body): &(u16, Value),
+        write: u16,
+        sightings: Sightings,
+        clock: &PausedClock,
+    ) -> Looked {
+        let (code, body) = (*code, body.to_string());
+        let server = tower::service_fn(move |request: HttpRequest<Body>| {
+            let (code, text) = match *request.method() {
+                Method::GET => (code, body.clone()),
+                _ => (write, json!({"message": "not so"}).to_string()),
+            };
+            let answer = Response::builder().status(code).body(Body::from(text.into_bytes()));
+            async move { Ok::<_, BoxError>(answer.unwrap()) }
+        });
+        let client = Client::new(server, "default");
+        look(&client, &own("a", &[], "tdset"), sightings, clock).await
+    }
+
+    /// A Lease with these marks.
+    fn lease(fleets: &[&str]) -> (u16, Value) {
+        let mark = |fleet: &&str| {
+            let own = own(fleet, &[], "tdset");
+            (format!("{PREFIX}{fleet}"), own.text(0, own.claim.clone()))
+        };
+        let annotations: BTreeMap<_, _> = fleets.iter().map(mark).collect();
+        (200, json!({"metadata": {"resourceVersion": "1", "annotations": annotations}}))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whatever_refuses_a_mark_for_good_is_said() {
+        let none = (404, json!({}));
+        for (read, write, expect) in [
+            (none.clone(), 403, "; fix: give its user"),
+            (none.clone(), 404, "; fix: give its user"),
+            // A policy, a webhook, annotations that are too long.
+            (none.clone(), 422, "; fix: change what refuses it"),
+            (none.clone(), 400, "; fix: change what refuses it"),
+            (none.clone(), 413, "; fix: change what refuses it"),
+            (lease(&[]), 422, "patch Lease kube-public/leasehold-fleets"),
+            // Of a proxy, whose body names no code.
+            ((403, json!({"error": "forbidden"})), 200, "; fix: give its user"),
+            ((200, json!({"kind": "Status"})), 200, "is no Lease; fix: check the server's address"),
+            // What passes, or is said elsewhere.
+            (none.clone(), 401, ""),
+            (none.clone(), 429, ""),
+            (none, 503, ""),
+        ] {
+            let looked = answered(&read, write, Sightings::default(), &PausedClock::new()).await;
+            let said: &str = match &looked.standing {
+                Standing::Unmarked(reason) => reason,
+                _ => "",
+            };
+            assert!(said.contains(expect), "{read:?}, {write}: {said}");
+            assert_eq!(said.is_empty(), expect.is_empty(), "{read:?}, {write}: {said}");
+        }
+    }
+
+    /// Looks again at a server that answers so, and says how our fleet stands there then.
+    async fn again(
+        looked: Looked,
+        read: &(u16, Value),
+        write: u16,
+        clock: &PausedClock,
+    ) -> (Looked, &'static str) {
+        let Looked { standing: mut before, sightings } = looked;
+        let Looked { standing, sightings } = answered(read, write, sightings, clock).await;
+        before.turn(standing);
+        let text = match &before {
+            Standing::Unknown => "unknown",
+            Standing::Marked => "marked",
+            Standing::Unmarked(_) => "unmarked",
+            Standing::Refused(_) => "refused",
+        };
+        (Looked { standing: before, sightings }, text)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_may_not_look_stays_refused_and_who_may_not_write_does_not() {
+        let (clock, denied) = (PausedClock::new(), (403, json!({})));
+        let (looked, stands) = again(Looked::default(), &lease(&["b"]), 403, &clock).await;
+        assert_eq!(stands, "refused");
+        let (looked, stands) = again(looked, &denied, 403, &clock).await;
+        assert_eq!(stands, "refused", "the other may be there still");
+        let (_, stands) = again(looked, &lease(&[]), 403, &clock).await;
+        assert_eq!(stands, "unmarked", "the other is gone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_refused_waits_when_the_lease_is_gone_and_not_when_a_mark_is() {
+        let (clock, gone) = (PausedClock::new(), (404, json!({})));
+        let (looked, _) = again(Looked::default(), &lease(&["b"]), 200, &clock).await;
+        let (looked, stands) = again(looked, &gone, 200, &clock).await;
+        assert_eq!(stands, "refused", "who works there marks it first");
+        clock.suspend(RETURN - Duration::from_secs(1));
+        let (looked, stands) = again(looked, &gone, 200, &clock).await;
+        assert_eq!(stands, "refused");
+        clock.suspend(Duration::from_secs(1));
+        let (_, stands) = again(looked, &gone, 200, &clock).await;
+        assert_eq!(stands, "marked", "nobody came");
+        let (looked, _) = again(Looked::default(), &lease(&["b"]), 200, &clock).await;
+        let (_, stands) = again(looked, &lease(&[]), 200, &clock).await;
+        assert_eq!(stands, "marked", "somebody took that mark away");
+    }
+
+    /// Both fleets are cut off from the cluster, or its server is down.
+    #[tokio::test(start_paused = true)]
+    async fn a_mark_does_not_become_stale_while_nobody_can_look() {
+        let (clock, down) = (PausedClock::new(), (503, json!({})));
+        let (mut looked, mut stands) = again(Looked::default(), &lease(&["b"]), 200, &clock).await;
+        assert_eq!(stands, "refused");
+        for _ in 0..60 {
+            clock.suspend(Duration::from_secs(10));
+            (looked, stands) = again(looked, &down, 200, &clock).await;
+            assert_eq!(stands, "refused");
+        }
+        (looked, stands) = again(looked, &lease(&["b"]), 200, &clock).await;
+        assert_eq!(stands, "refused", "the other could not renew it");
+        clock.suspend(STALE_AFTER - UNSEEN_COUNTS - Duration::from_secs(1));
+        (looked, stands) = again(looked, &lease(&["b"]), 200, &clock).await;
+        assert_eq!(stands, "refused");
+        clock.suspend(Duration::from_secs(1));
+        (_, stands) = again(looked, &lease(&["b"]), 200, &clock).await;
+        assert_eq!(stands, "marked", "the other does not");
     }
 }

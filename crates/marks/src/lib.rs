@@ -25,13 +25,18 @@
 //!   is restored keeps it. In a home that was emptied it is another one: a member that runs on learns it and
 //!   replaces the mark of its former id, so that members that join later find their own.
 //! - **What.** A claim names controllers, their selectors and namespaces. Fleets whose claims do not meet share
-//!   a cluster. A mark that cannot be read claims everything.
+//!   a cluster: also those that select by different selectors, because people divide objects so. A mark that cannot be
+//!   read claims everything.
 //! - **How it ends.** Nobody takes a mark away: a member that loses a cluster does not know which others still
 //!   work there. A mark is stale when the looking member has seen no change for [`STALE_AFTER`] on its own
-//!   clock; wall clocks are not compared. A paused fleet renews its mark: who pauses means to go on.
+//!   clock; wall clocks are not compared. Of a time in which looks got no answer little counts: perhaps the other
+//!   could not renew its mark either. A paused fleet renews its mark: who pauses means to go on. Where somebody
+//!   deleted the Lease, a fleet that was refused waits until those that work there have marked it again; whoever
+//!   takes away a single mark means it.
 //! - **Rights.** A cluster never fails for want of them: it is worked on as before, and says once what to grant.
 //!   A server that does not answer a look changes nothing either. One that is just starting refuses what it allows a
-//!   moment later: a refusal of a look counts when there were several in a row, and never ends another fleet's claim.
+//!   moment later: a refusal of a look counts when there were several in a row, and never ends another fleet's claim;
+//!   a refusal of a write does, because by then nobody else's claim was seen.
 //!
 //! # Invariants
 //! - A fleet writes its mark only over the version in which it saw no fresh claim that meets its own. So of two
@@ -71,6 +76,10 @@ const RENEW_AFTER: Duration = Duration::from_secs(45);
 /// How long another fleet's mark must have been the same before it counts no more: several renewals, and the
 /// looks between them.
 pub const STALE_AFTER: Duration = Duration::from_secs(180);
+/// So much counts of a time in which a look got no answer: what mostly is between two looks.
+const UNSEEN_COUNTS: Duration = Duration::from_secs(30);
+/// How long a fleet that was refused waits when the Lease is gone: by then every member that works there has looked.
+const RETURN: Duration = Duration::from_secs(60);
 /// The most fleets whose marks are read, ours not counted, and so the most that share a cluster.
 const MAX_OTHERS: usize = 15;
 /// The longest mark. One of ours that would be longer claims everything instead.
@@ -127,6 +136,14 @@ type Marks = BTreeMap<String, String>;
 pub struct Sightings {
     since: BTreeMap<String, (u64, Moment)>,
     writers: Writers,
+    /// When the marks were seen last.
+    seen: Option<Moment>,
+    /// The looks since then, with the present one.
+    looks: u32,
+    /// When that was seen by which ours is refused, if it is.
+    refused: Option<Moment>,
+    /// Who lived when the marks were seen last.
+    lived: Arc<Living>,
 }
 
 /// How our fleet stands in a cluster.
@@ -273,22 +290,51 @@ impl Mark {
 // === impl Sightings ===
 
 impl Sightings {
+    /// A look begins.
+    fn look(&mut self) {
+        self.looks = self.looks.saturating_add(1);
+    }
+
     /// Takes in what a look saw.
     fn observe(&mut self, own: &Own, marks: &Marks, now: Moment) {
+        let gap = self.seen.replace(now).map_or(Duration::ZERO, |seen| now.since(seen));
+        let unseen = match std::mem::take(&mut self.looks) {
+            0 | 1 => Duration::ZERO,
+            _ => gap.saturating_sub(UNSEEN_COUNTS),
+        };
         let before = std::mem::take(&mut self.since);
         let since = |(fleet, text): (&String, &String)| {
             let mut hasher = DefaultHasher::new();
             text.hash(&mut hasher);
             let hash = hasher.finish();
             let same = before.get(fleet).filter(|(before, _)| *before == hash);
-            (fleet.clone(), (hash, same.map_or(now, |(_, since)| *since)))
+            // Ours is due whatever was seen.
+            let unseen = if own.is(fleet) { Duration::ZERO } else { unseen };
+            (fleet.clone(), (hash, same.map_or(now, |(_, since)| *since + unseen)))
         };
         self.since = marks.iter().map(since).collect();
         let hash = |seen: &BTreeMap<_, (u64, Moment)>| seen.get(own.id.as_str()).map(|seen| seen.0);
         let is_new = hash(&before).is_some_and(|before| Some(before) != hash(&self.since));
+        let living = own.living();
+        let lived = std::mem::replace(&mut self.lived, Arc::clone(&living));
         if let Some(mark) = own.mark(marks).filter(|_| is_new) {
-            self.writers.wrote(&mark.by, &own.living());
+            self.writers.wrote(&mark.by, &living, &lived);
         }
+    }
+
+    /// Takes in what followed from what it saw.
+    fn decided(&mut self, decision: &Decision, now: Moment) {
+        self.refused = matches!(decision, Decision::Refused(_)).then_some(now);
+    }
+
+    /// Whether ours was refused by what was seen last.
+    fn is_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// Whether ours was refused a moment ago: who works there may not have looked since.
+    fn waits(&self, now: Moment) -> bool {
+        self.refused.is_some_and(|refused| now.since(refused) < RETURN)
     }
 
     /// How long the mark of a fleet has been as it is.
@@ -305,8 +351,8 @@ impl Standing {
     pub fn turn(&mut self, found: Self) {
         match (&*self, &found) {
             (Self::Refused(before), Self::Refused(now)) if before.other == now.other => {}
-            // A look without an answer changes nothing, and one that is denied says nothing of the other fleet.
-            (_, Self::Unknown) | (Self::Refused(_), Self::Unmarked(_)) => {}
+            // A look without an answer changes nothing.
+            (_, Self::Unknown) => {}
             _ => *self = found,
         }
     }

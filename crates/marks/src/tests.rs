@@ -117,6 +117,14 @@ fn what_follows_from_the_marks() {
         ("tdset:shop", "a tdset:shop,web 0", "stands"),
         ("a b c d e f g", "b a b c d e f 0", "refused by b: a, b, c, d, e and 1 more controllers"),
         ("*", "b sqs 0", "refused by b: *"),
+        // Who selects nothing works on what the other selects.
+        ("tdset[x=y]", "b tdset 0", "refused by b: tdset[x=y]"),
+        ("tdset", "b tdset-2[x=y] tdset[x=y] 0", "refused by b: tdset"),
+        ("tdset", "b tdset-2[x=y] 0", "writes a={tdset:[]}"),
+        ("tdset[x=y]", "b tdset[x=y] 0", "refused by b: tdset[x=y]"),
+        ("tdset[x=y]", "b tdset[x=z] 0", "writes a={tdset[x=y]:[]}"),
+        ("tdset:shop", "b tdset[x=y]:web 0", "writes a={tdset:[shop]}"),
+        ("tdset[x=y]:shop", "b tdset:shop,web 0", "refused by b: tdset[x=y]"),
     ] {
         assert_eq!(decided(&own("a", &[], claims), &scene(marks)), expect, "{claims}: {marks}");
     }
@@ -174,7 +182,8 @@ fn the_next_writer_of_a_refusing_fleet_is_no_news_and_no_answer_changes_nothing(
         (refusal("b", "1"), refusal("b", "1")),
         (refusal("b", "2"), refusal("b", "1")),
         (Standing::Unknown, refusal("b", "1")),
-        (Standing::Unmarked("denied".into()), refusal("b", "1")),
+        (refusal("c", "3"), refusal("c", "3")),
+        (Standing::Unmarked("denied".into()), Standing::Unmarked("denied".into())),
         (refusal("c", "3"), refusal("c", "3")),
         (Standing::Marked, Standing::Marked),
         (Standing::Unknown, Standing::Marked),
@@ -219,7 +228,8 @@ fn marks_are_bounded_in_number_and_in_bytes() {
 
 fn claims() -> impl Strategy<Value = Claim> {
     let namespaces = proptest::collection::btree_set("[xyz]", 0..3);
-    proptest::collection::btree_map("[abc*]", namespaces, 0..4).prop_map(Claim::from_iter)
+    let names = "[abc*]|[ab]\\[[xy]\\]";
+    proptest::collection::btree_map(names, namespaces, 0..4).prop_map(Claim::from_iter)
 }
 
 proptest! {
@@ -323,6 +333,32 @@ fn of_a_fleet_and_a_copy_of_its_home_the_copy_yields() {
         let decision = decide(&copy, &marks, &seen[replicas], ended);
         assert!(matches!(decision, Decision::Write(_)), "{decision:?}");
     }
+}
+
+/// As during an update: each of them renews the mark, and has ended when the new one looks again.
+#[test]
+fn members_that_wrote_and_ended_are_no_copy() {
+    let lives = watch::Sender::new(Arc::new(Living::default()));
+    let new = Own { by: "b-1".to_owned(), living: lives.subscribe(), ..own("a", &[], "tdset") };
+    let mut sightings = Sightings::default();
+    let mut now = Moment::default();
+    let mut look = |writer: &str, alive: &[&str]| {
+        now = now + Duration::from_secs(30);
+        let alive = alive.iter().map(ToString::to_string).collect();
+        lives.send_replace(Arc::new(Living::these(alive)));
+        let of = Own { by: writer.to_owned(), ..new.clone() };
+        let marks = Marks::from([("a".to_owned(), of.text(0, claim("tdset")))]);
+        sightings.observe(&new, &marks, now);
+        matches!(decide(&new, &marks, &sightings, now), Decision::Refused(_))
+    };
+    for (writer, alive) in
+        [("a-1", &["a-1", "a-2", "a-3", "b-1"][..]), ("a-2", &["a-3", "b-1"]), ("a-3", &["b-1"])]
+    {
+        assert!(!look(writer, alive), "{writer}");
+    }
+    // These never lived.
+    assert!(!look("n-1", &["b-1"]));
+    assert!(look("n-2", &["b-1"]));
 }
 
 /// As after a restart of all, or while home shows nothing.
