@@ -4,6 +4,7 @@
 
 mod large;
 mod owner;
+mod policies;
 mod proof;
 mod watchdog;
 

@@ -37,14 +37,21 @@ pub const NO_HOME: &str = "is this the home cluster of a fleet? If not, name tha
 impl ReadError {
     /// What the operator can do.
     pub fn fix(&self) -> &'static str {
-        let Self::List { source, .. } = self else { return model::error::remedy(None) };
-        match &**source {
-            kube::Error::Api(status) if status.code == 403 => {
-                "let this user read the fleet: `leasehold rbac` prints the rights"
-            }
-            kube::Error::Api(status) if status.code == 404 => NO_HOME,
-            kube::Error::Api(status) => model::error::remedy(Some(status.code)),
-            _ => model::error::remedy(None),
+        match self.code() {
+            Some(403) => "let this user read the fleet: `leasehold rbac` prints the rights",
+            Some(404) => NO_HOME,
+            code => model::error::remedy(code),
+        }
+    }
+
+    /// The code with which the API server refused, if it did.
+    pub(crate) fn code(&self) -> Option<u16> {
+        match self {
+            Self::List { source, .. } => match &**source {
+                kube::Error::Api(status) => Some(status.code),
+                _ => None,
+            },
+            Self::Late { .. } => None,
         }
     }
 }

@@ -42,6 +42,12 @@ const UNREADABLE: &str = "correct it with kubectl edit, or delete it: then it is
 const LATER: &str = "use the leasehold of that release: what is in them is not shown here";
 /// What to do to know which clusters a member fails to reach.
 const WHICH: &str = "`leasehold doctor` asks the replicas, and says why, cluster by cluster";
+/// What to do about shards that nobody has.
+const UNOWNED: &str = "see DOWN CLUSTER in `leasehold status`; policies may rule all members out: \
+                       `leasehold policies`";
+/// The same, for somebody who does not see the policies.
+const MAYBE_PAUSED: &str = "this user may not list FleetPolicies: ask somebody who may whether the shards are paused, or \
+                            let this user read the fleet: `leasehold rbac` prints the rights";
 /// What to do when a reason does not say it.
 const LOG: &str = "see the log of a replica that says so";
 
@@ -145,7 +151,7 @@ impl Fleet {
     /// that people have paused.
     pub fn problems(&self, now: Timestamp) -> Vec<Problem> {
         let mut found = Vec::new();
-        found.extend(self.nobody(now));
+        found.extend(self.nobody_coordinates(now));
         found.extend(self.no_cluster(now));
         found.extend(self.ruled_out());
         found.extend(self.shards_without_service(now));
@@ -227,7 +233,7 @@ impl Fleet {
     }
 
     /// The problem that no member renews its Lease, or that none coordinates.
-    fn nobody(&self, now: Timestamp) -> Option<Problem> {
+    pub fn nobody_coordinates(&self, now: Timestamp) -> Option<Problem> {
         if self.is_absent() {
             return Some(Problem::new(
                 "there is no fleet here: home has neither Members nor ShardMaps in this namespace",
@@ -292,7 +298,7 @@ impl Fleet {
             problem(
                 unowned,
                 " without an owner",
-                "see DOWN CLUSTER in `leasehold status`; policies may rule all members out: `leasehold policies`",
+                if self.policies_hidden { MAYBE_PAUSED } else { UNOWNED },
             ),
             problem(
                 orphaned,

@@ -72,6 +72,9 @@ pub struct Fleet {
     /// The FleetPolicy by which no shard moves where nothing fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub halted_by: Option<String>,
+    /// Whether the reader may not list FleetPolicies, and does not know what is paused.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub policies_hidden: bool,
 }
 
 impl Fleet {
@@ -155,7 +158,7 @@ pub struct FleetMember {
     pub seen_renewing: bool,
     /// Whether it coordinates.
     pub coordinator: bool,
-    /// How much it can carry.
+    /// How much it can carry: as a policy says, or else by its own word.
     pub capacity: u32,
     /// The newest version of the protocol that it speaks.
     pub protocol_version: u32,
@@ -300,7 +303,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
             renewed: lease.and_then(renewed),
             seen_renewing: false,
             coordinator: coordinator.as_ref() == Some(&id),
-            capacity: member.spec.capacity,
+            capacity: policies.capacity_of(&member.spec),
             protocol_version: member.spec.versions().newest,
             oldest_protocol_version: member.spec.versions().oldest,
             shards: owned.get(&id).copied().unwrap_or(0),
@@ -313,10 +316,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
         })
     };
     let members: Vec<FleetMember> = objects.members.iter().filter_map(member).collect();
-    let alive = members.iter().filter(|member| member.is_alive());
-    let alive = alive.filter_map(|member| world.members().get(&member.member));
-    let alive: Vec<&MemberSpec> = alive.map(|member| &member.spec).collect();
-    policies::mark(&policies, &world, &alive, &mut shards);
+    policies::mark(&policies, &world, &members, &mut shards);
     let its = coordinator.as_ref().and_then(|id| Some(world.members().get(id)?.spec.versions()));
     let protocol_version =
         coordinator.as_ref().zip(its).map(|(id, its)| protocol::in_use(&world, id, its));
@@ -339,6 +339,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
         former_names,
         policy_problems,
         halted_by,
+        policies_hidden: objects.policies_hidden,
     }
 }
 
@@ -525,7 +526,7 @@ mod tests {
             leases: vec![of("m-0")],
             members: vec![Member::new("m-0", MemberSpec::new("replica-0", Vec::new()))],
             policies: vec![
-                policy("calm", serde_json::json!({"members": {"cordon": true}})),
+                policy("calm", serde_json::json!({"members": {"cordon": true, "capacity": 30}})),
                 policy("odd", serde_json::json!({"pause": "yes"})),
                 policy("soon", serde_json::json!({"pause": true, "shards": {"clusters": ["new"]}})),
             ],
@@ -533,6 +534,7 @@ mod tests {
         });
         assert_eq!(fleet.members[0].cordoned_by.as_deref(), Some("calm"));
         assert!(fleet.members[0].drain);
+        assert_eq!(fleet.members[0].capacity, 30, "what counts, and not its own word");
         let what = "fleetpolicies.leasehold.dev odd counts as a pause of all shards";
         let problems = fleet.problems(Timestamp::UNIX_EPOCH);
         let told = problems.iter().find(|problem| problem.what.starts_with(what));

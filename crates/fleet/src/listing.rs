@@ -32,6 +32,8 @@ pub struct Objects {
     pub maps: Vec<ShardMap>,
     /// The FleetPolicies.
     pub policies: Vec<PolicyRecord>,
+    /// Whether the reader may not list them.
+    pub policies_hidden: bool,
     /// Which objects cannot be read, and why.
     pub unread: Vec<UnreadObject>,
 }
@@ -62,8 +64,9 @@ pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError>
         list_kind(&client, namespace, Kind::Map, sharding::read::shard_map),
         list_policies(&client, namespace),
     )?;
+    let (policies, policies_hidden) = policies;
     let unread = [unread, unread_maps].concat();
-    Ok(Objects { leases, members, maps, policies, unread })
+    Ok(Objects { leases, members, maps, policies, policies_hidden, unread })
 }
 
 /// Listens for a renewal of those members that the clocks call silent: clocks may be wrong. Takes no time if there
@@ -92,18 +95,21 @@ async fn list_leases(
     list_kind(client, namespace, Kind::Lease, read).await
 }
 
-/// The FleetPolicies; none where there is no such kind, or no right to read it, as members have it too.
-async fn list_policies(client: &Client, namespace: &str) -> Result<Vec<PolicyRecord>, ReadError> {
+/// The FleetPolicies, and whether the reader may not list them; none then, and where there is no such kind, as members
+/// have it too.
+async fn list_policies(
+    client: &Client,
+    namespace: &str,
+) -> Result<(Vec<PolicyRecord>, bool), ReadError> {
     let mut policies = Vec::new();
     let keep = |object: DynamicObject| policies.push(PolicyRecord::of(&object));
     let api = sharding::read::policies(client, namespace);
-    match pages(&api, ListParams::default().limit(PAGE), (POLICIES, namespace), usize::MAX, keep)
-        .await
-    {
-        Err(ReadError::List { source, .. }) if matches!(&*source, kube::Error::Api(status) if matches!(status.code, 403 | 404)) => {
-            Ok(Vec::new())
-        }
-        read => read.map(|_| policies),
+    let params = ListParams::default().limit(PAGE);
+    let read = pages(&api, params, (POLICIES, namespace), usize::MAX, keep).await;
+    let code = read.as_ref().err().and_then(ReadError::code);
+    match code {
+        Some(403 | 404) => Ok((Vec::new(), code == Some(403))),
+        _ => read.map(|_| (policies, false)),
     }
 }
 
@@ -248,6 +254,37 @@ mod tests {
         assert!(problems.iter().any(|problem| problem == expect), "{problems:#?}");
         assert!(!fleet.is_settled(now));
         assert_eq!(fleet.members.len(), 1, "that it is there is known");
+    }
+
+    /// Whoever may not list FleetPolicies must not take a paused shard for one that waits in vain. Home without the kind
+    /// pauses nothing.
+    #[tokio::test]
+    async fn whoever_does_not_see_policies_learns_that_shards_may_be_paused() {
+        for (code, is_hidden) in [(403_u16, true), (404, false)] {
+            let home = service_fn(move |request: Request<Body>| async move {
+                let (kind, items) = match request.uri().path().rsplit('/').next() {
+                    Some("shardmaps") => {
+                        let shards = json!([{"shard": "g/0/1", "epoch": 3, "phase": "Unowned"}]);
+                        let spec = json!({"shards": shards});
+                        ("ShardMap", json!([{"metadata": {"name": "east"}, "spec": spec}]))
+                    }
+                    Some("fleetpolicies") => {
+                        let status = json!({"status": "Failure", "message": "no", "code": code});
+                        let answer = Response::builder().status(code);
+                        return answer.body(Body::from(status.to_string().into_bytes()));
+                    }
+                    _ => ("Other", json!([])),
+                };
+                let list = json!({"apiVersion": "v1", "kind": format!("{kind}List"),
+                    "metadata": {}, "items": items});
+                Response::builder().body(Body::from(list.to_string().into_bytes()))
+            });
+            let fleet = crate::read(Client::new(home, "default"), "ns").await.unwrap();
+            assert_eq!(fleet.policies_hidden, is_hidden);
+            let problems = fleet.problems(Timestamp::UNIX_EPOCH);
+            let waits = problems.iter().find(|it| it.what.ends_with(" without an owner")).unwrap();
+            assert_eq!(waits.fix.contains("may not list FleetPolicies"), is_hidden, "{waits}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

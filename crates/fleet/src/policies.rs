@@ -6,21 +6,27 @@ use sharding::policy::Policies;
 use sharding::world::World;
 
 use crate::health::{Problem, counted, names};
-use crate::{Fleet, FleetShard};
+use crate::{Fleet, FleetMember, FleetShard};
 
-/// Notes at each shard what policies keep from it. `alive` are the members that live.
+/// Notes at each shard what policies keep from it.
 pub(crate) fn mark(
     policies: &Policies,
     world: &World,
-    alive: &[&MemberSpec],
+    members: &[FleetMember],
     shards: &mut [FleetShard],
 ) {
+    // Who is asked to drain gets nothing, whatever policies say.
+    let open = members.iter().filter(|member| member.is_alive()).filter_map(|member| {
+        let spec = &world.members().get(&member.member)?.spec;
+        (!spec.drain).then(|| (spec, policies.closing(spec, member.shards)))
+    });
+    let open: Vec<(&MemberSpec, Option<&str>)> = open.collect();
     for shard in shards {
         let map = world.maps().get(&shard.shard.cluster);
         let paused_by = map.and_then(|map| policies.pause_in(map, &(&shard.shard).into()));
         shard.paused_by = paused_by.map(str::to_owned);
         if shard.phase == Phase::Unowned && shard.paused_by.is_none() {
-            let by = policies.ruling_out(&shard.shard, alive).into_iter();
+            let by = policies.ruling_out(&shard.shard, &open).into_iter();
             shard.ruled_out_by = by.map(str::to_owned).collect();
         }
     }
@@ -40,7 +46,8 @@ impl Fleet {
                 what: format!(
                     "{shards} that no live member may have, by the FleetPolicies {policies}"
                 ),
-                fix: "start a member that they want, or `leasehold lift` one of them".to_owned(),
+                fix: "start a member that may have them, or `leasehold lift` one of the policies"
+                    .to_owned(),
             }
         };
         same.map(problem).collect()
@@ -127,6 +134,28 @@ mod tests {
         assert_eq!(told(&paused), [""; 0], "a pause is reason enough");
     }
 
+    /// A member that is cordoned, or has as many shards as it may have, is none that could take one.
+    #[test]
+    fn policies_that_leave_no_place_for_a_shard_are_named() {
+        let pin = json!({"pin": {"names": ["m-0"], "required": true}, "shards": {"groups": ["g"]}});
+        let cordon = json!({"members": {"names": ["m-0"], "cordon": true}});
+        let full = json!({"members": {"maxShards": 0}});
+        let room = json!({"members": {"names": ["m-0"], "maxShards": 1}});
+        let both = "2 shards (east/g/0/1, east/h/0/1) that no live member may have";
+        for (policies, expect) in [
+            (vec![pin.clone()], None),
+            (vec![pin.clone(), cordon.clone()], Some("p1")),
+            (vec![full.clone(), pin], Some("p0")),
+            (vec![full.clone(), cordon], Some("p1")),
+            (vec![full, room], None),
+        ] {
+            let found = told(&fleet(&policies, "Unowned"));
+            let of = |by: &&str| format!("{both}, by the FleetPolicies {by}");
+            let expect: Vec<String> = expect.iter().map(of).collect();
+            assert_eq!(found, expect, "{policies:?}");
+        }
+    }
+
     #[test]
     fn a_member_that_is_drained_while_no_shard_may_move_is_told() {
         let cordon = json!({"members": {"names": ["m-0"], "cordon": true}});
@@ -134,8 +163,8 @@ mod tests {
         let held_up = fleet(&[cordon.clone(), halt.clone()], "Owned");
         let expect = "m-0 cannot hand over what it has: by the FleetPolicy p1, no shard moves";
         assert_eq!(told(&held_up), [expect]);
-        let empty = fleet(&[cordon.clone(), halt.clone()], "Unowned");
-        assert_eq!(told(&empty), [""; 0], "it has nothing to hand over");
+        let empty = told(&fleet(&[cordon.clone(), halt.clone()], "Unowned"));
+        assert!(!empty.iter().any(|what| what.contains("hand over")), "it has nothing: {empty:?}");
         assert_eq!(told(&fleet(&[cordon], "Owned")), [""; 0]);
         let one = json!({"moves": {"inFleet": 1}});
         assert_eq!(told(&fleet(&[halt, one], "Owned")), [""; 0], "the last one counts");

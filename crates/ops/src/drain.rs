@@ -7,15 +7,18 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clock::SystemClock;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use model::Clock;
 use serde_json::json;
 use sharding::api::{Member, MemberState};
 
 use crate::home::{HomeArgs, HomeCluster, in_time};
 use crate::names::{Known, Unknown};
-use crate::output::{Pace, print, warn};
+use crate::output::{Pace, WriteForm, warn};
 use crate::program::Program;
+use crate::stall::Stall;
 use fleet::{Fleet, FleetMember};
 
 /// How often the fleet is read while a drain is awaited.
@@ -31,8 +34,11 @@ pub(crate) struct DrainArgs {
     #[arg(long)]
     undo: bool,
     /// Wait until it has no shard left.
-    #[arg(long, conflicts_with = "undo")]
+    #[arg(long, conflicts_with_all = ["undo", "dry_run"])]
     wait: bool,
+    /// How it is written and told.
+    #[command(flatten)]
+    form: WriteForm,
     /// Which fleet.
     #[command(flatten)]
     home: HomeArgs,
@@ -71,34 +77,40 @@ pub(crate) async fn run(args: &DrainArgs, program: &Program) -> anyhow::Result<(
     let home = program.home(&args.home).await?;
     let fleet = home.known_fleet().await?;
     let member = find(&fleet, &args.member)?;
-    ask(&home, member, !args.undo).await?;
+    let asked = ask(&home, member, args).await?;
     if args.undo {
-        return print(&undone(member, &args.home.flags())?);
+        return args.form.print(&asked, &undone(member, &args.home.flags())?);
     }
-    print(&format!("{}: asked to drain, {}\n", member.member, shards(member.shards)))?;
+    let words = format!("{}: asked to drain, {}", member.member, shards(member.shards));
+    args.form.print(&asked, &words)?;
     if member.shards > 0 && !has_another(&fleet, member) {
         warn("no other member takes shards: it keeps its own until one does");
     }
     if let Some(policy) = fleet.halted_by.as_ref().filter(|_| member.shards > 0) {
         warn(held_up(policy, &args.home.flags()));
     }
-    if args.wait { wait(&home, &member.identity, member.shards).await } else { Ok(()) }
+    if args.wait {
+        return wait(&home, &member.identity, member.shards, args.form).await;
+    }
+    Ok(())
 }
 
-async fn ask(home: &HomeCluster, member: &FleetMember, drain: bool) -> anyhow::Result<()> {
+/// Writes whether a member drains, as the arguments say. Returns it as home has it then.
+async fn ask(home: &HomeCluster, member: &FleetMember, args: &DrainArgs) -> anyhow::Result<Member> {
     let members = Api::<Member>::namespaced(home.client.clone(), &home.namespace);
-    let patch = Patch::Merge(json!({"spec": {"drain": drain}}));
-    let (name, params) = (member.member.as_str(), PatchParams::default());
+    let patch = Patch::Merge(json!({"spec": {"drain": !args.undo}}));
+    let name = member.member.as_str();
+    let params = PatchParams { dry_run: args.form.dry_run, ..PatchParams::default() };
     let what = format!("write spec.drain of the Member {name} in {}", home.shown);
     let written = in_time(&what, members.patch(name, &params, &patch)).await?;
-    written.map(drop).context(what)
+    written.context(what)
 }
 
 /// What to say when the request was taken back.
 fn undone(member: &FleetMember, flags: &str) -> Result<String, StillCordoned> {
     let id = &member.member;
     match member.cordoned_by.clone() {
-        None => Ok(format!("{id}: takes shards again\n")),
+        None => Ok(format!("{id}: takes shards again")),
         Some(policy) => {
             Err(StillCordoned { member: id.to_string(), policy, flags: flags.to_owned() })
         }
@@ -113,8 +125,13 @@ fn held_up(policy: &str, flags: &str) -> String {
 }
 
 /// Waits until no shard names a live incarnation of the process as owner.
-async fn wait(home: &HomeCluster, identity: &str, mut told: u32) -> anyhow::Result<()> {
-    let mut pace = Pace::default();
+async fn wait(
+    home: &HomeCluster,
+    identity: &str,
+    mut told: u32,
+    form: WriteForm,
+) -> anyhow::Result<()> {
+    let (mut pace, mut stall) = (Pace::default(), Stall::default());
     loop {
         let fleet = pace.look(home.fleet()).await?;
         let alive: Vec<_> = fleet.alive().filter(|member| member.identity == identity).collect();
@@ -128,12 +145,14 @@ async fn wait(home: &HomeCluster, identity: &str, mut told: u32) -> anyhow::Resu
         );
         let left: u32 = alive.iter().map(|member| member.shards).sum();
         if left == 0 {
-            return print(&format!("{identity}: drained\n"));
+            return form.progress(&format!("{identity}: drained"));
         }
         if left != told {
-            print(&format!("{identity}: {} left\n", shards(left)))?;
+            form.progress(&format!("{identity}: {} left", shards(left)))?;
             told = left;
         }
+        let nobody = fleet.nobody_coordinates(SystemClock.wall());
+        stall.news(nobody, SystemClock.now()).iter().for_each(warn);
         tokio::time::sleep(pace.rest(LOOK_INTERVAL)).await;
     }
 }
@@ -217,7 +236,7 @@ mod tests {
     #[test]
     fn a_drain_that_a_policy_upholds_is_not_undone_in_silence() {
         let mut one = member("replica-0", "aaaaa", LeaseStanding::Held);
-        assert_eq!(undone(&one, "").unwrap(), "replica-0-aaaaa: takes shards again\n");
+        assert_eq!(undone(&one, "").unwrap(), "replica-0-aaaaa: takes shards again");
         one.cordoned_by = Some("limit-replica-0".into());
         let text = undone(&one, " --namespace lh").unwrap_err().to_string();
         assert!(text.contains("still cordoned by the FleetPolicy limit-replica-0"), "{text}");

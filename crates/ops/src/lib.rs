@@ -4,7 +4,7 @@
 //!
 //! What they print goes through `output`: for people, or for programs; a reader that has seen enough is no panic, nor is
 //! a standard error that takes nothing. Names that people give are checked by `names`, and what a policy selects by
-//! `selection`.
+//! `selection`. Whoever waits is told by `stall` that nobody coordinates.
 
 #![deny(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
@@ -26,6 +26,7 @@ mod rbac;
 mod redact;
 mod replicas;
 mod selection;
+mod stall;
 mod status;
 mod top;
 

@@ -80,6 +80,34 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// How a verb that writes does it, and how it tells of that.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct WriteForm {
+    /// Have the API server judge what would be written, and write nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// The form of the answer: words, or what the API server answers.
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+impl WriteForm {
+    /// Tells what was done: in words, or by what the API server answered.
+    pub(crate) fn print(self, answered: &impl Serialize, words: &str) -> anyhow::Result<()> {
+        let note = if self.dry_run { " (dry run: nothing is written)" } else { "" };
+        self.output.print_next(answered, || format!("{words}{note}\n"))
+    }
+
+    /// Tells how it goes on: beside an answer for programs, not in it.
+    pub(crate) fn progress(self, words: &str) -> anyhow::Result<()> {
+        if matches!(self.output, Output::Table | Output::Wide) {
+            return print(&format!("{words}\n"));
+        }
+        warn(words);
+        Ok(())
+    }
+}
+
 /// Tells of something beside the answer, on standard error. That nobody can read it there does not end the command.
 pub fn warn(line: impl Display) {
     warn_to(&mut std::io::stderr(), line);

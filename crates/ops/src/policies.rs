@@ -40,7 +40,8 @@ pub(crate) struct FoundPolicy {
     pub(crate) name: String,
     /// What it says, or why that cannot be read.
     pub(crate) spec: Result<FleetPolicySpec, String>,
-    object: DynamicObject,
+    /// As home has it.
+    pub(crate) object: DynamicObject,
 }
 
 pub(crate) async fn run(args: &PoliciesArgs, program: &Program) -> anyhow::Result<()> {
@@ -98,6 +99,11 @@ impl FoundPolicy {
         }
     }
 
+    /// All that its object says, in one line.
+    pub(crate) fn said(&self) -> String {
+        foreign(&self.object.data["spec"].to_string())
+    }
+
     /// Whether it pauses something, as far as it can be read.
     pub(crate) fn is_pause(&self) -> bool {
         match &self.spec {
@@ -144,7 +150,29 @@ pub(crate) async fn answered<T>(
     what: &str,
 ) -> anyhow::Result<T> {
     let answer = in_time(what, request).await?;
-    answer.map_err(|error| anyhow::anyhow!("{what}: {}", model::error::chain(&error)))
+    answer.map_err(|error| {
+        let (why, fix) = (model::error::chain(&error), fix_of(&error));
+        anyhow::anyhow!("{what}: {why}; fix: {fix}")
+    })
+}
+
+/// What to do about a policy that the home cluster does not take or give.
+fn fix_of(error: &kube::Error) -> &'static str {
+    match error {
+        kube::Error::Api(status) => match status.code {
+            403 => {
+                "let this user write FleetPolicies: `leasehold rbac --as operator` prints the rights"
+            }
+            404 => {
+                "see whether `leasehold policies` shows it; if home does not know the kind: `leasehold crds --for home \
+                 | kubectl apply --server-side --force-conflicts -f -`"
+            }
+            409 => "somebody else writes it too: look at `leasehold policies`, and try again",
+            422 => "correct what it names",
+            code => model::error::remedy(Some(code)),
+        },
+        _ => model::error::remedy(None),
+    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,18 @@
 //! `leasehold pause`, `resume`, `pin`, `avoid`, `weigh`, `limit` and `lift`: what people want of the fleet, as
 //! FleetPolicies of its home cluster. Members read them at once; the coordinator acts on them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ArgGroup;
+use clock::SystemClock;
+use fleet::Fleet;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use model::error::foreign;
-use model::{ShardId, uid_hash};
+use model::{Clock, ShardId, uid_hash};
 use serde::Serialize;
 use sharding::api::{
     FleetPolicy, FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MoveLimits,
@@ -18,10 +20,12 @@ use sharding::api::{
 };
 
 use crate::home::{HomeArgs, HomeCluster};
-use crate::output::{Pace, print};
+use crate::names::Known;
+use crate::output::{Pace, WriteForm, warn};
 use crate::policies::{FoundPolicy, USER, answered, api, list, says};
 use crate::program::Program;
 use crate::selection;
+use crate::stall::Stall;
 
 /// Who wrote a policy, as the home cluster records it.
 const MANAGER: &str = "leasehold-cli";
@@ -75,6 +79,9 @@ pub(crate) struct WriteArgs {
     /// Why, for those who read it.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    /// How it is written and told.
+    #[command(flatten)]
+    form: WriteForm,
     /// Which fleet.
     #[command(flatten)]
     home: HomeArgs,
@@ -87,7 +94,7 @@ pub(crate) struct PauseArgs {
     #[command(flatten)]
     select: SelectArgs,
     /// Wait until nobody owns any of them.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "dry_run")]
     wait: bool,
     /// Why, and which fleet.
     #[command(flatten)]
@@ -100,6 +107,9 @@ pub(crate) struct ResumeArgs {
     /// The same shards as were paused together.
     #[command(flatten)]
     select: SelectArgs,
+    /// How it is written and told.
+    #[command(flatten)]
+    form: WriteForm,
     /// Which fleet.
     #[command(flatten)]
     home: HomeArgs,
@@ -181,6 +191,9 @@ pub(crate) struct LiftArgs {
     /// The policies, as `leasehold policies` shows them.
     #[arg(value_name = "POLICY", required = true)]
     names: Vec<String>,
+    /// How it is written and told.
+    #[command(flatten)]
+    form: WriteForm,
     /// Which fleet.
     #[command(flatten)]
     home: HomeArgs,
@@ -190,7 +203,7 @@ pub(crate) async fn pause(args: &PauseArgs, program: &Program) -> anyhow::Result
     let spec = FleetPolicySpec { pause: Some(true), ..args.select.spec() };
     let (home, name) = write("pause", spec.clone(), &args.write, program).await?;
     let lift = lift_of(&name, &args.write.home);
-    if args.wait { wait(&home, &name, &lift, &spec).await } else { Ok(()) }
+    if args.wait { wait(&home, &name, &lift, &spec, args.write.form).await } else { Ok(()) }
 }
 
 /// The command that takes a policy back.
@@ -205,9 +218,11 @@ async fn wait(
     name: &str,
     lift: &str,
     spec: &FleetPolicySpec,
+    form: WriteForm,
 ) -> anyhow::Result<()> {
     let stays = || format!("{name} is written, and stays until `{lift}`");
-    let (mut told, mut was_done, mut pace) = (usize::MAX, false, Pace::default());
+    let (mut told, mut was_done) = (usize::MAX, false);
+    let (mut pace, mut stall) = (Pace::default(), Stall::default());
     loop {
         let fleet = pace.look(home.fleet()).await.with_context(stays)?;
         let paused = selection::shards_of(spec, &fleet);
@@ -216,12 +231,15 @@ async fn wait(
         anyhow::ensure!(!lifted, "{name} was taken back, or this user may not list FleetPolicies");
         let left = paused.iter().filter(|shard| shard.owner.is_some()).count();
         if left == 0 && was_done {
-            return print(&format!("{name}: nobody owns any of {} shards\n", paused.len()));
+            return form.progress(&format!("{name}: nobody owns any of {} shards", paused.len()));
         }
         if left != told && left > 0 {
-            print(&format!("{name}: {left} of {} shards still have an owner\n", paused.len()))?;
+            let all = paused.len();
+            form.progress(&format!("{name}: {left} of {all} shards still have an owner"))?;
             told = left;
         }
+        let nobody = fleet.nobody_coordinates(SystemClock.wall());
+        stall.news(nobody, SystemClock.now()).iter().for_each(warn);
         was_done = left == 0;
         tokio::time::sleep(pace.rest(LOOK_INTERVAL)).await;
     }
@@ -250,17 +268,46 @@ pub(crate) async fn resume(args: &ResumeArgs, program: &Program) -> anyhow::Resu
             lift_of(others[0], &args.home)
         );
     }
-    for FoundPolicy { name, spec, .. } in same {
+    // All of them first: whoever takes several back must not be left with some.
+    for FoundPolicy { name, spec, .. } in &same {
         let said = spec.clone().unwrap_or_default();
         let rest = FleetPolicySpec { pause: None, shards: None, reason: None, ..said };
         anyhow::ensure!(
             rest == FleetPolicySpec::default(),
-            "{name} says more than a pause: edit it with kubectl --namespace {} edit fleetpolicy {name}",
+            "{name} says more than a pause, so nothing is taken back; fix: edit it with kubectl --namespace {} edit \
+             fleetpolicy {name}",
             home.namespace
         );
-        delete(&home, name).await?;
     }
+    for FoundPolicy { name, .. } in &same {
+        delete(&home, name, args.form).await?;
+    }
+    tell_what_stays_paused(&home, &same).await;
     Ok(())
+}
+
+/// Tells of the shards that stay paused although these policies were deleted. What was asked for is done, so that it
+/// cannot be told is no failure.
+async fn tell_what_stays_paused(home: &HomeCluster, deleted: &[&FoundPolicy]) {
+    let Ok(mut objects) = home.objects().await else { return };
+    // After a dry run they are still there.
+    objects.policies.retain(|policy| deleted.iter().all(|gone| gone.name != policy.name));
+    still_paused(deleted, &fleet::assemble(&objects)).iter().for_each(warn);
+}
+
+/// What to say of shards that deleted policies paused, and that others still pause.
+fn still_paused(deleted: &[&FoundPolicy], fleet: &Fleet) -> Option<String> {
+    let specs = deleted.iter().filter_map(|policy| policy.spec.as_ref().ok());
+    let pauses = specs.filter(|spec| spec.pause == Some(true));
+    let shards = pauses.flat_map(|spec| selection::shards_of(spec, fleet));
+    let shards: BTreeMap<&ShardId, Option<&str>> =
+        shards.map(|shard| (&shard.shard, shard.paused_by.as_deref())).collect();
+    let by: Vec<&str> = shards.values().copied().flatten().collect();
+    let (count, by) = (by.len(), Vec::from_iter(BTreeSet::from_iter(by)));
+    (count > 0).then(|| {
+        let (all, by) = (shards.len(), by.join(", "));
+        format!("{count} of {all} shards stay paused, by {by}: see `leasehold policies`")
+    })
 }
 
 /// Whether a policy is about exactly these shards. One that cannot be read is about nobody knows which.
@@ -289,9 +336,18 @@ pub(crate) async fn limit(args: &LimitArgs, program: &Program) -> anyhow::Result
 
 pub(crate) async fn lift(args: &LiftArgs, program: &Program) -> anyhow::Result<()> {
     let home = program.home(&args.home).await?;
-    for name in &args.names {
-        delete(&home, name).await?;
+    // Whoever may delete policies and not list them can still do so.
+    let known = list(&home).await.ok();
+    if let Some(known) = &known {
+        let names = known.iter().map(|policy| &policy.name);
+        Known::new("FleetPolicy", names).have(&args.names)?;
     }
+    for name in BTreeSet::from_iter(&args.names) {
+        delete(&home, name, args.form).await?;
+    }
+    let known = known.iter().flatten();
+    let deleted: Vec<_> = known.filter(|policy| args.names.contains(&policy.name)).collect();
+    tell_what_stays_paused(&home, &deleted).await;
     Ok(())
 }
 
@@ -321,19 +377,42 @@ async fn write(
     let says_ = says(&spec)?;
     let mut policy = FleetPolicy::new(&name, spec);
     policy.metadata.annotations = user(&home).await.map(|user| [(USER.to_owned(), user)].into());
-    let (api, params) = (api(&home), PatchParams::apply(MANAGER).force());
+    let (api, is_dry) = (api(&home), args.form.dry_run);
+    let params = PatchParams { dry_run: is_dry, ..PatchParams::apply(MANAGER).force() };
     let what =
         format!("write FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
     let before = answered(api.get_opt(&name), &what).await?;
-    answered(api.patch(&name, &params, &Patch::Apply(&policy)), &what).await?;
-    if let Some(before) = before.map(|before| FoundPolicy::of(before).says()).transpose()?
-        && before != says_
-    {
-        print(&format!("{name}: before, it said {before}\n"))?;
-    }
-    let lift = lift_of(&name, &args.home);
-    print(&format!("{name}: {says_}{about}; take it back with `{lift}`\n"))?;
+    let written = answered(api.patch(&name, &params, &Patch::Apply(&policy)), &what).await?;
+    let (written, lift) = (FoundPolicy::of(written), lift_of(&name, &args.home));
+    check_said(&written, &policy.spec, is_dry, &lift)?;
+    let before = before.map(|before| FoundPolicy::of(before).says()).transpose()?;
+    let before = before.filter(|before| *before != says_);
+    let before =
+        before.map_or(String::new(), |before| format!("{name}: before, it said {before}\n"));
+    let words = format!("{before}{name}: {says_}{about}; take it back with `{lift}`");
+    args.form.print(&written.object, &words)?;
     Ok((home, name))
+}
+
+/// Whether a policy that was written, or would be, says what was asked for: fields that others set in it stay.
+fn check_said(
+    written: &FoundPolicy,
+    asked: &FleetPolicySpec,
+    is_dry: bool,
+    lift: &str,
+) -> anyhow::Result<()> {
+    let of = |spec: &FleetPolicySpec| FleetPolicySpec { reason: None, ..spec.clone() };
+    let is_asked = written.spec.as_ref().is_ok_and(|said| of(said) == of(asked));
+    anyhow::ensure!(
+        is_asked,
+        "{} {}, but says something else than was asked for: {}; others have set a part of it, as by `kubectl edit`, or \
+         home has the definition of another release; fix: `{lift}`, and say it again; if that does not help: `leasehold \
+         crds --for home | kubectl apply --server-side --force-conflicts -f -`",
+        written.name,
+        if is_dry { "would be written" } else { "is written" },
+        written.said()
+    );
+    Ok(())
 }
 
 /// Who runs this command, if the home cluster says so.
@@ -344,13 +423,15 @@ async fn user(home: &HomeCluster) -> Option<String> {
     reviewed.status?.user_info?.username
 }
 
-async fn delete(home: &HomeCluster, name: &str) -> anyhow::Result<()> {
-    let (api, params) = (api(home), DeleteParams::default());
+async fn delete(home: &HomeCluster, name: &str, form: WriteForm) -> anyhow::Result<()> {
+    let api = api(home);
+    let params = DeleteParams { dry_run: form.dry_run, ..DeleteParams::default() };
     let what =
         format!("delete FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
-    let left = answered(api.delete(name, &params), &what).await?.left();
-    check_gone(name, &home.namespace, left.as_ref())?;
-    print(&format!("{name}: lifted\n"))
+    let deleted = answered(api.delete(name, &params), &what).await?;
+    check_gone(name, &home.namespace, deleted.as_ref().left())?;
+    let deleted = deleted.either(serde_json::to_value, serde_json::to_value)?;
+    form.print(&deleted, &format!("{name}: lifted"))
 }
 
 /// Whether a policy is gone, of which this was `left` when it was deleted: one with finalizers stays until they are
@@ -359,8 +440,8 @@ fn check_gone(name: &str, namespace: &str, left: Option<&DynamicObject>) -> anyh
     let finalizers = left.map_or(&[][..], |left| left.finalizers());
     anyhow::ensure!(
         finalizers.is_empty(),
-        "{name} was asked to go, but its finalizers keep it, and it holds on: {}; fix: have whoever set them take \
-         them back, or: kubectl --namespace {namespace} patch fleetpolicy {name} --type merge --patch \
+        "{name} does not go yet: its finalizers keep it, and it holds on: {}; fix: have whoever set them take them \
+         back, or: kubectl --namespace {namespace} patch fleetpolicy {name} --type merge --patch \
          '{{\"metadata\":{{\"finalizers\":null}}}}'",
         foreign(&finalizers.join(", "))
     );
@@ -475,113 +556,4 @@ impl PlaceArgs {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-    use crate::One;
-
-    fn of(cluster: &[&str], group: &[&str]) -> FleetPolicySpec {
-        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        let (cluster, group) = (owned(cluster), owned(group));
-        SomeArgs { cluster, group, shard: Vec::new() }.spec()
-    }
-
-    #[test]
-    fn a_policy_is_named_after_what_it_selects_in_whatever_order() {
-        let name = |spec: &FleetPolicySpec| name("pause", spec).unwrap();
-        let one = name(&of(&["east", "west"], &[]));
-        assert!(one.starts_with("pause-east-"), "{one}");
-        assert_eq!(one, name(&of(&["west", "east"], &[])));
-        assert_ne!(one, name(&of(&["east"], &[])));
-        assert_ne!(name(&of(&["east"], &[])), name(&of(&[], &["east"])));
-        assert!(name(&FleetPolicySpec::default()).starts_with("pause-all-"));
-        let limit = |capacity, max_shards| {
-            let members = Some(MemberRule { capacity, max_shards, ..MemberRule::default() });
-            name(&FleetPolicySpec { members, ..FleetPolicySpec::default() })
-        };
-        assert_eq!(limit(Some(1), None), limit(Some(2), None), "said again with another value");
-        assert_ne!(limit(Some(1), None), limit(None, Some(1)), "another thing of the same members");
-        let odd = name(&of(&["Ä-".repeat(60).as_str()], &[]));
-        assert!(odd.len() < 63 && odd.is_ascii(), "{odd}");
-    }
-
-    #[test]
-    fn the_command_line_takes_what_a_verb_can_do() {
-        let refused = |line: &str| {
-            let line = ["leasehold"].into_iter().chain(line.split(' '));
-            One::try_parse_from(line).err().map(|error| error.to_string())
-        };
-        for right in [
-            "pause --all",
-            "pause --cluster a --group b --shard c/d/0/1",
-            "pin --all --zone eu",
-            "weigh --group b --busy 5",
-            "limit --cordon --all",
-            "limit --member a --cordon",
-        ] {
-            assert_eq!(refused(right), None, "{right}");
-        }
-        for (wrong, why) in [
-            ("pause", "<--cluster <NAME>|--group <NAME>|--shard <SHARD>|--all>"),
-            ("pause --all --cluster a", "cannot be used with"),
-            ("weigh --busy 5", "<--cluster <NAME>|--group <NAME>|--shard <SHARD>>"),
-            ("weigh --all --busy 5", "unexpected argument '--all'"),
-            ("limit --all --member a --cordon", "cannot be used with"),
-        ] {
-            let text = refused(wrong).unwrap_or_default();
-            assert!(text.contains(why), "{wrong}: {text}");
-        }
-    }
-
-    /// Nothing of what was said may be left out in silence.
-    #[test]
-    fn a_limit_says_all_that_was_asked_for_or_is_refused() {
-        let said = |line: &str| {
-            let line = ["leasehold", "limit"].into_iter().chain(line.split(' '));
-            let crate::Command::Limit(args) = One::try_parse_from(line).unwrap().command else {
-                panic!("it is another command");
-            };
-            args.spec().and_then(|spec| says(&spec)).unwrap_or_else(|why| why.to_string())
-        };
-        for (line, expect) in [
-            ("--member a --capacity 5", "members {\"capacity\":5,\"names\":[\"a\"]}"),
-            ("--moves 0", "moves {\"inFleet\":0}"),
-            (
-                "--max-shards 9 --moves-per-member 1",
-                "members {\"maxShards\":9}, moves {\"perMember\":1}",
-            ),
-            ("--cordon --all", "members {\"cordon\":true}"),
-        ] {
-            assert_eq!(said(line), expect, "{line}");
-        }
-        assert!(said("--cordon").starts_with("say whom to cordon"));
-        for line in ["--member a --moves 4", "--zone eu --capacity 5 --moves-per-member 4"] {
-            assert!(said(line).contains("are of the whole fleet"), "{line}: {}", said(line));
-        }
-    }
-
-    /// What a finalizer keeps is not lifted.
-    #[test]
-    fn a_policy_that_finalizers_keep_is_not_said_to_be_lifted() {
-        let left = |finalizers: &[&str]| -> DynamicObject {
-            let metadata = serde_json::json!({"name": "p", "finalizers": finalizers});
-            serde_json::from_value(serde_json::json!({"metadata": metadata})).unwrap()
-        };
-        assert!(check_gone("p", "lh", None).is_ok());
-        assert!(check_gone("p", "lh", Some(&left(&[]))).is_ok());
-        let kept = check_gone("p", "lh", Some(&left(&["a.b/c", "d"]))).unwrap_err().to_string();
-        assert!(kept.contains("its finalizers keep it, and it holds on: a.b/c, d; fix:"), "{kept}");
-        let patch = r#"fleetpolicy p --type merge --patch '{"metadata":{"finalizers":null}}'"#;
-        assert!(kept.ends_with(&format!("kubectl --namespace lh patch {patch}")), "{kept}");
-    }
-
-    #[test]
-    fn the_same_selection_is_found_again() {
-        let (a, b) = (of(&["east", "west"], &["g"]).shards, of(&["west", "east"], &["g"]).shards);
-        assert!(same(&a, &b));
-        assert!(!same(&a, &of(&["east"], &["g"]).shards));
-        assert!(!same(&a, &None));
-        assert!(same(&None, &None));
-    }
-}
+mod tests;

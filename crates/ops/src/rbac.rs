@@ -27,7 +27,7 @@ pub(crate) struct RbacArgs {
 enum Role {
     /// Look: status, explain, top, console, events, doctor, support-bundle.
     Viewer,
-    /// Also drain members and write policies: drain, pause, pin, avoid, weigh, limit, lift.
+    /// Also drain members and write policies: drain, pause, resume, pin, avoid, weigh, limit, lift.
     Operator,
     /// Also add clusters and remove them, which needs their Secrets.
     Admin,

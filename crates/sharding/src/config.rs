@@ -62,8 +62,9 @@ pub struct LeaseTimings {
     pub margin: Duration,
 }
 
-/// The installation of those that do not name theirs.
-pub const DEFAULT_INSTALLATION: &str = "leasehold";
+/// The installation of those that do not name theirs. It is not `leasehold`, as people call the release of a chart: so
+/// what somebody starts on a laptop takes no part in that release's namespace.
+pub const DEFAULT_INSTALLATION: &str = "standalone";
 
 /// The longest duration of a Lease. Nobody believes a Lease that says more.
 pub const MAX_LEASE: Duration = Duration::from_secs(600);

@@ -29,8 +29,8 @@
 //!   could still replace: of a coordinator that was in office before, or one of this coordinator that got no answer.
 //!   The coordinator writes such maps anew, with what they say, and gives the shards away when it has read that back
 //!   (`written`).
-//! - **S1** In a new map in place of one that the coordinator does not know for certain, nobody but former owners is named
-//!   before one silence has passed, unless nobody else may act (`unseen`).
+//! - **S1** No map is made in place of one that the coordinator does not know for certain before one silence has passed,
+//!   unless nobody else may act (`unseen`).
 //! - There is one map for each cluster, whatever its names (`names`).
 //! - Work in no cluster ([`model::single`]) has its shards in a map of its own, which exists as long as
 //!   a live member can run such work. Names alone decide that, so a coordinator needs to know neither

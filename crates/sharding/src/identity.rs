@@ -244,7 +244,8 @@ impl Names {
                 format!(
                     "it is the same cluster as {first} (the uid of its kube-system is {uid}), which keeps \
                      it: {first} {of_first}, {name} comes from {origin}; fix: remove one of the two; to \
-                     rename a cluster, remove the old name from all replicas"
+                     rename a cluster, remove the old name from all replicas; of a cluster and its copy \
+                     from a backup, give one to another fleet"
                 )
             }
         }

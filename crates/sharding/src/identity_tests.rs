@@ -122,7 +122,8 @@ fn a_refusal_names_both_and_is_reported_when_it_lasts() {
         [
             "cluster a: it is the same cluster as east (the uid of its kube-system is u1), which keeps it: \
           east comes from file east, a comes from file a; fix: remove one of the two; to rename a \
-          cluster, remove the old name from all replicas"
+          cluster, remove the old name from all replicas; of a cluster and its copy from a backup, give \
+          one to another fleet"
         ]
     );
     names.follow(&world, at(10));

@@ -76,11 +76,14 @@
 //!   `ranges_split_and_merge_under_faults`; and by the bugs `SkipDrain`, `SkipTakeover`, `SplitAtOnce` and
 //!   `FenceAtDispatchOnly`.
 //!   A map that somebody deletes leaves owners behind that have not noticed it. The coordinator makes it anew with the
-//!   owners that it knew last. If it never saw the map, or not how it was at its end, it names nobody else before one
-//!   silence has passed, unless it is certain that no such owner is there (`coordinator::unseen`). Attacked by
+//!   owners that it knew last. If it never saw the map, or not how it was at its end, it makes none before one
+//!   silence has passed, unless it is certain that no such owner is there (`coordinator::unseen`; `world::former` says
+//!   why owners are remembered at all). Attacked by
 //!   `maps_that_somebody_deletes_are_made_anew_with_their_owners`,
-//!   `maps_that_a_coordinator_never_saw_get_owners_after_one_silence`, and by the bugs `ForgetsOwners` and
-//!   `ForgetsOffices` of the simulation.
+//!   `a_map_that_may_have_changed_unseen_is_made_after_one_silence` and its like,
+//!   `maps_that_a_coordinator_never_saw_get_owners_after_one_silence`,
+//!   `maps_that_changed_unseen_and_are_gone_get_owners_after_one_silence`, and by the bugs `ForgetsOwners`,
+//!   `ForgetsOffices` and `BelievesGaps` of the simulation.
 //!   While releases mix, members act only on what they understand ([`protocol`]). A map says in which
 //!   version it is written; a member that does not speak that version holds none of its shards and
 //!   acknowledges none of its drains. A coordinator replaces only maps that it can read, and changes the

@@ -95,6 +95,8 @@ pub enum Input {
     NoPolicies,
     /// A plan was made, in that time.
     Planned(Box<MadePlan>, Duration),
+    /// The plan that is being made has panicked.
+    PlanPanicked,
     /// The seconds since 1970, by the wall clock. Without them the floor of epochs is what home keeps.
     Wall(u64),
     /// Hand everything over and end.
@@ -110,7 +112,7 @@ pub struct Output {
     pub wake: Moment,
     /// Events worth a log line or a metric.
     pub notes: Vec<Note>,
-    /// A plan to make, and to answer by [`Input::Planned`].
+    /// A plan to make, and to answer by [`Input::Planned`] or [`Input::PlanPanicked`].
     pub plan: Option<PlanTask>,
     /// Whether home must be read anew: every watch starts with a list, and nothing that a watch showed
     /// before may be passed in any more.
@@ -307,6 +309,7 @@ impl Node {
             Input::Policies(records) => self.see_policies(records, now),
             Input::NoPolicies => self.see_policies(None, now),
             Input::Planned(made, took) => self.planned(*made, took, now),
+            Input::PlanPanicked => self.planning.panicked(now),
             Input::Wall(seconds) => self.wall = Epoch(seconds.min(floor::MAX_WALL)),
             Input::Leave => {
                 let patience = self.config.drain_timeout + self.config.lease.duration;
@@ -317,15 +320,21 @@ impl Node {
 
     /// Draws the conclusions from all inputs since the last step, and makes its plan at once.
     pub fn step(&mut self, now: Moment) -> Output {
-        self.step_with(now, usize::MAX)
+        self.step_with(now, usize::MAX, |task| Some(task.run()))
     }
 
-    /// Draws the conclusions from all inputs since the last step, and makes its plan at once if it is about
+    /// Draws the conclusions from all inputs since the last step, and makes its plan at once, by `make`, if it is about
     /// that many clusters at most.
-    pub fn step_with(&mut self, now: Moment, clusters: usize) -> Output {
+    pub fn step_with(
+        &mut self,
+        now: Moment,
+        clusters: usize,
+        make: fn(PlanTask) -> Option<MadePlan>,
+    ) -> Output {
         let mut output = self.turn(now);
         while let Some(task) = output.plan.take_if(|task| task.clusters() <= clusters) {
-            self.handle(Input::Planned(Box::new(task.run()), Duration::ZERO), now);
+            let planned = |made| Input::Planned(Box::new(made), Duration::ZERO);
+            self.handle(make(task).map_or(Input::PlanPanicked, planned), now);
             let mut next = self.turn(now);
             next.writes.splice(..0, output.writes);
             next.notes.splice(..0, output.notes);
@@ -535,9 +544,8 @@ impl Node {
                 self.history.saw(object);
                 self.world.apply(object.clone(), now);
             }
-            WriteOutcome::Done(None) | WriteOutcome::Conflict(None) => {
-                self.world.remove(target, None)
-            }
+            WriteOutcome::Done(None) => self.world.deleted_by(&ended.write),
+            WriteOutcome::Conflict(None) => self.world.remove(target, None),
             WriteOutcome::Failed => {}
         }
         let done = matches!(outcome, WriteOutcome::Done(_));

@@ -9,8 +9,9 @@
 //! is as old as the backup: nobody wrote it again, unless it pauses the same.
 
 mod members;
+mod named;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::{
-    FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MemberSpec, MoveLimits,
-    ObjectVersion, ShardPath, ShardSelector,
+    FleetPolicySpec, MemberPreference, MemberSelector, MemberSpec, MoveLimits, ObjectVersion,
+    ShardPath, ShardSelector,
 };
 use crate::planner::{Fit, Limits, Preferences};
 use crate::read;
@@ -35,6 +36,9 @@ const MAX_POLICIES: usize = 256;
 /// What becomes of a pause that home has forgotten.
 const MISSED: &str = "was lost when the home cluster was restored, emptied or replaced, and its pause holds; fix: write it \
                     again, and delete it then if the pause is over";
+/// What is wrong with a policy about shards of which there is none.
+const IDLE: &str =
+    "selects no shard that there is; fix: compare it with `leasehold status`, or delete it";
 /// Problems that are told.
 const MAX_PROBLEMS: usize = 8;
 
@@ -278,18 +282,25 @@ impl Policies {
     pub(crate) fn problems<'a>(&self, shards: impl Iterator<Item = &'a ShardId>) -> Vec<String> {
         let selective = |policy: &Policy| policy.spec.shards.is_some();
         let mut idle: Vec<bool> = self.policies.iter().map(selective).collect();
+        let mut missing = self.named();
         for shard in shards {
             self.about(shard).into_iter().for_each(|number| idle[number] = false);
+            missing.saw(shard);
         }
-        let idle = self.policies.iter().zip(idle).filter(|(_, is_idle)| *is_idle);
-        let idle = idle.map(|(policy, _)| {
-            format!(
-                "fleetpolicies.leasehold.dev {} selects no shard that there is; fix: compare it with \
-                 `leasehold status`, or delete it",
-                policy.name
-            )
-        });
-        self.problems.iter().cloned().chain(idle).take(MAX_PROBLEMS).collect()
+        let problem = |(policy, is_idle): (&Policy, bool)| {
+            let what = if is_idle {
+                IDLE.to_owned()
+            } else {
+                let part = missing.part_of(policy.spec.shards.as_ref()?)?;
+                format!(
+                    "names the {part}, of which there is no shard, and holds for what else it selects; fix: compare it \
+                     with `leasehold status`, or take that name out"
+                )
+            };
+            Some(about(&policy.name, &what))
+        };
+        let found = self.policies.iter().zip(idle).filter_map(problem);
+        self.problems.iter().cloned().chain(found).take(MAX_PROBLEMS).collect()
     }
 
     /// What is wrong with the objects by themselves, whichever shards there are: the first of it.
@@ -377,34 +388,6 @@ impl Policies {
         self.policies_about(shard).rev().find_map(|policy| policy.spec.busy)
     }
 
-    /// The policy that cordons a member, if one does.
-    pub fn cordon_of(&self, member: &MemberSpec) -> Option<&str> {
-        let rules = self.policies.iter().filter_map(|policy| {
-            let rule = policy.spec.members.as_ref()?;
-            let applies = rule.select.contains(&member.identity, member.zone.as_deref());
-            applies.then_some((&policy.name, rule, rule.cordon?))
-        });
-        // Of several, the last among the most precise, as in `terms_of`.
-        let (name, _, is_cordoned) = rules.max_by_key(|(_, rule, _)| rule.select.precision())?;
-        is_cordoned.then_some(name.as_str())
-    }
-
-    /// What holds for a member.
-    pub(crate) fn terms_of(&self, member: &MemberSpec) -> MemberTerms {
-        let rules = self.policies.iter().filter_map(|policy| policy.spec.members.as_ref());
-        let mut rules: Vec<&MemberRule> = rules
-            .filter(|rule| rule.select.contains(&member.identity, member.zone.as_deref()))
-            .collect();
-        rules.sort_by_key(|rule| rule.select.precision());
-        let mut terms = MemberTerms::default();
-        for rule in rules {
-            terms.capacity = rule.capacity.or(terms.capacity);
-            terms.max_shards = rule.max_shards.or(terms.max_shards);
-            terms.is_cordoned = rule.cordon.unwrap_or(terms.is_cordoned);
-        }
-        terms
-    }
-
     /// The bounds of moves in a fleet of so many shards and members.
     pub(crate) fn limits(&self, shards: usize, members: usize) -> Limits {
         let bound = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
@@ -430,16 +413,27 @@ impl Policies {
         last(|moves| moves.per_member).or_else(|| last(|moves| moves.in_fleet))
     }
 
-    /// The policies that together leave none of these members for a shard. None if a member may have it.
-    pub fn ruling_out(&self, shard: &ShardId, members: &[&MemberSpec]) -> Vec<&str> {
+    /// The policies that together leave none of these members for a shard, each given with the policy by which it gets
+    /// no more, if there is one ([`Self::closing`]). None if a member may have it.
+    pub fn ruling_out<'p>(
+        &'p self,
+        shard: &ShardId,
+        members: &[(&MemberSpec, Option<&'p str>)],
+    ) -> Vec<&'p str> {
         let places: Vec<&Policy> = self.policies_about(shard).filter(|p| p.places()).collect();
-        let lacks = |policy: &Policy, member: &MemberSpec| policy.fit_of(member) == Fit::Lacks;
-        let is_out = |member: &&MemberSpec| places.iter().any(|policy| lacks(policy, member));
-        if !members.iter().all(is_out) {
-            return Vec::new();
+        let mut ruling = BTreeSet::new();
+        for (member, closed_by) in members {
+            let lacking = places.iter().filter(|policy| policy.fit_of(member) == Fit::Lacks);
+            let mut by: Vec<&str> = lacking.map(|policy| policy.name.as_str()).collect();
+            if by.is_empty() {
+                by.extend(*closed_by);
+            }
+            if by.is_empty() {
+                return Vec::new();
+            }
+            ruling.extend(by);
         }
-        let rules_out = |policy: &&&Policy| members.iter().any(|member| lacks(policy, member));
-        places.iter().filter(rules_out).map(|policy| policy.name.as_str()).collect()
+        ruling.into_iter().collect()
     }
 
     /// How these members stand with shards.

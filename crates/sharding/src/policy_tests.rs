@@ -1,7 +1,7 @@
 //! What policies say of shards and members.
 
 use super::*;
-use crate::api::{MoveLimits, ShardSelector};
+use crate::api::{MemberRule, MoveLimits, ShardSelector};
 
 fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
@@ -95,6 +95,29 @@ fn a_name_that_cannot_be_selects_nothing_and_undoes_nothing() {
         let problems = policies.problems(here.iter());
         let told = problems.iter().filter(|text| text.contains("selects nothing by")).count();
         assert_eq!(told, 1, "{selector:?}: {problems:#?}");
+    }
+}
+
+/// Whoever misspells one of several clusters must not believe that it is paused.
+#[test]
+fn a_name_of_which_there_is_nothing_is_told_although_others_select_something() {
+    let here = [shard("east/g/0/2"), shard("east/g/1/2"), shard("west/h/0/1")];
+    for (selector, expect) in [
+        (shards(&["east", "wset"], &[], &[]), Some("the cluster wset, of which")),
+        (shards(&["east", "west"], &["g", "hh"], &[]), Some("the controller group hh, of which")),
+        (shards(&["east"], &[], &["west/g/0/1"]), Some("the shard west/g/0/1, of which")),
+        (shards(&["east", "west"], &["g", "h"], &["west/h/1/2"]), None),
+        (shards(&[], &[], &["east/g/0/1", "east/g/1/4"]), None),
+        // It is told once, and that it is no name.
+        (shards(&["east", "WEST"], &[], &[]), Some("selects nothing by 1 of its names")),
+        (shards(&["wset"], &[], &[]), Some("selects no shard that there is; fix: ")),
+        (None, None),
+    ] {
+        let policies = Policies::read(vec![pause("p", selector.clone())]);
+        let problems = policies.problems(here.iter());
+        assert_eq!(problems.len(), usize::from(expect.is_some()), "{selector:?}: {problems:?}");
+        let told = problems.iter().zip(expect).all(|(problem, expect)| problem.contains(expect));
+        assert!(told, "{selector:?}: {problems:?}");
     }
 }
 
@@ -296,6 +319,7 @@ fn of_two_numbers_the_more_precise_counts_or_else_the_last_in_the_alphabet() {
     let policies = Policies::read(vec![
         rule("b", select(&["m-*"], &[]), Some(50), None),
         rule("a", select(&[], &[]), Some(10), Some(7)),
+        rule("a-m-3", select(&["m-3"], &[]), Some(70), None),
         rule("c", select(&["m-1"], &["far"]), Some(90), None),
         rule("z", select(&[], &["far"]), Some(30), None),
     ]);
@@ -305,8 +329,14 @@ fn of_two_numbers_the_more_precise_counts_or_else_the_last_in_the_alphabet() {
         ("m-1", None, 50),
         ("m-1", Some("far"), 90),
         ("m-2", Some("far"), 50),
+        // By its whole name, although the policy for all that begin so comes later.
+        ("m-3", None, 70),
+        ("m-3", Some("far"), 70),
+        ("m-31", None, 50),
     ] {
-        let terms = policies.terms_of(&member(identity, zone));
+        let member = member(identity, zone);
+        assert_eq!(policies.capacity_of(&member), capacity, "{identity} in {zone:?}");
+        let terms = policies.terms_of(&member);
         let expect =
             MemberTerms { capacity: Some(capacity), max_shards: Some(7), is_cordoned: false };
         assert_eq!(terms, expect, "{identity} in {zone:?}");
@@ -331,6 +361,30 @@ fn the_policy_that_cordons_a_member_is_the_one_whose_word_counts() {
         assert_eq!(policies.cordon_of(&member), expect, "{identity}");
         assert_eq!(policies.terms_of(&member).is_cordoned, expect.is_some(), "{identity}");
     }
+}
+
+#[test]
+fn the_policy_by_which_a_member_gets_no_more_is_named() {
+    let rule = |name: &str, identities: &[&str], max_shards, cordon| {
+        let select = MemberSelector { names: names(identities), zones: Vec::new() };
+        let members = Some(MemberRule { select, max_shards, cordon, capacity: None });
+        record(name, FleetPolicySpec { members, ..FleetPolicySpec::default() })
+    };
+    let policies = Policies::read(vec![
+        rule("all", &[], Some(3), None),
+        rule("one", &["m-1"], Some(5), None),
+        rule("out", &["m-2"], None, Some(true)),
+    ]);
+    for (identity, has, expect) in [
+        ("m-0", 2, None),
+        ("m-0", 3, Some("all")),
+        ("m-1", 4, None),
+        ("m-1", 6, Some("one")),
+        ("m-2", 0, Some("out")),
+    ] {
+        assert_eq!(policies.closing(&member(identity, None), has), expect, "{identity}: {has}");
+    }
+    assert_eq!(Policies::default().closing(&member("m-0", None), 1_000), None);
 }
 
 #[test]
@@ -389,8 +443,8 @@ fn a_member_must_please_all_pins_and_avoidances() {
             members.keys().map(|id| preferences.get(id).copied().unwrap_or(Fit::Serves)).collect();
         assert_eq!(fits, expect, "{policies:?}");
         let all_out = expect.iter().all(|fit| *fit == Fit::Lacks);
-        let specs: Vec<&MemberSpec> = members.values().collect();
-        let by = policies.ruling_out(&shard("east/g/0/1"), &specs);
+        let open: Vec<_> = members.values().map(|spec| (spec, None)).collect();
+        let by = policies.ruling_out(&shard("east/g/0/1"), &open);
         assert_eq!(by, if all_out { vec!["a", "b"] } else { Vec::new() });
         let again = placing.of(&shard("west/g/0/1")).unwrap();
         assert!(Arc::ptr_eq(&preferences, &again), "shards under the same policies share it");

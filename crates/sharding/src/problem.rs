@@ -81,7 +81,7 @@ pub(crate) fn of_another_installation(other: &str, mine: &str, namespace: &str) 
 pub(crate) fn paused_by_its_old_name(old: &ClusterName, new: &ClusterName, policy: &str) -> String {
     let policy = foreign(policy);
     format!(
-        "cluster {new} is the cluster {old} under a new name, and what the FleetPolicy {policy} pauses of {old} stays paused; fix: say {new} in that policy: kubectl edit fleetpolicy {policy}, or take the pause back: leasehold lift {policy}"
+        "cluster {new} is the cluster {old} under a new name, and what the FleetPolicy {policy} pauses of {old} stays paused; pins, avoidances and weights of {old} do not hold for {new}; fix: say {new} in that policy: kubectl edit fleetpolicy {policy}, or take the pause back: leasehold lift {policy}"
     )
 }
 
@@ -162,7 +162,7 @@ pub(crate) const NO_CLUSTER: &str = "no live member has a cluster configured, so
 /// What is wrong with a coordinator whose plan does not end.
 pub(crate) fn endless_plan(limit: Duration) -> String {
     format!(
-        "a plan for the shards of the fleet has not ended after {}s, so this replica leaves coordinating to others: a defect of the manager; fix: restart this replica, and report it with the output of leasehold support-bundle",
+        "a plan for the shards of the fleet has not ended after {}s, so this replica leaves coordinating to others: a defect of the manager; fix: take back what was changed last, restart this replica, and no other before it coordinates, and report it with the output of leasehold support-bundle",
         limit.as_secs()
     )
 }

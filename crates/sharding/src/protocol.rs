@@ -14,6 +14,14 @@
 //!   (`the_version_in_use_is_spoken_by_the_coordinator_and_by_owners`). A stray replica of a much
 //!   older or newer release gets nothing and takes nothing away.
 //!
+//! # Why each map says its version, and not one object for all
+//! Whoever acts on an entry must know how to read it. A map and its version are one object: who sees the one sees the
+//! other, and one compare-and-swap changes both (S4). Another object would come by another watch, earlier or later
+//! than the maps. So a member of the old release could read a map of the next version by the rules of the present one.
+//! To exclude that, each member would have to acknowledge the next version before the first map is written in it, and
+//! one that hangs would hold up all of them; here only the owners in a map count. And a map from a backup, which may be
+//! older than such an object, still says how to read it.
+//!
 //! # Making the next version
 //! A change needs a new version if a member of the present one could act wrongly on what it reads.
 //! Then

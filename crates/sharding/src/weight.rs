@@ -1,8 +1,8 @@
 //! What each shard weighs: from the loads that members report to numbers the planner may trust.
 //!
 //! ```text
-//!   reports ─▶ bounded ─▶ the peak of the last ten minutes ─▶ points ─▶ above the noise ─▶ weights
-//!              (Reports)  (LoadHistory)                       (weigh)   (weights)
+//!   reports ─▶ bounded ─▶ the peak of ten minutes ─▶ points ─▶ levelled ─▶ above the noise ─▶ weights
+//!              (Reports)  (LoadHistory)              (weigh)   (levelled)  (weights)
 //! ```
 //!
 //! Every shard weighs [`BASE`], so that an idle fleet is balanced by count. Its load comes on top.
@@ -21,6 +21,13 @@
 //! - The heaviest object counts like the load: the highest value in the last `PEAK_WINDOW`. What is not
 //!   reported may be of one object, and each half of a shard may have the heaviest object of the whole.
 //! - Points are rounded to four binary digits: the result does not follow noise.
+//! - Where clusters are alike, so are their weights. A member reports a load anew only when it has moved by a fifth
+//!   (`crate::load`), so of two equal loads one may be reported as half again the other. Errors have a side, too: a
+//!   member that is short of processor time works longer on the same, and reports more of all its shards. A member
+//!   with a few shards then seemed to carry too much, and lost one of them to another, which really had too much from
+//!   then on. So if nine of ten loads are within a factor of one and a half of the median, each of these counts as
+//!   their mean. Loads of parts are not among these: a cluster is divided because it is unlike others. What people
+//!   say that a shard costs counts as they say.
 //! - Of a member with more loads than it can report, the other shards share the sums that it reports by
 //!   cluster, in equal parts.
 //! - If neither the mean load of the members nor the heaviest shard reaches `NOISE`, loads weigh
@@ -303,6 +310,35 @@ impl Points {
         let all = rounded(u64::from(busy) * POINTS_PER_MS);
         Self { all, divisible: self.divisible.min(all) }
     }
+}
+
+/// The loads as they count, of shards with these ranges, in the same order. If nine of ten may be equal, each of these
+/// is their mean.
+pub(crate) fn levelled(points: &[Points], ranges: impl Iterator<Item = Range>) -> Vec<Points> {
+    let loads = points.iter().map(|points| points.all);
+    let mut loads: Vec<u32> = loads.filter(|&load| load > 0).collect();
+    loads.sort_unstable();
+    let Some(&median) = loads.get(loads.len() / 2) else { return points.to_vec() };
+    let may_be_median = |(points, range): (&Points, Range)| {
+        let (load, median) = (u64::from(points.all), u64::from(median));
+        range == Range::WHOLE && 2 * load <= 3 * median && 2 * median <= 3 * load
+    };
+    let alike: Vec<bool> = points.iter().zip(ranges).map(may_be_median).collect();
+    let those = || points.iter().zip(&alike).filter(|(_, alike)| **alike);
+    let count = those().count();
+    if count * 10 < loads.len() * 9 {
+        return points.to_vec();
+    }
+    let mean = those().map(|(points, _)| u64::from(points.all)).sum::<u64>() / count.max(1) as u64;
+    let level = |(points, alike): (&Points, &bool)| {
+        let all = u64::from(points.all).max(1);
+        let part = |part: u32| u32::try_from(u64::from(part) * mean / all).unwrap_or(u32::MAX);
+        match alike {
+            true => Points { all: part(points.all), divisible: part(points.divisible) },
+            false => *points,
+        }
+    };
+    points.iter().zip(&alike).map(level).collect()
 }
 
 /// What each shard weighs, by its points, in a fleet of this many members: at least [`BASE`].

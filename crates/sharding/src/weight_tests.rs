@@ -127,6 +127,33 @@ fn small_loads_weigh_nothing_and_high_ones_count_in_full() {
 }
 
 #[test]
+fn loads_that_may_be_the_same_count_alike_if_nearly_all_are_such() {
+    let half = |&all: &u32| Points { all, divisible: all / 2 };
+    let of = |loads: &[u32], range: Range| -> Vec<Points> {
+        let points: Vec<Points> = loads.iter().map(half).collect();
+        levelled(&points, std::iter::repeat(range))
+    };
+    let check = |loads: &[u32], expect: &[u32]| {
+        let loads = of(loads, Range::WHOLE);
+        assert_eq!(loads.iter().map(|points| points.all).collect::<Vec<_>>(), expect);
+    };
+    check(&[], &[]);
+    check(&[0, 100, 0], &[0, 100, 0]);
+    check(&[100, 150], &[125, 125]);
+    check(&[151, 100], &[151, 100]);
+    check(&[u32::MAX, 1], &[u32::MAX, 1]);
+    let unlike = [90, 90, 90, 90, 90, 110, 110, 110, 110, 990];
+    check(&unlike, &[98, 98, 98, 98, 98, 98, 98, 98, 98, 990]);
+    let mixed = [90, 90, 90, 90, 110, 110, 110, 110, 330, 990];
+    check(&mixed, &mixed);
+    let divisible: Vec<u32> =
+        of(&[100, 150], Range::WHOLE).iter().map(|points| points.divisible).collect();
+    assert_eq!(divisible, [62, 62]);
+    let halves = [100, 150];
+    assert_eq!(of(&halves, "0/2".parse().unwrap()), halves.iter().map(half).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_load_that_swings_weighs_its_peak_until_that_is_long_past() {
     let mut history = LoadHistory::default();
     let weights: Vec<String> = (0..40)

@@ -43,6 +43,8 @@ pub struct World {
     index: Index,
     /// Maps that are gone or cannot be read any more, as they last were.
     former_maps: BTreeMap<ClusterName, FormerMap>,
+    /// Whether a map is gone of which nothing is remembered.
+    forgot_maps: bool,
     /// The former names of clusters that maps said, as the last map said it that stands for the cluster, or before it is
     /// one.
     former_names: BTreeMap<ClusterUid, BTreeSet<ClusterName>>,
@@ -373,8 +375,7 @@ impl World {
 
     fn replace(&mut self, kind: Kind, resource: &str, objects: Vec<Object>, now: Moment) {
         if kind == Kind::Map {
-            // They may have returned and gone again meanwhile.
-            self.former_maps.values_mut().for_each(|former| former.is_exact = false);
+            self.doubt_former_maps();
         }
         let listed: BTreeSet<String> = objects.iter().map(|object| object.target().name).collect();
         for target in self.targets(kind) {
@@ -429,12 +430,12 @@ impl Hash for World {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // Constant for a process.
         let Self { speaks: _, .. } = self;
-        let Self { leases, members, maps, former_maps, former_names, .. } = self;
+        let Self { leases, members, maps, former_maps, forgot_maps, former_names, .. } = self;
         let Self { changed_maps, highest_floor, listed, deaths, revision: _, highest_gone, .. } =
             self;
         let Self { index: _, loads_revision: _, leases_seen, lists_all, durations, .. } = self;
         (leases, members, maps, former_maps, changed_maps, highest_floor, listed).hash(state);
-        (former_names, deaths, leases_seen, lists_all, highest_gone).hash(state);
+        (former_names, deaths, leases_seen, lists_all, highest_gone, forgot_maps).hash(state);
         durations.essence().for_each(|longer| longer.hash(state));
         self.first_maps.map(|first| first.essence(durations)).hash(state);
     }

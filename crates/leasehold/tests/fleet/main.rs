@@ -13,11 +13,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use leasehold::clock::SystemClock;
 use model::ownership::acknowledge_drains;
 use model::{ClusterSet, ClusterState, Hold, Holding, Ownership, Unmeasured};
 use serde_json::{Value, json};
+use sharding::api::FleetPolicy;
 use sharding::{Config, Sharding};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -132,6 +133,11 @@ async fn a_live_fleet_is_simulated_without_being_touched() {
 async fn a_member_is_drained_and_taken_back() {
     let fleet = Fleet::start(2, 4).await;
     fleet.balanced(2).await;
+    let dry = ["drain", "replica-1", "--dry-run", "--output", "json", "--kubeconfig"];
+    assert_eq!(fleet.json(&dry).await["spec"]["drain"], true);
+    let status = fleet.json(&["status", "--output", "json", "--kubeconfig"]).await;
+    let members = status["members"].as_array().unwrap();
+    assert!(members.iter().all(|member| member["drain"] == false), "{status:#}");
     let drained = fleet.leasehold(&["drain", "replica-1", "--wait", "--kubeconfig"]).await;
     let drained = stdout(&drained);
     assert!(drained.contains("asked to drain, 2 shards"), "{drained}");
@@ -195,7 +201,8 @@ async fn people_pause_pin_and_limit_what_a_fleet_does() {
     let steps = next.as_array().unwrap();
     assert_eq!(steps.len(), 1, "{next}");
     assert!(steps[0].as_str().unwrap().starts_with("c2/g/0/1: replica-"), "{next}");
-    assert!(steps[0].as_str().unwrap().ends_with("drains for nobody"), "{next}");
+    let why = "drains for nobody: people paused it";
+    assert!(steps[0].as_str().unwrap().ends_with(why), "{next}");
 
     let pin = ["pin", "--shard", "c3/g/0/1", "--member", "replica-1", "--required"];
     let pinned = stdout(&run(&pin).await);
@@ -232,7 +239,8 @@ async fn people_pause_pin_and_limit_what_a_fleet_does() {
     assert!(lifted.contains("lifted"), "{lifted}");
     let unknown = run(&["lift", "nothing"]).await;
     let text = String::from_utf8_lossy(&unknown.stderr).into_owned();
-    assert!(!unknown.status.success() && text.contains("delete FleetPolicy nothing"), "{text}");
+    let there = r#"no FleetPolicy "nothing" in the fleet: there is limit-replica-1-"#;
+    assert!(!unknown.status.success() && text.contains(there), "{text}");
     // What selects nothing is not written, unless somebody insists.
     let policies = async || stdout(&run(&["policies"]).await).lines().count();
     let before = policies().await;
@@ -256,6 +264,62 @@ async fn people_pause_pin_and_limit_what_a_fleet_does() {
     assert_eq!(policies().await, before + 1);
     // What says nothing is refused by the home cluster's definition.
     assert!(!run(&["limit", "--member", "replica-1"]).await.status.success());
+}
+
+/// Several people pause the same, with several tools.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_pauses_or_resumes_learns_what_others_have_said() {
+    let fleet = Fleet::start(1, 2).await;
+    fleet.balanced(2).await;
+    let run = async |args: &[&str]| fleet.leasehold(&[args, &["--kubeconfig"]].concat()).await;
+    let stderr = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let policies = Api::<FleetPolicy>::namespaced(fleet.server.client(), NAMESPACE);
+    let count = async || policies.list(&ListParams::default()).await.expect("a list").items.len();
+    let pause = ["pause", "--cluster", "c0"];
+    // Whoever only asks what it would do.
+    let dry = stdout(&run(&[&pause[..], &["--dry-run"]].concat()).await);
+    assert!(dry.ends_with(" (dry run: nothing is written)\n"), "{dry}");
+    let dry = run(&[&pause[..], &["--dry-run", "--output", "json"]].concat()).await;
+    let dry: Value = serde_json::from_str(&stdout(&dry)).expect("JSON");
+    assert_eq!(dry["spec"], json!({"pause": true, "shards": {"clusters": ["c0"]}}), "{dry}");
+    assert_eq!(count().await, 0);
+    let paused = stdout(&run(&pause).await);
+    let name = paused.split(':').next().unwrap();
+    let dry = stdout(&run(&["lift", name, "--dry-run"]).await);
+    assert_eq!(dry, format!("{name}: lifted (dry run: nothing is written)\n"));
+    assert_eq!(count().await, 1);
+    // Another says the same pause and more: then neither is taken back by the way.
+    let shards = json!({"clusters": ["c0"]});
+    let more = serde_json::from_value(json!({"pause": true, "busy": 5, "shards": shards}));
+    let more = FleetPolicy::new("z", more.expect("a spec"));
+    policies.create(&PostParams::default(), &more).await.expect("created");
+    let both = run(&["resume", "--cluster", "c0"]).await;
+    let text = stderr(&both);
+    assert!(text.contains("z says more than a pause, so nothing is taken back; fix: "), "{text}");
+    assert_eq!((both.status.code(), count().await), (Some(1), 2));
+    let lifted = stdout(&run(&["lift", "z", "--output", "json"]).await);
+    let lifted: Value = serde_json::from_str(&lifted).expect("JSON");
+    assert_eq!(lifted["status"], "Success", "{lifted}");
+    stdout(&run(&["pause", "--all"]).await);
+    // Somebody limits the pause of the cluster by hand: what they set stays when it is said again.
+    let by_hand = PatchParams { field_manager: Some("kubectl-edit".into()), ..Default::default() };
+    let groups = Patch::Merge(json!({"spec": {"shards": {"groups": ["h"]}}}));
+    policies.patch(name, &by_hand, &groups).await.expect("written");
+    let again = run(&pause).await;
+    let text = stderr(&again);
+    assert!(again.status.code() == Some(1) && text.contains("says something else"), "{text}");
+    assert!(text.contains(r#""groups":["h"]"#), "{text}");
+    // A name that is wrong keeps the others from being deleted.
+    let wrong = run(&["lift", name, "nothing"]).await;
+    assert_eq!(wrong.status.code(), Some(1), "{}", stderr(&wrong));
+    stdout(&run(&["lift", name, name]).await);
+    stdout(&run(&pause).await);
+    let resumed = run(&["resume", "--cluster", "c0"]).await;
+    let text = stderr(&resumed);
+    assert!(stdout(&resumed).contains("lifted"), "{text}");
+    assert!(text.contains("1 of 1 shards stay paused, by pause-all-"), "{text}");
+    let last = run(&["resume", "--all"]).await;
+    assert!(stdout(&last).contains("lifted") && !stderr(&last).contains("stay paused"));
 }
 
 /// Who looks for what is not there does not see a fleet that is well.
@@ -350,7 +414,7 @@ async fn a_replica_of_another_installation_takes_no_part() {
     let leases = Api::<Lease>::namespaced(fleet.server.client(), NAMESPACE);
     let lease = leases.get("leasehold-coordinator").await.expect("a Lease");
     let annotations = lease.metadata.annotations.expect("annotations");
-    assert_eq!(annotations["leasehold.dev/installation"], "leasehold");
+    assert_eq!(annotations["leasehold.dev/installation"], "standalone");
 
     let groups = BTreeSet::from(["g".parse().expect("a name")]);
     let installation = "laptop".to_owned();

@@ -11,8 +11,8 @@ use kube::CustomResource;
 ///
 /// Where several policies say something about the same shard or member: it is paused if one of them pauses it,
 /// a member must please all pins and all avoidances. Of two numbers for a member, the one counts whose policy is
-/// more precise: one that names it, then one for its zone, then one for all. Else that counts whose policy comes
-/// last in the alphabet.
+/// more precise: one with its whole name, then one with its beginning, then one for its zone, then one for all.
+/// Else that counts whose policy comes last in the alphabet.
 #[derive(
     CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]

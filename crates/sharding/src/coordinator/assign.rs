@@ -121,12 +121,16 @@ impl Coordinator {
         });
         let owned: Vec<OwnedShard<'_>> = owned.collect();
         let mut points = self.loads.weigh(&owned, &peers.reported, now);
-        for (points, shard) in points.iter_mut().zip(&owned) {
+        let ranges = owned.iter().map(|owned| owned.shard.range);
+        let mut levelled = weight::levelled(&points, ranges);
+        for ((points, levelled), shard) in points.iter_mut().zip(&mut levelled).zip(&owned) {
             if let Some(busy) = view.policies.busy_of(&shard.shard) {
                 *points = points.set(busy);
+                *levelled = *points;
             }
         }
-        for (shard, weight) in shards.iter_mut().zip(weight::weights(&points, peers.roles.len())) {
+        let weights = weight::weights(&levelled, peers.roles.len());
+        for (shard, weight) in shards.iter_mut().zip(weights) {
             (shard.weight, shard.divisible) = (weight.all, weight.divisible);
         }
         (shards, points)

@@ -52,10 +52,10 @@ impl<'a> Base<'a> {
 
 /// The first state of a map that is absent.
 ///
-/// It is the deleted map as it was, if the coordinator saw its deletion. Else it is a new map from the epoch floor.
-/// Perhaps a coordinator had drained the map before, perhaps somebody deleted it while its owners were at work, and
-/// these may not know it yet. So whoever had a shard last, as far as this coordinator knows, has it again, at the next
-/// epoch, until its Lease is taken: a member does not overlap with itself. The others wait (`unseen`). `None` while the
+/// It is the deleted map as it was, if the coordinator saw its deletion. Else it is a new map from the epoch floor, after
+/// one silence (`unseen`). Perhaps a coordinator had drained the map before, perhaps somebody deleted it while its
+/// owners were at work, and these may not know it yet. So whoever had a shard last, as far as this coordinator knows,
+/// has it again, at the next epoch, until its Lease is taken: a member does not overlap with itself. `None` while the
 /// floor cannot be read.
 fn restored<'a>(
     cluster: &ClusterName,

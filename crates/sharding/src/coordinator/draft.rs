@@ -227,7 +227,7 @@ impl Draft<'_> {
     }
 
     /// Shards without an owner get none for now: somebody may act for them by a map that the coordinator does not know.
-    /// If it knows of no owner at all, there is no map meanwhile, so that the next coordinator waits as well.
+    /// If there is none, none is made meanwhile, so that the next coordinator waits as well.
     pub(super) fn await_owners(&mut self) {
         (self.waits, self.is_unseen) = (true, true);
     }
@@ -527,7 +527,7 @@ impl Draft<'_> {
             }
             Base::Observed(_) => Some(Write::Replace(Object::Map(self.desired.into_owned()))),
             Base::Absent if self.desired.entries.is_empty() => None,
-            Base::Absent if self.is_unseen && self.is_unowned() => None,
+            Base::Absent if self.is_unseen => None,
             Base::Absent => Some(Write::Create(Object::Map(self.desired.into_owned()))),
         }
     }

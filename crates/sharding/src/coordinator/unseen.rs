@@ -1,9 +1,10 @@
 //! Absent maps of which this coordinator does not know for certain how they were.
 //!
 //! Somebody may have deleted such a map before this coordinator saw it, or after it changed unseen. Whoever was named as
-//! owner in it may not have noticed yet and go on, while its Lease is valid as ever. So nobody else is named in a map
-//! that takes its place before one silence has passed: since the first list of all maps, if that lacked it, else since
-//! this coordinator misses it. In that time the watch of a member shows it what has become of the map.
+//! owner in it may not have noticed yet and go on, while its Lease is valid as ever. So no map takes its place before
+//! one silence has passed: since the first list of all maps, if that lacked it, else since this coordinator misses it.
+//! Not even the owners of which the coordinator knows get their shards back before: after what it saw last, others may
+//! have got them. In that time the watch of a member shows it what has become of the map.
 //!
 //! Nobody waits if it is certain that no such owner is there: if no other member may act, or if the fleet began with this
 //! coordinator. Nor does a cluster that comes when the first list is older than that.
@@ -43,8 +44,8 @@ impl Unseen {
             if draft.is_absent() && !self.0.contains_key(*name) {
                 let until = match view.world.former_map(name) {
                     Some(former) if peers.knows_exactly(former) => None,
-                    Some(_) => Some(now + view.world.silence(view.timings, now)),
-                    None => unseen_until,
+                    None if !view.world.has_forgotten_maps() => unseen_until,
+                    _ => Some(now + view.world.silence(view.timings, now)),
                 };
                 self.0.extend(until.map(|until| ((*name).clone(), until)));
             }

@@ -20,7 +20,8 @@ impl Node {
         let required = self.required_floor();
         self.world.raise_floor(required);
         // After a sleep of the machine nothing hangs, and it is in office no more.
-        if self.is_coordinator(now) && self.planning.give_up(now) {
+        let gives_up = self.is_coordinator(now) && self.planning.give_up(now);
+        if gives_up || self.planning.tries_again(now) {
             self.look_for_problems();
         }
         let wake = if self.may_coordinate(now) { self.stand_for_election(now) } else { None };
@@ -61,7 +62,7 @@ impl Node {
 
     /// Whether it leaves coordinating to others: to a member that speaks the versions of all maps, because this one may
     /// not replace a map whose version it does not speak. If there is none, it coordinates the other maps. And to
-    /// anybody while a plan of its own does not end.
+    /// anybody while a plan of its own does not end, and a while after one has panicked.
     pub(super) fn defers(&self, now: Moment) -> bool {
         self.planning.hangs()
             || (!self.reads_all(self.config.speaks) && self.sees_another_candidate(now))

@@ -10,13 +10,21 @@
 //! ([`crate::coordinator`]). A plan of a former term of office, of a former incarnation or of a former history
 //! of home is dropped, and one that comes while this member must not write maps as well.
 //!
-//! # A plan that does not end
+//! # A plan that does not end, or panics
 //! While a plan is being made, the loop renews the Leases, so nobody else would ever notice that it hangs. So a
 //! coordinator whose plan takes longer than [`PLAN_LIMIT`] gives up its office, and takes none before that plan has
 //! ended. If that of every member hangs, owners go on with what they have. No process ends for it: what hangs because of
-//! what home says would hang again, and the owners would be lost.
+//! what home says would hang again, and the owners would be lost. People end it by a new replica, or by the restart of
+//! one: nobody holds the office, so it coordinates, and begins with what home says by then.
+//!
+//! A coordinator whose plan panics leaves the office too, for the same reason. It may take it again after a minute, if
+//! nobody else has it: other than one that hangs, such a plan is over, and home may say something else by then.
+//!
+//! One of a small fleet is made within the loop (`shell::run`): if that hangs, so does the loop. Then the member's Lease
+//! runs out, and its process fails the probe of its life.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use model::{ClusterName, MemberId, Moment};
@@ -35,6 +43,9 @@ use crate::{LeaseTimings, lease};
 const LOADS_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a plan may take: far longer than that of the largest fleet (`examples/plan_speed.rs`).
 const PLAN_LIMIT: Duration = Duration::from_secs(60);
+
+/// What is wrong with a coordinator whose plan has panicked.
+const PANICKED: &str = "a plan for the shards of the fleet has panicked, so this replica leaves coordinating to others and tries again after a minute: a defect of the manager; fix: take back what was changed last, and report it with the log of this replica";
 
 /// The states of Leases.
 type States = [(MemberId, LeaseState)];
@@ -82,8 +93,8 @@ pub(super) struct Planning {
     term: u64,
     /// The plan that is being made.
     under_way: Option<UnderWay>,
-    /// The term of a plan that took too long and has not ended yet.
-    hanging: Option<u64>,
+    /// A plan that it gave up.
+    hanging: Option<Hanging>,
     /// The last plan, until something makes it void.
     last: Option<Planned>,
     /// Writes of the last plan for which there was no room yet. While the Leases are in the states of that plan,
@@ -99,6 +110,14 @@ struct UnderWay {
     begun: Moment,
     /// Whether something changed meanwhile that the basis does not tell.
     is_void: bool,
+    has_panicked: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hanging {
+    term: u64,
+    /// Until when it counts, if it has panicked; else it counts until it ends.
+    until: Option<Moment>,
 }
 
 #[derive(Clone, Debug)]
@@ -131,6 +150,11 @@ impl PlanTask {
         MadePlan { term, basis, begun, coordinator, plan }
     }
 
+    /// The same; nothing if it panics.
+    pub(crate) fn run_caught(self) -> Option<MadePlan> {
+        catch_unwind(AssertUnwindSafe(|| self.run())).ok()
+    }
+
     /// How many clusters it is about.
     pub fn clusters(&self) -> usize {
         self.clusters.len().max(self.world.maps().len())
@@ -159,28 +183,48 @@ impl Planning {
         *self = Self { term: self.term + 1, hanging: self.hanging, ..Self::default() };
     }
 
-    /// Gives up the plan that is being made if it takes too long. Returns whether it does so now.
-    pub(super) fn give_up(&mut self, now: Moment) -> bool {
-        let gives_up = self.under_way.take_if(|plan| now >= plan.begun + PLAN_LIMIT).is_some();
-        if gives_up {
-            self.hanging = Some(self.term);
+    /// The plan that is being made has panicked, or the one that it gave up.
+    pub(super) fn panicked(&mut self, now: Moment) {
+        if let Some(plan) = &mut self.under_way {
+            plan.has_panicked = true;
+        } else if let Some(hanging) = &mut self.hanging {
+            hanging.until = hanging.until.or(Some(now + PLAN_LIMIT));
         }
-        gives_up
     }
 
-    /// Whether a plan that it gave up has not ended yet.
+    /// Gives up the plan that is being made if it takes too long or has panicked. Returns whether it does so now.
+    pub(super) fn give_up(&mut self, now: Moment) -> bool {
+        let is_lost = |plan: &mut UnderWay| plan.has_panicked || now >= plan.begun + PLAN_LIMIT;
+        let given_up = self.under_way.take_if(is_lost);
+        if let Some(UnderWay { has_panicked, .. }) = given_up {
+            let until = has_panicked.then_some(now + PLAN_LIMIT);
+            self.hanging = Some(Hanging { term: self.term, until });
+        }
+        given_up.is_some()
+    }
+
+    /// Whether it may plan again from now on, long enough after a panic.
+    pub(super) fn tries_again(&mut self, now: Moment) -> bool {
+        let is_over = |hanging: &mut Hanging| hanging.until.is_some_and(|until| now >= until);
+        self.hanging.take_if(is_over).is_some()
+    }
+
+    /// Whether a plan that it gave up has not ended yet, or has panicked a short while ago.
     pub(super) fn hangs(&self) -> bool {
         self.hanging.is_some()
     }
 
     /// What people should know of that plan.
     pub(super) fn problem(&self) -> Option<String> {
-        self.hangs().then(|| problem::endless_plan(PLAN_LIMIT))
+        self.hanging.map(|hanging| match hanging.until {
+            Some(_) => PANICKED.to_owned(),
+            None => problem::endless_plan(PLAN_LIMIT),
+        })
     }
 
     /// A plan ended. Returns whether it is the one that it gave up.
     fn ended(&mut self, term: u64) -> bool {
-        self.hanging.take_if(|hanging| *hanging == term).is_some()
+        self.hanging.take_if(|hanging| hanging.term == term).is_some()
     }
 
     /// How long the last plan holds, if it was made from the world at that revision: while the Leases have
@@ -234,7 +278,8 @@ impl Node {
             self.written.succeed();
         }
         self.coordinator.written = self.written.clone();
-        self.planning.under_way = Some(UnderWay { begun: now, is_void: false });
+        let under_way = UnderWay { begun: now, is_void: false, has_panicked: false };
+        self.planning.under_way = Some(under_way);
         let fresh = Coordinator::speaking(self.config.speaks);
         Some(PlanTask {
             term: self.planning.term,

@@ -177,6 +177,29 @@ fn a_coordinator_whose_plan_does_not_end_gives_up_its_office_until_it_does() {
     assert_eq!(home.node.hindrance(), None);
 }
 
+/// What home says would make the plan of the next process panic as well, and meanwhile the owners would be lost.
+#[test]
+fn a_coordinator_whose_plan_panics_gives_up_its_office_for_a_while() {
+    let (mut home, _) = Home::planning(&["c0"]);
+    let panicked = home.now;
+    home.node.handle(Input::PlanPanicked, home.now);
+    while home.now.since(panicked) < PLAN_LIMIT {
+        assert!(home.settle().is_none(), "it plans no more");
+        assert!(!home.node.is_coordinator(home.now));
+        assert_eq!(home.node.coordinator(), None, "it gave the Lease back");
+        home.now = home.now + Duration::from_secs(1);
+    }
+    let told = home.node.hindrance().expect("people must know");
+    assert!(told.contains("has panicked"), "{told}");
+    let tries_again = |_| {
+        home.now = home.now + Duration::from_secs(1);
+        home.settle().is_some()
+    };
+    assert!((0..10).any(tries_again));
+    home.node.turn(home.now);
+    assert_eq!(home.node.hindrance(), None);
+}
+
 #[test]
 fn changed_wishes_make_a_plan_void_that_is_being_made() {
     let (mut home, plan) = Home::planning(&["c0"]);

@@ -1,8 +1,56 @@
-//! Which members a policy selects, by name and by zone. Pure.
+//! Which members a policy selects, by name and by zone, and what holds for a member. Pure.
 
 use model::MemberId;
 
-use crate::api::{FleetPolicySpec, MemberSelector};
+use super::{MemberTerms, Policies};
+use crate::api::{FleetPolicySpec, MemberRule, MemberSelector, MemberSpec};
+
+impl Policies {
+    /// What holds for a member.
+    pub(crate) fn terms_of(&self, member: &MemberSpec) -> MemberTerms {
+        MemberTerms {
+            capacity: self.said_of(member, |rule| rule.capacity).map(|(_, it)| it),
+            max_shards: self.said_of(member, |rule| rule.max_shards).map(|(_, it)| it),
+            is_cordoned: self.cordon_of(member).is_some(),
+        }
+    }
+
+    /// How much a member can carry: by a policy, or else by its own word.
+    pub fn capacity_of(&self, member: &MemberSpec) -> u32 {
+        self.terms_of(member).capacity.unwrap_or(member.capacity)
+    }
+
+    /// The policy that cordons a member, if one does.
+    pub fn cordon_of(&self, member: &MemberSpec) -> Option<&str> {
+        let (name, is_cordoned) = self.said_of(member, |rule| rule.cordon)?;
+        is_cordoned.then_some(name)
+    }
+
+    /// The policy by which a member with so many shards gets no more, if there is one: it cordons it, or says how many
+    /// it has at most.
+    pub fn closing(&self, member: &MemberSpec, shards: u32) -> Option<&str> {
+        let most = || self.said_of(member, |rule| rule.max_shards);
+        let full = || most().filter(|(_, most)| shards >= *most).map(|(name, _)| name);
+        self.cordon_of(member).or_else(full)
+    }
+
+    /// Of all that rules say about one thing of a member, what counts, with its policy: of several, the last among the
+    /// most precise.
+    fn said_of<T>(
+        &self,
+        member: &MemberSpec,
+        said: impl Fn(&MemberRule) -> Option<T>,
+    ) -> Option<(&str, T)> {
+        let rules = self.policies.iter().filter_map(|policy| {
+            let rule = policy.spec.members.as_ref()?;
+            let applies = rule.select.contains(&member.identity, member.zone.as_deref());
+            let said = said(rule).filter(|_| applies)?;
+            Some((rule.select.precision(&member.identity), policy.name.as_str(), said))
+        });
+        let (_, name, said) = rules.max_by_key(|(precision, ..)| *precision)?;
+        Some((name, said))
+    }
+}
 
 impl FleetPolicySpec {
     /// Its selectors of members.
@@ -13,9 +61,11 @@ impl FleetPolicySpec {
 }
 
 impl MemberSelector {
-    /// How precise it is: one that names members outranks one for zones, and that one for all.
-    pub(super) fn precision(&self) -> (bool, bool) {
-        (!self.names.is_empty(), !self.zones.is_empty())
+    /// How precisely it selects this member: one that has the whole name outranks one with its beginning, that one for
+    /// zones, and that one for all.
+    fn precision(&self, identity: &str) -> (bool, bool, bool) {
+        let is_named = self.names.iter().any(|name| name == identity);
+        (is_named, !self.names.is_empty(), !self.zones.is_empty())
     }
 
     /// Whether it selects a member with that identity, in that zone.

@@ -36,6 +36,8 @@ pub(super) trait Sink: Send {
     type Item: Send;
     /// The most pages that are read. Further objects are seen when they change.
     const MAX_PAGES: usize = usize::MAX;
+    /// Whether a list counts that has more pages: without the objects of those.
+    const COUNTS_IN_PART: bool = true;
 
     /// Which objects.
     fn selection(&self) -> ListParams {
@@ -179,6 +181,9 @@ impl Follow {
                 break;
             }
         }
+        if params.continue_token.is_some() && !S::COUNTS_IN_PART {
+            return Err(too_many(sink, S::MAX_PAGES));
+        }
         sink.show(Shown::Listed(version.clone(), objects)).await?;
         sink.report(sink.operation("list"), None).await?;
         Ok(version)
@@ -243,6 +248,16 @@ fn read<S: Sink>(
 
 fn timed_out<S: Sink>(sink: &S, verb: &'static str, after: Duration) -> End {
     let text = problem::timed_out(&sink.operation(verb), after);
+    End::Failed(Failure { code: None, text })
+}
+
+fn too_many<S: Sink>(sink: &S, pages: usize) -> End {
+    let Operation { verb, resource, namespace } = sink.operation("list");
+    let most = pages.saturating_mul(sink.page() as usize);
+    let text = format!(
+        "{verb} {resource} in namespace {namespace} of the home cluster: there are more than {most}, so none is read, and \
+         what was read before holds; fix: delete some"
+    );
     End::Failed(Failure { code: None, text })
 }
 

@@ -47,6 +47,8 @@ impl Policies {
 impl Sink for Policies {
     type Item = PolicyRecord;
     const MAX_PAGES: usize = 10;
+    // What is in none of these pages may be a pause.
+    const COUNTS_IN_PART: bool = false;
 
     fn page(&self) -> u32 {
         100

@@ -22,7 +22,7 @@ use crate::config::LeaseTimings;
 use crate::lease;
 use crate::member::{self, Departure, Standing};
 use crate::metrics::Metrics;
-use crate::node::{Input, Node, Note, Published};
+use crate::node::{Input, Node, Note, PlanTask, Published};
 use crate::policy::PolicyRecord;
 use crate::problem::{Change, OpenProblems, Operation};
 use crate::record::{Kind, Target, Write};
@@ -359,7 +359,7 @@ impl Loop {
         }
         let wall = self.clock.wall().as_second().try_into().unwrap_or_default();
         self.node.handle(Input::Wall(wall), now);
-        let output = self.node.step_with(now, SMALL_PLAN);
+        let output = self.node.step_with(now, SMALL_PLAN, PlanTask::run_caught);
         self.publish(now);
         for note in &output.notes {
             self.log(note);
@@ -373,8 +373,8 @@ impl Loop {
         if let Some(task) = output.plan {
             let clock = Arc::clone(&self.clock);
             plans.spawn_blocking(move || {
-                let made = Box::new(task.run());
-                Input::Planned(made, clock.now().since(now))
+                let planned = |made| Input::Planned(Box::new(made), clock.now().since(now));
+                task.run_caught().map_or(Input::PlanPanicked, planned)
             });
         }
         Stepped { wake: output.wake, reread: output.reread, leases: output.leases }

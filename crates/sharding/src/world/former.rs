@@ -2,15 +2,29 @@
 //!
 //! A coordinator that creates such a map again must not give away what its owners may still hold, and must not repeat
 //! an epoch. And while nobody can read a map, its last owners may not have noticed that yet.
+//!
+//! # Why this is remembered, and not left in home
+//! What a coordinator itself removes leaves a tombstone in home and nothing here: its shards have no owners by then, and
+//! the one thing that the next map needs, its highest epoch, is durable in the coordinator's Lease ([`crate::floor`]).
+//! Whoever deletes a map by hand leaves nothing in home, and its owners go on until their watches show it. A finalizer
+//! would keep the object there, and namespaces that are deleted after the manager would never go. So a member remembers
+//! who the owners were. They get their shards back at once, and nobody else does while they may act, however late
+//! their watches are. Without this memory, each map that is deleted by hand would be unserved for one silence, and
+//! after that a member whose watch is later than a silence would act beside the next owner.
+//!
+//! The memory counts at once only where the deletion itself was seen, with the last state. What changed unseen may
+//! have had other owners, and what is not remembered any: a map in place of those is made after one silence
+//! (`coordinator::unseen`). In that time, whoever acted sees that its map is gone.
 
 use model::{ClusterName, ClusterUid, MemberId};
 
 use super::World;
 use crate::api::ObjectVersion;
 use crate::handover::Entry;
-use crate::record::{MapRecord, Object};
+use crate::record::{Kind, MapRecord, Object, Write};
 
-/// How many such maps are remembered: all of a large fleet.
+/// How many such maps are remembered: all of a large fleet. Once there were more, every map that is absent counts as
+/// one of which nothing is known.
 const MAX_REMEMBERED: usize = 20_000;
 
 /// The last readable state of a ShardMap.
@@ -33,6 +47,26 @@ impl World {
         let is_there = |(cluster, _): &(&ClusterName, _)| self.maps.contains_key(*cluster);
         let unread = self.former_maps.iter().filter(is_there);
         unread.flat_map(|(_, former)| former.map.entries.values()).filter_map(Entry::owner)
+    }
+
+    /// Whether a map went of which nothing is remembered.
+    pub(crate) fn has_forgotten_maps(&self) -> bool {
+        self.forgot_maps
+    }
+
+    /// All maps are listed: those that are gone may have returned and gone again meanwhile.
+    pub(super) fn doubt_former_maps(&mut self) {
+        self.former_maps.values_mut().for_each(|former| former.is_exact = false);
+    }
+
+    /// Takes in that a write has left no object. One that it deleted was as it is held, if it names that version.
+    pub(crate) fn deleted_by(&mut self, write: &Write) {
+        let target = write.target();
+        let is_named = |map: &&MapRecord| matches!(write, Write::Delete(_, version) if *version == map.version);
+        let cluster: Option<ClusterName> = target.name.parse().ok();
+        let map = cluster.and_then(|cluster| self.maps.get(&cluster)).filter(is_named);
+        let last = map.filter(|_| target.kind == Kind::Map).cloned().map(Object::Map);
+        self.remove(&target, last.as_ref());
     }
 
     /// A map is about to become this one. What it was is kept if the new one cannot be read.
@@ -93,15 +127,20 @@ impl World {
         map.version = ObjectVersion::default();
         let highest = map.highest_epoch();
         self.highest_gone = self.highest_gone.max(highest);
-        // A map that a coordinator deleted had no owners, and its epochs were durable.
-        let was_done = map.is_unowned() && self.durable_floor() >= Some(highest);
+        // A map that a coordinator deleted had no owners, and its epochs were durable. One that went unseen may have got
+        // owners before.
+        let was_done = is_exact && map.is_unowned() && self.durable_floor() >= Some(highest);
         let has_room = self.former_maps.len() < MAX_REMEMBERED;
         if !self.reads(&map) {
-            if let Some(former) = self.former_maps.get_mut(&cluster) {
-                former.map.version = ObjectVersion::default();
+            match self.former_maps.get_mut(&cluster) {
+                Some(former) => former.map.version = ObjectVersion::default(),
+                // Others may have read it, and act by it.
+                None => self.forgot_maps = true,
             }
         } else if !was_done && has_room {
             self.former_maps.insert(cluster.clone(), FormerMap { map, is_exact });
+        } else if !was_done {
+            self.forgot_maps = true;
         }
         self.changed_maps.insert(cluster);
     }
@@ -118,7 +157,7 @@ mod tests {
     use model::{Epoch, Moment};
 
     use super::*;
-    use crate::record::{Kind, Observation};
+    use crate::record::Observation;
     use crate::versions::UNREADABLE;
 
     fn at(s: u64) -> Moment {
@@ -160,6 +199,19 @@ mod tests {
         world.observe(Observation::Deleted(Object::Map(map(5, 41))), at(3));
         world.observe(Observation::Listed(Kind::Map, "50".into(), Vec::new()), at(4));
         assert!(!world.former_map(&"east".parse().unwrap()).unwrap().is_exact);
+    }
+
+    #[test]
+    fn what_is_not_remembered_for_want_of_room_is_known_to_be_missing() {
+        let mut world = World::default();
+        for n in 0..=MAX_REMEMBERED {
+            assert!(!world.has_forgotten_maps(), "{n}");
+            let cluster = format!("c{n}").parse().unwrap();
+            let gone = Object::Map(MapRecord { cluster, ..map(1, 5) });
+            world.apply(gone.clone(), at(1));
+            world.remove(&gone.target(), Some(&gone));
+        }
+        assert!(world.has_forgotten_maps());
     }
 
     #[test]

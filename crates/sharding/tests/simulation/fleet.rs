@@ -438,7 +438,7 @@ impl Fleet {
             }
             // Half of the plans are made at once.
             let at_once = if self.pace.bool() { usize::MAX } else { 0 };
-            let output = stepping.node.step_with(now, at_once);
+            let output = stepping.node.step_with(now, at_once, |task| Some(task.run()));
             let wake = stepping.clock.real(output.wake).max(self.now_us + 1);
             if output.reread {
                 self.reread(replica);

@@ -6,7 +6,7 @@ use leasehold_sharding::handover::Entry;
 use leasehold_sharding::record::MapRecord;
 use model::Epoch;
 
-use crate::fleet::{Bug, Fault, Fleet, Network};
+use crate::fleet::{Bug, Fault, Fleet, LONGEST_RECONCILE_MS, Network};
 use crate::{assert_caught, for_each_seed};
 
 /// Within how many milliseconds everything is owned: the Lease's duration and 5 s.
@@ -163,6 +163,44 @@ fn maps_that_somebody_deletes_are_made_anew_with_their_owners() {
 #[test]
 fn a_map_that_is_made_anew_with_other_owners_is_caught() {
     assert_caught("S1", |seed| drop(deleted(seed, Bug::ForgetsOwners)));
+}
+
+/// Shards move to a new member, and one member sees nothing of it. Then the coordinator dies, and somebody deletes all
+/// maps. The member that has seen nothing reads home anew and takes office first. The new one hears of nothing for a while.
+fn deleted_after_unseen_moves(seed: u64, bug: Bug) -> Fleet {
+    let mut fleet = Fleet::new(seed, 12, Network::Calm);
+    fleet.start_all(4);
+    fleet.run_for(10_000);
+    fleet.bug = bug;
+    let coordinator = (0..4).find(|&replica| fleet.coordinates(replica)).expect("one does");
+    let heir = (coordinator + 1) % 4;
+    fleet.inject(Fault::Freeze(heir, LONGEST_RECONCILE_MS + 3_500));
+    fleet.start();
+    fleet.run_for(LONGEST_RECONCILE_MS + 1_500);
+    for replica in (0..4).filter(|replica| ![coordinator, heir].contains(replica)) {
+        fleet.inject(Fault::Freeze(replica, 3_500));
+    }
+    fleet.inject(Fault::Freeze(4, 8_000));
+    fleet.inject(Fault::Kill(coordinator));
+    (0..12).for_each(|cluster| fleet.delete_map(&format!("c{cluster}")));
+    fleet.run_for(8_000);
+    fleet
+}
+
+#[test]
+fn maps_that_changed_unseen_and_are_gone_get_owners_after_one_silence() {
+    for_each_seed("maps gone unseen", |seed| {
+        let mut fleet = deleted_after_unseen_moves(seed, Bug::None);
+        fleet.heal();
+        fleet.run_for(25_000);
+        assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 12);
+        assert!(fleet.owners_live(), "by members that live: {:?}", fleet.placement());
+    });
+}
+
+#[test]
+fn a_coordinator_that_believes_what_it_saw_last_is_caught() {
+    assert_caught("S3", |seed| drop(deleted_after_unseen_moves(seed, Bug::BelievesGaps)));
 }
 
 /// Somebody deletes all maps, and no owner hears of it for a while. The coordinator's process begins anew at that moment:

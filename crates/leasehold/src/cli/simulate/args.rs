@@ -73,7 +73,7 @@ pub(crate) struct SimulateArgs {
     /// The event: people write these FleetPolicies, as for `kubectl apply -f`.
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Say what the coordinator would begin now, and nothing else; with --policy, after that was written.
+    /// Say what the coordinator would begin now and why, and nothing else; with --policy, after that was written.
     #[arg(long, requires = "live", conflicts_with_all = ["leave", "join"])]
     pub next: bool,
     /// The seed that selects the members that leave and the clusters with much load.

@@ -263,8 +263,8 @@ impl Fleet {
         self.policies.extend(policies);
     }
 
-    /// What the coordinator would begin now, a line for each shard. Drains under way have ended, and the coordinator has
-    /// been in office for a while.
+    /// What the coordinator would begin now, a line for each shard, with the reason where it moves. Drains under way have
+    /// ended, and the coordinator has been in office for a while.
     ///
     /// # Errors
     /// When there is no member.
@@ -293,15 +293,15 @@ impl Fleet {
         };
         let changes = map.entries.iter().filter(is_new).map(|(path, entry)| {
             let (shard, owner) = (shard(path), name(entry.owner()));
+            let why = map.moves.why(path).map_or(String::new(), |why| format!(": {why}"));
             match entry {
                 Entry::Draining { target, .. } if target.as_ref() == entry.owner() => {
-                    let why = map.moves.why(path).map(|why| format!(": {why}"));
-                    format!("{shard}: {owner} drains for itself{}", why.unwrap_or_default())
+                    format!("{shard}: {owner} drains for itself{why}")
                 }
                 Entry::Draining { target, .. } => {
-                    format!("{shard}: {owner} drains for {}", name(target.as_ref()))
+                    format!("{shard}: {owner} drains for {}{why}", name(target.as_ref()))
                 }
-                _ => format!("{shard}: goes to {owner}"),
+                _ => format!("{shard}: goes to {owner}{why}"),
             }
         });
         let gone = before.into_iter().flat_map(BTreeMap::keys);

@@ -41,6 +41,7 @@ fn scenario(objects: &Objects, namespace: &str) -> Scenario {
     }
     Scenario {
         title: format!("live, of namespace {namespace}"),
+        namespace: Some(namespace.to_owned()),
         loads,
         maps: objects.maps.iter().filter_map(MapRecord::read).collect(),
         policies: objects.policies.clone(),

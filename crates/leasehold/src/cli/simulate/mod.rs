@@ -31,7 +31,6 @@ use self::scenario::{Change, Scenario};
 /// one cannot be read.
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     args.check()?;
-    let policies = args.policy.as_deref().map(policies::read).transpose()?.unwrap_or_default();
     let scenario = match args.live() {
         Some(home) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -39,6 +38,8 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         }
         None => Scenario::invent(&args.shape(), args.seed),
     };
+    let read = |path| policies::read(path, scenario.namespace.as_deref());
+    let policies = args.policy.as_deref().map(read).transpose()?.unwrap_or_default();
     let (text, problems) = if args.next {
         let mut fleet = Fleet::new(scenario);
         fleet.write_policies(policies);

@@ -13,21 +13,22 @@ use sharding::policy::PolicyRecord;
 /// What every object has, whatever its definition.
 const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The FleetPolicies of a file.
-pub(super) fn read(path: &Path) -> anyhow::Result<Vec<PolicyRecord>> {
+/// The FleetPolicies of a file, for a fleet in this namespace.
+pub(super) fn read(path: &Path, namespace: Option<&str>) -> anyhow::Result<Vec<PolicyRecord>> {
     let what = || format!("read FleetPolicies from {}", path.display());
-    parse(&std::fs::read_to_string(path).with_context(what)?).with_context(what)
+    parse(&std::fs::read_to_string(path).with_context(what)?, namespace).with_context(what)
 }
 
-/// The FleetPolicies of a text.
-pub(super) fn parse(text: &str) -> anyhow::Result<Vec<PolicyRecord>> {
+/// The FleetPolicies of a text, for a fleet in this namespace: one for another namespace would say nothing there.
+pub(super) fn parse(text: &str, namespace: Option<&str>) -> anyhow::Result<Vec<PolicyRecord>> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
     let documents = documents.iter().filter(|document| !document.is_null());
     let schema = serde_json::to_value(FleetPolicy::crd())?;
     let schema = &schema["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     let (mut policies, mut names) = (Vec::new(), BTreeSet::new());
     for (number, document) in (1..).zip(documents) {
-        let policy = policy(document, schema).with_context(|| format!("document {number}"))?;
+        let policy = policy(document, schema, namespace);
+        let policy = policy.with_context(|| format!("document {number}"))?;
         ensure!(names.insert(policy.name.clone()), "two FleetPolicies are called {}", policy.name);
         policies.push(policy);
     }
@@ -35,7 +36,11 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Vec<PolicyRecord>> {
     Ok(policies)
 }
 
-fn policy(document: &Value, schema: &Value) -> anyhow::Result<PolicyRecord> {
+fn policy(
+    document: &Value,
+    schema: &Value,
+    namespace: Option<&str>,
+) -> anyhow::Result<PolicyRecord> {
     let text = |key: &str| document[key].as_str().unwrap_or_default();
     let (version, kind) = (FleetPolicy::api_version(&()), FleetPolicy::kind(&()));
     ensure!(
@@ -49,8 +54,14 @@ fn policy(document: &Value, schema: &Value) -> anyhow::Result<PolicyRecord> {
     if let Some(path) = unknown(&own, schema) {
         bail!("there is no field {path}");
     }
-    let named = document.pointer("/metadata/name").and_then(Value::as_str);
-    let name = named.context("it has no metadata.name")?.to_owned();
+    let metadata = |key: &str| document["metadata"][key].as_str();
+    let name = metadata("name").context("it has no metadata.name")?.to_owned();
+    if let Some((said, namespace)) = metadata("namespace").zip(namespace) {
+        ensure!(
+            said == namespace,
+            "FleetPolicy {name} is for the namespace {said}, and the fleet is in {namespace}; fix: correct one of them"
+        );
+    }
     let policy: FleetPolicy = serde_json::from_value(document.clone())?;
     if let Some(why) = unfit(&own["spec"], &schema["properties"]["spec"], "spec") {
         bail!("{why}");
@@ -137,7 +148,7 @@ mod tests {
 
     #[track_caller]
     fn refused(text: &str, expect: &str) {
-        let error = parse(text).unwrap_err();
+        let error = parse(text, None).unwrap_err();
         let found = model::error::chain(&*error);
         assert_eq!(found, expect, "{text}");
     }
@@ -204,10 +215,10 @@ mod tests {
         }
         for number in ["1e308", "-1", ".nan", "0.5"] {
             let text = format!("{HEAD}spec: {{shards: {{groups: [g]}}, busy: {number}}}");
-            assert!(parse(&text).is_err(), "{number}");
+            assert!(parse(&text, None).is_err(), "{number}");
         }
         let most = "{shards: {groups: [g]}, busy: 100000, moves: {inFleet: 0, perMember: 1000}}";
-        assert!(parse(&format!("{HEAD}spec: {most}")).is_ok());
+        assert!(parse(&format!("{HEAD}spec: {most}"), None).is_ok());
     }
 
     #[test]
@@ -218,7 +229,22 @@ mod tests {
              metadata: {{name: q, labels: {{a: b}}, uid: u}}\n\
              spec: {{pin: {{zones: [z], required: false}}, members: {{cordon: true}}}}\n"
         );
-        let names: Vec<_> = parse(&text).unwrap().into_iter().map(|policy| policy.name).collect();
+        let policies = parse(&text, Some("lh")).unwrap();
+        let names: Vec<_> = policies.into_iter().map(|policy| policy.name).collect();
         assert_eq!(names, ["p", "q"]);
+    }
+
+    #[test]
+    fn a_policy_for_another_namespace_is_refused() {
+        let text = format!("{HEAD}spec: {{pause: true}}");
+        let text = text.replace("name: p", "name: p, namespace: other");
+        let error = model::error::chain(&*parse(&text, Some("lh")).unwrap_err());
+        let expect =
+            "document 1: FleetPolicy p is for the namespace other, and the fleet is in lh; ";
+        assert!(error.starts_with(expect), "{error}");
+        // An invented fleet is in none.
+        for namespace in [None, Some("other")] {
+            assert_eq!(parse(&text, namespace).unwrap().len(), 1, "{namespace:?}");
+        }
     }
 }

@@ -19,6 +19,8 @@ const HOT_PART: f64 = 0.6;
 pub(crate) struct Scenario {
     /// A title for people.
     pub title: String,
+    /// Its namespace in home, if it is not invented.
+    pub namespace: Option<String>,
     /// Its members.
     pub members: Vec<MemberRecord>,
     /// Who coordinates; the first of them, if that is not known.
@@ -86,6 +88,7 @@ impl Scenario {
         }
         Self {
             title: format!("invented, {} load, seed {seed}", load.name()),
+            namespace: None,
             members: (0..members).map(|n| member(n, &groups)).collect(),
             coordinator: None,
             maps: clusters.into_iter().map(MapRecord::new).collect(),

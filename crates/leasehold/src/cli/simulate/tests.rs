@@ -247,7 +247,8 @@ fn shards_of_a_group_that_nobody_runs_are_about_to_go() {
     }
     let scenario = Scenario { members: vec![member], maps: vec![map], ..Scenario::default() };
     let next = Fleet::new(scenario).next().unwrap();
-    assert_eq!(next, ["c1/i/0/1: member-1 drains for nobody", "c1/h/0/1: is no more"]);
+    let drains = "c1/i/0/1: member-1 drains for nobody: nobody runs its group or has its cluster";
+    assert_eq!(next, [drains, "c1/h/0/1: is no more"]);
 }
 
 /// What policies of this spec do to a fleet of three members and six clusters.
@@ -255,7 +256,7 @@ fn under(spec: &str) -> Report {
     let text = format!(
         "apiVersion: leasehold.dev/v1alpha1\nkind: FleetPolicy\nmetadata: {{name: p}}\nspec: {spec}\n"
     );
-    let policies = policies::parse(&text).unwrap();
+    let policies = policies::parse(&text, None).unwrap();
     let scenario = Scenario::invent(&shape(3, 6, 1, Load::Uniform), 1);
     play(scenario, Change::Nothing, policies, 1).unwrap()
 }

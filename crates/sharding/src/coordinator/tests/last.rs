@@ -83,8 +83,8 @@ impl Story {
             Write::Replace(object) if held.as_ref() == Some(object.version()) => {
                 self.scene.apply(object);
             }
-            Write::Delete(_, version) if held.as_ref() == Some(&version) => {
-                self.scene.world.remove(&target, None);
+            Write::Delete(_, ref version) if held.as_ref() == Some(version) => {
+                self.scene.world.deleted_by(&write);
             }
             _ => return,
         }

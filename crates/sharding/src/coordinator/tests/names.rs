@@ -54,9 +54,9 @@ impl Scene {
                     lines.push(format!("{}={uid} {}", map.cluster, entries.join(" ")));
                     self.apply(Object::Map(map));
                 }
-                Write::Delete(target, _) if target.kind == Kind::Map => {
+                Write::Delete(ref target, _) if target.kind == Kind::Map => {
                     lines.push(format!("delete {}", target.name));
-                    self.world.remove(&target, None);
+                    self.world.deleted_by(&write);
                 }
                 _ => {}
             }

@@ -42,6 +42,8 @@ pub enum Bug {
     ForgetEpochs,
     /// A map that somebody deleted is made anew with other owners than it had.
     ForgetsOwners,
+    /// A map that a list lacks is taken to be deleted just as it was seen last.
+    BelievesGaps,
     /// Nobody looks at the time of day.
     ForgetTime,
     /// A coordinator plans before it has read the policies.

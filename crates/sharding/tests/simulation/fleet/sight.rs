@@ -1,10 +1,10 @@
 //! Which Leases the watches of a replica show.
 
 use leasehold_sharding::node::Input;
-use leasehold_sharding::record::{Kind, Observation};
+use leasehold_sharding::record::{Kind, Object, Observation};
 use leasehold_sharding::world::LeasesSeen;
 
-use super::{Fleet, Happening};
+use super::{Bug, Fleet, Happening};
 
 /// Whether a watch of these Leases shows an event.
 pub(super) fn shows(leases: LeasesSeen, event: &Observation) -> bool {
@@ -25,9 +25,28 @@ impl Fleet {
         if let Observation::Listed(_, _, objects) = &mut list {
             objects.retain(|object| leases.shows(&object.target()));
         }
-        let list = self.seen(Input::Observed(list));
         let now = self.replicas[replica].clock.read(self.now_us);
-        self.replicas[replica].node.handle(list, now);
+        for event in self.made_of(replica, list) {
+            let event = self.seen(Input::Observed(event));
+            self.replicas[replica].node.handle(event, now);
+        }
+    }
+
+    /// What a replica makes of a list.
+    fn made_of(&self, replica: usize, list: Observation) -> Vec<Observation> {
+        let held = self.replicas[replica].node.world().maps();
+        match list {
+            Observation::Listed(Kind::Map, _, objects)
+                if self.bug == Bug::BelievesGaps && !held.is_empty() =>
+            {
+                let listed: Vec<String> =
+                    objects.iter().map(|object| object.target().name).collect();
+                let gone = held.values().filter(|map| !listed.contains(&map.cluster.to_string()));
+                let gone = gone.map(|map| Observation::Deleted(Object::Map(map.clone())));
+                gone.chain(objects.into_iter().map(Observation::Applied)).collect()
+            }
+            list => vec![list],
+        }
     }
 
     /// The node says which Leases to watch.
