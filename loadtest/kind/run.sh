@@ -12,11 +12,12 @@
 # Needs Linux, docker, kind, kubectl and helm, and cargo unless LOADTEST names a built `loadtest`.
 # `cargo xtask real --only kind` runs it in short.
 set -euo pipefail
-clusters=${1:-2} objects=${2:-3000}
-root=$(cd "$(dirname "$0")/../.." && pwd)
-image=leasehold:loadtest
-fleet=$(printf 'leasehold-%04x' $RANDOM) # what the names of its clusters begin with
 fail() { echo "$*" >&2 && exit 1; }
+[ $# -le 2 ] || fail "usage: $0 [CLUSTERS] [OBJECTS]: found $# arguments"
+clusters=${1:-2} objects=${2:-3000}
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
+image=leasehold:loadtest
+fleet=$(printf 'leasehold-%04x%04x' $RANDOM $RANDOM) # what the names of its clusters begin with
 
 for number in "$clusters" "$objects"; do
   [[ $number =~ ^[1-9][0-9]{0,5}$ ]] || fail "usage: $0 [CLUSTERS] [OBJECTS]: $number is not a number from 1 to 999999"
@@ -26,7 +27,7 @@ least=$((40 * clusters + 1)) most=200000
 [ "$objects" -ge $least ] && [ "$objects" -le $most ] ||
   fail "OBJECTS: found $objects, allowed $least to $most: 40 TDSets of each cluster stay as they are"
 [ "$(uname)" = Linux ] || fail "this needs Linux: what runs is measured by /proc, and containers use the host's ports"
-for tool in docker kind kubectl helm ${LOADTEST:-cargo}; do
+for tool in docker kind kubectl helm "${LOADTEST:-cargo}"; do
   command -v "$tool" >/dev/null || fail "missing: $tool (install it, then run this again)"
 done
 limit() { # of this kernel, if it says, for so many nodes
@@ -42,6 +43,8 @@ export KUBECONFIG=$work/kubeconfig NODE=$fleet-home-control-plane
 made=()
 remove() {
   local name
+  # Who ends it twice would leave clusters.
+  trap '' INT TERM HUP
   # What is still being created would be there after its deletion.
   [ -z "$(jobs -pr)" ] || echo "waiting for clusters that are being created, to delete them" >&2
   wait
@@ -49,7 +52,8 @@ remove() {
   rm -rf "$work"
 }
 trap remove EXIT
-! kind get clusters 2>/dev/null | grep --quiet "^$fleet-" || fail "clusters $fleet-* exist: run this again"
+there=$(kind get clusters) || fail "kind does not list its clusters: does docker run?"
+! grep --quiet "^$fleet-" <<<"$there" || fail "clusters $fleet-* exist: run this again"
 
 home() { kubectl --context "kind-$fleet-home" --namespace leasehold-system "$@"; }
 workload() { local n=$1; shift; kubectl --context "kind-$fleet-$n" "$@"; }

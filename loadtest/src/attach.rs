@@ -104,7 +104,7 @@ pub async fn run(args: Args) -> anyhow::Result<(Report, PathBuf)> {
     }
     let scenario = scenario.attached(args.clusters.len(), args.objects).map_err(misfit)?;
     let out = std::path::absolute(&args.out)?.join(&scenario.name);
-    results::begin(&out)?;
+    let _held = results::begin(&out)?;
     let mut clusters = Vec::new();
     for Cluster { name, context } in &args.clusters {
         clusters.push((name.clone(), client(Some(context)).await?));

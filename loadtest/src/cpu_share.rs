@@ -13,7 +13,7 @@ const PERIOD_US: u32 = 20_000;
 /// The shortest quota that the kernel allows, in microseconds.
 const MIN_QUOTA_US: u32 = 1_000;
 
-/// The share of one process, until lifted. If it is dropped before, the group stays as long as its process.
+/// The share of one process, until lifted or dropped.
 pub struct CpuShare {
     folder: PathBuf,
     parent: PathBuf,
@@ -53,13 +53,25 @@ impl CpuShare {
     /// # Errors
     /// If the kernel refuses.
     pub fn lift(self) -> Result<()> {
-        write(&self.parent.join("cgroup.procs"), &self.pid.to_string())
+        self.release()
+    }
+
+    /// Moves the process out of the group, if it is there: when it has ended, its number may be another's.
+    fn release(&self) -> Result<()> {
+        let (members, pid) = (self.folder.join("cgroup.procs"), self.pid.to_string());
+        let members =
+            fs::read_to_string(&members).with_context(|| format!("read {}", members.display()))?;
+        match members.lines().any(|member| member == pid) {
+            true => write(&self.parent.join("cgroup.procs"), &pid),
+            false => Ok(()),
+        }
     }
 }
 
 impl Drop for CpuShare {
     fn drop(&mut self) {
-        // A group with a process in it stays.
+        // A group with a process in it cannot be removed.
+        let _ = self.release();
         let _ = fs::remove_dir(&self.folder);
     }
 }
@@ -68,10 +80,12 @@ fn write(file: &Path, value: &str) -> Result<()> {
     fs::write(file, value).with_context(|| format!("write {value} to {}", file.display()))
 }
 
-/// The group to make the new one in, and its settings.
+/// The group to make the new one in, and its settings. A share of which the kernel allows no quota in [`PERIOD_US`] has
+/// a longer period.
 fn found(root: &Path, cores: f64, exists: &dyn Fn(&Path) -> bool) -> Option<(PathBuf, Settings)> {
-    let quota = ((cores * f64::from(PERIOD_US)) as u32).max(MIN_QUOTA_US);
-    let (period, both) = (PERIOD_US.to_string(), format!("{quota} {PERIOD_US}"));
+    let period = f64::from(PERIOD_US).max(f64::from(MIN_QUOTA_US) / cores);
+    let (quota, period) = ((cores * period).round() as u32, period.round() as u32);
+    let (period, both) = (period.to_string(), format!("{quota} {period}"));
     let versions = [
         (
             root.join("cpu"),
@@ -107,7 +121,29 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_never_less_than_the_kernel_allows() {
-        check(0.001, "cgroup.controllers", Some(("/c", &[("cpu.max", "1000 20000")])));
+    fn a_share_is_what_was_asked_for_however_small() {
+        for (cores, expect) in [(0.001, "1000 1000000"), (0.02, "1000 50000"), (0.05, "1000 20000")]
+        {
+            check(cores, "cgroup.controllers", Some(("/c", &[("cpu.max", expect)])));
+        }
+    }
+
+    #[test]
+    fn a_share_leaves_no_group_and_moves_no_other_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let parent = dir.path().to_owned();
+        for (members, moved) in [("7\n8\n", Some("8")), ("7\n", None)] {
+            let folder = parent.join("loadtest-8");
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("cgroup.procs"), members).unwrap();
+            let _ = fs::remove_file(parent.join("cgroup.procs"));
+            let share = CpuShare { folder: folder.clone(), parent: parent.clone(), pid: 8 };
+            share.release().unwrap();
+            let found = fs::read_to_string(parent.join("cgroup.procs")).ok();
+            assert_eq!(found.as_deref(), moved);
+            fs::remove_file(folder.join("cgroup.procs")).unwrap();
+            drop(share);
+            assert!(!folder.exists());
+        }
     }
 }

@@ -7,8 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use futures::future::try_join_all;
 use loadtest::cpu_share::CpuShare;
 use loadtest::plot::{Line, Plot};
+use loadtest::scrape;
 use loadtest::usage::{self, Usage};
 use serde::Serialize;
 
@@ -22,6 +24,7 @@ use crate::process::Binary;
 use crate::replicas::Replicas;
 use crate::results;
 use crate::run::{Options, Run};
+use crate::sampler::SHARDS;
 use crate::scenario::{self, Load, Scenario};
 use crate::vary;
 
@@ -45,17 +48,22 @@ const CALM_LOOKS: u32 = 60;
 #[derive(Serialize)]
 struct Curves<'a> {
     scenario: &'a Scenario,
-    machine: Machine,
-    climbs: Vec<Climb>,
+    machine: &'a Machine,
+    climbs: &'a [Climb],
 }
+
+/// The tables of a scenario, and what is wrong: why it was not run to its end, or which goal was missed.
+pub type Outcome = (String, Vec<String>);
 
 /// Runs this program anew on [`SERVERS_CORE`] alone. Returns only if that fails.
 pub fn rerun_on_one_core() -> anyhow::Error {
     let run = || -> anyhow::Result<std::io::Error> {
         let me = std::env::current_exe().context("find the path of this program")?;
-        let arguments = std::env::args_os().skip(1);
+        let mut arguments = std::env::args_os().skip(1);
         let mut command = Command::new("taskset");
-        command.args(["-c", &SERVERS_CORE.to_string()]).arg(me).args(arguments).arg("--pinned");
+        command.args(["-c", &SERVERS_CORE.to_string()]).arg(me);
+        // After the subcommand, and before what may be no option.
+        command.args(arguments.next()).arg("--pinned").args(arguments);
         Ok(command.exec())
     };
     match run() {
@@ -64,54 +72,77 @@ pub fn rerun_on_one_core() -> anyhow::Error {
     }
 }
 
-/// Runs every scenario of a folder, or this one, and prints its tables. Whether each reached its goal.
+/// Runs every scenario of a folder, or this one, prints its tables, and writes those of all to `out`. One that fails
+/// does not hinder the others. Whether each reached its goal.
 ///
 /// # Errors
-/// If one has neither a curve nor numbers of replicas, or a run fails.
+/// If a scenario is wrong, or has neither a curve nor numbers of replicas: before anything is run.
 pub async fn run_all(
     path: &Path,
+    out: &Path,
     options: &dyn Fn(&Path) -> anyhow::Result<Options>,
 ) -> anyhow::Result<bool> {
-    let mut all_reached = true;
-    for file in scenario::files(path)? {
-        let options = options(&file)?;
-        let (tables, missed) = match options.scenario.vary {
-            Some(_) => vary::run(&options, REPLICAS_CORE).await?,
-            None => run(&options).await?,
+    let files = scenario::files(path)?;
+    let all: Vec<Options> =
+        files.iter().map(|file| options(file)).collect::<anyhow::Result<_>>()?;
+    scenario::are_distinct(all.iter().map(|options| &options.scenario))?;
+    for (options, file) in all.iter().zip(&files) {
+        let is_of_curves = options.scenario.of_curves().is_some();
+        ensure!(is_of_curves, "{} has neither [curve] nor [vary]", file.display());
+    }
+    let _held = results::begin(out)?;
+    let (mut report, mut all_reached) = (String::new(), true);
+    for options in &all {
+        let name = &options.scenario.name;
+        let outcome = match options.scenario.vary {
+            Some(_) => vary::run(options, REPLICAS_CORE).await,
+            None => run(options).await,
         };
+        let (tables, wrong) =
+            outcome.unwrap_or_else(|error| (format!("# {name}\n"), vec![format!("{error:#}")]));
         println!("\n{tables}\nreport, configurations and logs: {}", options.out.display());
-        all_reached &= missed.is_none();
-        missed.iter().for_each(|why| eprintln!("scenario {}: {why}", options.scenario.name));
+        all_reached &= wrong.is_empty();
+        report.push_str(&tables);
+        for why in wrong {
+            eprintln!("scenario {name}: {why}");
+            report.push_str(&format!("\n- scenario {name}: {why}\n"));
+        }
+        report.push('\n');
+        results::write(out, "curves.md", &report)?;
     }
     Ok(all_reached)
 }
 
-/// Climbs with each number of replicas, writes the report, and returns its tables and what to say if the goal is not
-/// reached.
+/// Climbs with each number of replicas, and writes the report after each, so that one that fails takes nothing of those
+/// before along.
 ///
 /// # Errors
-/// If the scenario has no curve, or a run fails.
-async fn run(options: &Options) -> anyhow::Result<(String, Option<String>)> {
+/// If the scenario has no curve, the manager does not run at all, or a file cannot be written.
+async fn run(options: &Options) -> anyhow::Result<Outcome> {
     let Options { scenario, out, .. } = options;
     let curve = scenario.curve.as_ref().context("the scenario has no [curve]")?;
-    results::begin(out)?;
+    let _held = results::begin(out)?;
     let mut binary = Binary::find(options.manager.clone()).await?;
     let machine = Machine::here(binary.version().await?)?;
     binary.cpu.core = Some(REPLICAS_CORE);
-    let (mut climbs, mut all_clean) = (Vec::new(), true);
+    let (mut climbs, mut tables, mut wrong) = (Vec::new(), String::new(), Vec::new());
     for &replicas in &curve.replicas {
         println!("{}", replicas_of(replicas));
-        let mut scenario = scenario.clone();
-        scenario.fleet.replicas = replicas;
-        let options = Options { scenario, out: out.clone(), manager: None, ..*options };
-        let (climb, clean) = climb(&options, curve, &binary).await?;
-        climbs.push(climb);
-        all_clean &= clean;
+        let mut with = scenario.clone();
+        with.fleet.replicas = replicas;
+        let options = Options { scenario: with, out: out.clone(), manager: None, ..*options };
+        match climb(&options, curve, &binary).await {
+            Ok((climb, clean)) => {
+                wrong.extend(climb.doubts(curve));
+                wrong.extend((!clean).then(|| format!("{UNCLEAN_STOP} in {}", out.display())));
+                climbs.push(climb);
+            }
+            Err(error) => wrong.push(format!("{}: {error:#}", replicas_of(replicas))),
+        }
+        tables = write(curve, &Curves { scenario, machine: &machine, climbs: &climbs }, out)?;
     }
-    let missed = curve.missed(&climbs);
-    let tables = write(curve, Curves { scenario, machine, climbs }, out)?;
-    ensure!(all_clean, "{UNCLEAN_STOP} in {}", out.display());
-    Ok((tables, missed))
+    wrong.extend(curve.missed(&climbs));
+    Ok((tables, wrong))
 }
 
 /// One climb, and whether the managers stopped cleanly then.
@@ -149,11 +180,15 @@ async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb>
     run.tracking.settle(run.replicas, SETTLE, "changes before the first rate").await?;
     let mut rungs: Vec<Rung> = Vec::new();
     let mut peak_mib = 0.0;
-    while !curve.is_done(&rungs) {
-        let per_second = curve.next(first, &rungs);
-        let (rung, peak) = undisturbed(run, &probes, per_second, curve.others_cores).await?;
-        peak_mib = f64::max(peak_mib, peak);
-        rungs.push(rung);
+    while let Some(per_second) = curve.next(first, &rungs) {
+        let mut runs: Vec<Rung> = Vec::new();
+        while curve.again(&runs) {
+            let (rung, peak) = undisturbed(run, &probes, per_second, curve).await?;
+            peak_mib = f64::max(peak_mib, peak);
+            runs.push(rung);
+        }
+        let place = rungs.partition_point(|rung| rung.per_second < per_second);
+        rungs.insert(place, climb::median(runs).context("a rate was not run")?);
     }
     for share in shares {
         share.lift()?;
@@ -168,12 +203,13 @@ async fn undisturbed(
     run: &mut Run<'_, '_>,
     probes: &[Probe],
     per_second: f64,
-    others_cores: f64,
+    curve: &Curve,
 ) -> anyhow::Result<(Rung, f64)> {
+    let others_cores = curve.others_cores;
     let mut tries = 0;
     loop {
         calm(others_cores).await?;
-        let (rung, peak) = step(run, probes, per_second).await?;
+        let (rung, peak) = step(run, probes, per_second, curve.share).await?;
         let disturbed = rung.others_cores > others_cores && tries < RETRIES;
         let again = if disturbed { ", again" } else { "" };
         println!(
@@ -201,12 +237,13 @@ async fn calm(others_cores: f64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One rate: what it brought, and the peak memory of the largest replica. Nothing is scraped, because
-/// a page of metrics takes a good part of a small share.
+/// One rate: what it brought, and the peak memory of the largest replica. Nothing is scraped before its changes have
+/// converged, because a page of metrics takes a good part of a small share.
 async fn step(
     run: &mut Run<'_, '_>,
     probes: &[Probe],
     per_second: f64,
+    share: f64,
 ) -> anyhow::Result<(Rung, f64)> {
     let load = Load { updates_per_second: per_second, ..run.scenario.load.clone() };
     let me = std::process::id();
@@ -220,20 +257,47 @@ async fn step(
     let converged = last.seconds.due(|second| span.contains(&second));
     // A change that does not converge took at least this long.
     let unconverged = (last.pending > 0).then_some(SETTLE.as_secs_f64() * 1e3);
+    let impossible = loaded.changes.impossible;
+    ensure!(impossible == 0, "{impossible} changes had no object to change: give more objects");
+    ensure!(
+        converged.changes > 0 || last.pending > 0,
+        "no change was due at {per_second} changes a second: let the load last longer"
+    );
+    // What is left would make the next rate slower than it is.
+    let within = run.scenario.limits.settle;
+    let left = run.tracking.settle(run.replicas, within, "what this rate left").await?.pending;
+    ensure!(
+        left == 0,
+        "{left} changes of {per_second:.0} a second did not converge within {within:?}"
+    );
     let each = used(&before, &after);
     let cpu: f64 = each.iter().sum();
     let lasted = (loaded.span.end - loaded.span.start).as_secs_f64();
+    let most = each.iter().copied().fold(0.0, f64::max);
+    let p99_ms = f64::from(converged.p99_ms).max(unconverged.unwrap_or_default());
     let rung = Rung {
         per_second,
-        p99_ms: f64::from(converged.p99_ms).max(unconverged.unwrap_or_default()),
+        p99_ms,
+        runs_p99_ms: vec![p99_ms],
+        changes: loaded.changes.made(),
         cpu_per_change_ms: cpu * 1e3 / loaded.changes.made().max(1) as f64,
-        busiest: each.iter().copied().fold(0.0, f64::max) * each.len() as f64 / cpu,
+        busiest: most * each.len() as f64 / cpu,
+        busiest_of_share: most / lasted / share,
+        most_shards: most_shards(probes).await,
         servers_cores: servers.as_secs_f64() / lasted,
         others_cores: (machine.saturating_sub(servers).as_secs_f64() - cpu).max(0.0) / lasted,
         lag_p99_ms: loaded.changes.lag_p99_ms,
     };
     let peak = after.iter().map(|usage| usage.peak_resident_bytes).max().unwrap_or_default();
     Ok((rung, peak as f64 / f64::from(1 << 20)))
+}
+
+/// The shards of the replica that has most, by the mean of all.
+async fn most_shards(probes: &[Probe]) -> Option<f64> {
+    let pages = try_join_all(probes.iter().map(Probe::metrics)).await.ok()?;
+    let shards: Vec<f64> = pages.iter().map(|page| scrape::sum(page, SHARDS)).collect();
+    let (all, most) = (shards.iter().sum::<f64>(), shards.iter().copied().fold(0.0, f64::max));
+    (all > 0.0).then(|| most * shards.len() as f64 / all)
 }
 
 fn usages(probes: &[Probe]) -> anyhow::Result<Vec<Usage>> {
@@ -246,7 +310,7 @@ fn used(before: &[Usage], after: &[Usage]) -> Vec<f64> {
     pairs.map(|(before, after)| after.cpu.saturating_sub(before.cpu).as_secs_f64()).collect()
 }
 
-fn write(curve: &Curve, curves: Curves<'_>, out: &Path) -> anyhow::Result<String> {
+fn write(curve: &Curve, curves: &Curves<'_>, out: &Path) -> anyhow::Result<String> {
     let lines = curves.climbs.iter().map(|climb| Line {
         name: replicas_of(climb.replicas),
         points: climb.rungs.iter().map(|rung| (rung.per_second, Some(rung.p99_ms))).collect(),
@@ -255,7 +319,7 @@ fn write(curve: &Curve, curves: Curves<'_>, out: &Path) -> anyhow::Result<String
         format!("p99 from change to converged, ms, by changes a second; limit {} ms", curve.p99_ms);
     let plot = Plot::by_rate(&title, lines.collect());
     let svg = plot.svg()?;
-    let tables = climb::markdown(curve, &curves.climbs);
+    let tables = climb::markdown(curve, curves.climbs);
     let text = format!("# Capacity\n\n{}.\n\n{tables}", curves.machine.words());
     let page = html::document(
         "Capacity",
@@ -266,7 +330,7 @@ fn write(curve: &Curve, curves: Curves<'_>, out: &Path) -> anyhow::Result<String
             html::tables(&tables),
         ],
     );
-    let json = serde_json::to_string_pretty(&curves).context("write the curves as JSON")?;
+    let json = serde_json::to_string_pretty(curves).context("write the curves as JSON")?;
     let files =
         [("curves.md", &text), ("curves.html", &page), ("curves.json", &json), ("p99.svg", &svg)];
     files.iter().try_for_each(|(name, content)| results::write(out, name, content))?;

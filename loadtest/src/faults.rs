@@ -1,5 +1,6 @@
 //! Faults inside a load: what a scenario says of them, and the steps that they come to. Pure.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -222,6 +223,7 @@ pub fn problems(
         return vec![format!("faults: they are made more than {MAX_TIMES} times together")];
     }
     let mut running = replicas;
+    let (mut cut, mut removed) = (BTreeSet::new(), BTreeSet::new());
     for Step { at, fault, deed } in steps {
         let mut problem = |text: String| problems.push(format!("faults[{fault}]: {text}"));
         if at > load {
@@ -242,6 +244,16 @@ pub fn problems(
                     problem(format!("there is no cluster {cluster}: found 1 to {clusters}"));
                 }
             }
+        }
+        let is_new = match deed {
+            Deed::Cut(cluster) => cut.insert(cluster),
+            Deed::Remove(cluster) => removed.insert(cluster),
+            Deed::Heal(cluster) => cut.remove(&cluster),
+            Deed::Readd(cluster) => removed.remove(&cluster),
+            _ => true,
+        };
+        if !is_new {
+            problem(format!("at {at:?} another such fault of its cluster is not over"));
         }
         if running > max_replicas {
             problem(format!("{running} replicas run then, allowed at most {max_replicas}"));
@@ -334,10 +346,26 @@ mod tests {
     }
 
     #[test]
+    fn faults_of_a_cluster_do_not_overlap() {
+        let later = |cut: &str, at: &str| cut.replace("at = \"10s\"", &format!("at = {at:?}"));
+        let expect = [
+            "faults[1]: at 20s another such fault of its cluster is not over",
+            "faults[1]: at 35s another such fault of its cluster is not over",
+        ];
+        check(&[CUT, &later(CUT, "20s")], &expect);
+        check(&[CUT, &later(CUT, "25s")], &[]);
+        check(&[CUT, &CUT.replace("cluster = 5", "cluster = 4")], &[]);
+        let rename = CUT.replace("cut-cluster", "rename-cluster");
+        check(&[CUT, &rename], &[]);
+        check(&[&rename, &later(&rename, "20s")], &expect);
+    }
+
+    #[test]
     fn replicas_and_faults_have_bounds() {
         let join = "at = \"1s\"\nkind = \"join\"";
         check(&[join, join], &["faults[1]: 4 replicas run then, allowed at most 3"]);
-        check(&[CUT; MAX_FAULTS], &[]);
+        let renew = "at = \"10s\"\nkind = \"renew-credentials\"";
+        check(&[renew; MAX_FAULTS], &[]);
         check(&[CUT; MAX_FAULTS + 1], &["faults: found 51, allowed at most 50"]);
     }
 }

@@ -10,22 +10,28 @@
 //! Each shard has memory, series and tasks of its own, and replicas come to more or fewer shards. So what follows the
 //! number of shards is taken out of both first, of the values and of time (Frisch, Waugh and Lovell:
 //! <https://en.wikipedia.org/wiki/Frisch%E2%80%93Waugh%E2%80%93Lovell_theorem>): the trend is that at the same number of
-//! shards. Where shards and time rise together, its error says that the two cannot be told apart.
+//! shards. Where shards and time rise together, its error says that the two cannot be told apart. A trend whose error
+//! is above its limit shows nothing of what the limit forbids: that limit has no figure then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::series::{ReplicaSecond, Second};
-use crate::slo::Measure;
+use crate::slo::{Figures, Measure, Slo};
 
+/// The shortest load that has trends.
+pub const LEAST_LOAD: Duration = Duration::from_secs(600);
 /// The minutes that a trend needs at least.
 const MIN_MINUTES: usize = 8;
 /// The share of the load that does not count, at its beginning.
 const WARM_UP: f64 = 0.2;
 /// A trend counts as far as it exceeds this many times its error.
 const CERTAIN: f64 = 2.0;
+/// Time and shards cannot be told apart where less than this part of time does not follow the shards.
+const SAME: f64 = 1e-9;
 
 /// What is looked at.
 type Pick = fn(&ReplicaSecond) -> Option<f64>;
@@ -62,6 +68,20 @@ impl Growth {
     pub fn certain(&self) -> f64 {
         (self.per_hour - CERTAIN * self.error).max(0.0)
     }
+}
+
+/// By how much each thing certainly grew, in the replica in which it did most. There is no figure where a thing has no
+/// trend in one of the replicas, or one whose error is above the limit.
+pub fn figures(all: &[Growth], limits: &Slo) -> Figures {
+    let replicas: BTreeSet<&str> = all.iter().map(|one| one.replica.as_str()).collect();
+    let figure = |(measure, _, _): &(Measure, &str, Pick)| {
+        let of: Vec<&Growth> = all.iter().filter(|one| one.measure == *measure).collect();
+        let limit = limits.get(measure).copied().unwrap_or(f64::INFINITY);
+        let is_known = of.len() == replicas.len() && of.iter().all(|one| one.error <= limit);
+        let most = of.iter().map(|one| one.certain()).reduce(f64::max)?;
+        is_known.then_some((*measure, most))
+    };
+    KINDS.iter().filter_map(figure).collect()
 }
 
 /// The trends under a load, which took place in these seconds. There are none if it was short.
@@ -140,8 +160,12 @@ fn trend(minutes: &[Minute]) -> Option<(f64, f64, f64)> {
     let (_, shards) = column(|minute| minute.shards)?;
     let (_, hours) = column(|minute| minute.hours)?;
     let (mean, values) = column(|minute| minute.value)?;
+    let time = product(&hours, &hours);
     let (hours, values) = (without(&hours, &shards), without(&values, &shards));
     let spread = product(&hours, &hours);
+    if spread <= SAME * time {
+        return Some((mean, 0.0, f64::INFINITY));
+    }
     let slope = product(&hours, &values) / spread;
     let unexplained = without(&values, &hours);
     let known = if product(&shards, &shards) > 0.0 { 3.0 } else { 2.0 };
@@ -253,6 +277,46 @@ mod tests {
         let certain: Vec<f64> = tasks.map(|growth| growth.certain()).collect();
         // The fewest come later in each minute, so that the leak looks a little larger.
         assert!((30.0..32.0).contains(&certain[0]) && certain[1] < 0.1, "{certain:?}");
+    }
+
+    #[test]
+    fn a_trend_that_shows_nothing_is_no_figure() {
+        let rss = Measure::RssGrowthMibPerHour;
+        let growth = |replica: &str, measure, per_hour, error| Growth {
+            replica: replica.to_owned(),
+            measure,
+            what: "",
+            mean: 50.0,
+            per_hour,
+            error,
+            minutes: 9,
+        };
+        let (a, b) = (growth("a", rss, 9.0, 2.0), growth("b", rss, 1.0, 4.0));
+        let tasks = growth("a", Measure::TasksGrowthPerHour, 0.0, 0.0);
+        let table = [
+            (vec![a.clone()], 3.0, Some(5.0)),
+            (vec![a.clone(), b.clone()], 4.0, Some(5.0)),
+            // The error of one may hide what the limit forbids.
+            (vec![a, b.clone()], 3.0, None),
+            (vec![growth("a", rss, 0.0, f64::NAN)], 3.0, None),
+            // Nothing is known of one.
+            (vec![b, tasks], 9.0, None),
+        ];
+        for (all, limit, expect) in table {
+            let found = figures(&all, &Slo::from([(rss, limit)]));
+            assert_eq!(found.get(&rss).copied(), expect, "{all:?}");
+            assert_eq!(found.get(&Measure::TasksGrowthPerHour), None);
+        }
+        // Shards that come as evenly as time goes.
+        let seconds: Vec<Second> = (0..3600)
+            .map(|at| {
+                let mut second = second(at, &[("a", 50.0 + f64::from(at) / 60.0)]);
+                second.replicas[0].shards = Some(5.0 + f64::from(at / 60));
+                second
+            })
+            .collect();
+        let all = of(&seconds, &(0..3600));
+        assert_eq!(figures(&all, &Slo::from([(rss, 1e9)])).get(&rss), None, "{all:?}");
     }
 
     #[test]

@@ -120,6 +120,7 @@ pub fn page(report: &Report, plots: &[Image]) -> String {
     let sections = [
         format!("<h1>Load test {name} <span class=\"{class}\">{verdict}</span></h1>"),
         format!("<ul>{reasons}</ul>"),
+        report.remarks().map(|remark| format!("<p>{}</p>", escaped(&remark))).collect(),
         format!("<p>{}</p>", escaped(&subtitle(report))),
         format!("<p class=\"machine\">{}</p>", escaped(&report.machine.words())),
         figures(report),

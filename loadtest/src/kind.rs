@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// A `kind` whose clusters are files. One with a number takes a second to be there, and the first of them is refused
-/// where the file `refuse` says so.
+/// where the file `refuse` says so. Where there is a file `again`, whoever deletes a cluster is ended once more; where
+/// there is `down`, none are listed.
 const KIND: &str = r#"#!/usr/bin/env bash
 cd "$CLUSTERS"
 case "$1 $2" in
@@ -19,8 +20,10 @@ case "$1 $2" in
       *) sleep 1 ;;
     esac
     touch "$5" ;;
-  "delete cluster") rm -f "$4" ;;
-  "get clusters") ls ;;
+  "delete cluster")
+    rm -f "$4"
+    [ ! -e ../again ] || kill -s TERM $PPID ;;
+  "get clusters") [ ! -e ../down ] && ls ;;
 esac
 "#;
 
@@ -42,7 +45,8 @@ fn script(dir: &Path) -> Command {
     // Whoever runs the tests in the background ignores SIGINT, and a shell that inherits that cannot heed it.
     let mut script = Command::new("env");
     script
-        .args(["--default-signal=INT", concat!(env!("CARGO_MANIFEST_DIR"), "/kind/run.sh")])
+        .args(["--default-signal=INT", "kind/run.sh"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .envs([("PATH", path.as_str()), ("LOADTEST", "true")])
         .env("CLUSTERS", &clusters);
     script
@@ -70,20 +74,59 @@ fn no_cluster_is_left_however_it_ends() {
     assert_eq!(run(dir.path(), None), (true, 0));
     assert_eq!(run(dir.path(), Some("TERM")), (false, 0));
     assert_eq!(run(dir.path(), Some("INT")), (false, 0));
+    // While it deletes them.
+    fs::write(dir.path().join("again"), "").unwrap();
+    assert_eq!(run(dir.path(), None), (true, 0));
+    assert_eq!(run(dir.path(), Some("INT")), (false, 0));
     fs::write(dir.path().join("refuse"), "").unwrap();
     assert_eq!(run(dir.path(), None), (false, 0));
 }
 
 #[test]
+fn paths_may_have_spaces_and_shells_a_cdpath() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a b");
+    fs::create_dir(&folder).unwrap();
+    let loadtest = folder.join("load test");
+    fs::write(&loadtest, "#!/bin/sh\n[ -f \"$2\" ] && echo \"$1 with a scenario\"\n").unwrap();
+    fs::set_permissions(&loadtest, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut script = script(&folder);
+    // What `cd` finds there it prints.
+    script.env("CDPATH", env!("CARGO_MANIFEST_DIR"));
+    script.env("LOADTEST", &loadtest).env("TMPDIR", &folder);
+    let output = script.args(["2", "100"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.contains("attach with"), "{said}{complaint}");
+    // Programs, clusters, and the load test.
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 3, "it left files");
+}
+
+#[test]
+fn nothing_is_made_where_clusters_cannot_be_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("down"), "").unwrap();
+    let output = script(dir.path()).args(["2", "100"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("does docker run?"), "{said}");
+    assert!(output.stdout.is_empty(), "it makes clusters");
+}
+
+#[test]
 fn wrong_numbers_are_refused_before_anything_is_made() {
     let dir = tempfile::tempdir().unwrap();
-    for (numbers, expect) in [
-        (["0", "100"], "0 is not a number from 1 to 999999"),
-        (["2", "many"], "many is not a number from 1 to 999999"),
-        (["2", "99999999999999999999"], "is not a number from 1 to 999999"),
-        (["2", "80"], "found 80, allowed 81 to 200000: 40 TDSets of each cluster stay as they are"),
-        (["2", "200001"], "allowed 81 to 200000: 40 TDSets of each cluster stay as they are"),
-    ] {
+    let table: [(&[&str], &str); 6] = [
+        (&["2", "100", "9"], "found 3 arguments"),
+        (&["0", "100"], "0 is not a number from 1 to 999999"),
+        (&["2", "many"], "many is not a number from 1 to 999999"),
+        (&["2", "99999999999999999999"], "is not a number from 1 to 999999"),
+        (
+            &["2", "80"],
+            "found 80, allowed 81 to 200000: 40 TDSets of each cluster stay as they are",
+        ),
+        (&["2", "200001"], "allowed 81 to 200000: 40 TDSets of each cluster stay as they are"),
+    ];
+    for (numbers, expect) in table {
         let output = script(dir.path()).args(numbers).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.trim_end().ends_with(expect), "{said}");

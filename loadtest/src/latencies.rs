@@ -28,6 +28,8 @@ pub struct Tallied {
     pub made: u32,
     /// Changes that converged in it, whenever they were due.
     pub converged: u32,
+    /// Changes that were due in it, and whose object was deleted before they converged.
+    pub deleted: u32,
     /// The latencies of those that were due in it.
     pub latencies_ms: Vec<u32>,
 }
@@ -73,6 +75,17 @@ impl Seconds {
         let ms = u32::try_from(ms).unwrap_or(MAX_LATENCY_MS).clamp(1, MAX_LATENCY_MS);
         self.at(due).latencies_ms.push(ms);
         self.at(seen).converged += 1;
+    }
+
+    /// Counts a change that was due then, and whose object was deleted before it converged.
+    pub fn lost(&mut self, due: Duration) {
+        self.at(due).deleted += 1;
+    }
+
+    /// How many changes that were due in the seconds that pass have no latency, because their object was deleted.
+    pub fn deleted(&self, pass: impl Fn(u64) -> bool) -> u64 {
+        let seconds = self.0.iter().zip(0..).filter(|(_, second)| pass(*second));
+        seconds.map(|(tallied, _)| u64::from(tallied.deleted)).sum()
     }
 
     /// Each second, from the first.

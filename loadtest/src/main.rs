@@ -146,7 +146,8 @@ async fn start(command: Command) -> anyhow::Result<bool> {
         }
         Command::Curves { pinned: false, .. } => Err(curves::rerun_on_one_core()),
         Command::Curves { scenario, common, pinned: true } => {
-            unless_ended(curves::run_all(&scenario, &|file| options(file, &common))).await
+            let out = std::path::absolute(&common.out)?;
+            unless_ended(curves::run_all(&scenario, &out, &|file| options(file, &common))).await
         }
         Command::Diff { before, after, fail_above } => {
             let (before, after) = (diff::Recorded::read(&before)?, diff::Recorded::read(&after)?);
@@ -219,5 +220,8 @@ mod tests {
         let capacity = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/curves/capacity.toml");
         let error = run(&["run", capacity]).await.unwrap_err().to_string();
         assert!(error.ends_with("run that, or remove the key"), "{error}");
+        let basic = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/basic.toml");
+        let error = run(&["curves", "--pinned", basic]).await.unwrap_err().to_string();
+        assert!(error.ends_with("has neither [curve] nor [vary]"), "{error}");
     }
 }

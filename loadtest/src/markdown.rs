@@ -4,12 +4,17 @@ use std::fmt::{Result, Write};
 
 use crate::growth::Growth;
 use crate::latencies::Convergence;
-use crate::report::{Calm, Replica, Report, Start};
+use crate::report::{Calm, Replica, Report, Start, Suffered};
 use crate::sampler::Scraped;
 use crate::scenario::{Scenario, Troubles};
+use crate::slo::Measure;
 
 /// The share of a load or of a flood that is enough of it.
 const LEAST_MADE: f64 = 0.9;
+/// Above which part of the latencies the generator's own lag is a good part of what they say.
+pub const GREAT_LAG: f64 = 0.25;
+/// The fewest changes whose 99th percentile is not that of the slowest.
+const FEW: u64 = 100;
 /// What is said of a manager that did not end on SIGTERM, in time and with exit code 0.
 pub const UNCLEAN_STOP: &str = "a manager did not stop cleanly on SIGTERM; see the logs";
 
@@ -34,6 +39,8 @@ impl Report {
             .chain(self.orphans())
             .chain(unclean)
             .chain(self.weak_load())
+            .chain(self.without_latency())
+            .chain(self.faults_without_changes())
             .chain(self.weak_flood())
             .map(|why| format!("scenario {name}: {why}"))
             .collect()
@@ -52,12 +59,63 @@ impl Report {
         (number > 0).then(|| format!("{number} Deployments of deleted TDSets were left behind"))
     }
 
-    /// What to say if too many changes were due when there was no object to change.
+    /// What a reader of the figures should know, although the run does not fail by it.
+    pub fn remarks(&self) -> impl Iterator<Item = String> {
+        let changes = self.convergence.changes;
+        let few = (1..FEW).contains(&changes).then(|| {
+            format!("Of {changes} changes p99 is that of the slowest: with {FEW} or more it would say something else.")
+        });
+        self.late().into_iter().chain(few)
+    }
+
+    /// What to say if the generator fell behind.
+    fn late(&self) -> Option<String> {
+        let lag = self.figures.get(&Measure::GeneratorLagP99Ms)?;
+        let p99 = self.figures.get(&Measure::ConvergedP99Ms)?;
+        (*lag > GREAT_LAG * p99).then(|| {
+            format!(
+                "The generator was late: p99 {lag:.0} ms, beside {p99:.0} ms from change to converged. The machine was \
+                 too small for this load, and the latencies say little about the managers."
+            )
+        })
+    }
+
+    /// What to say if no change was due, or too many when there was no object to change.
     fn weak_load(&self) -> Option<String> {
         let (made, impossible) = (self.changes.made(), self.changes.impossible);
         let due = made + impossible;
+        if due == 0 {
+            let load = &self.scenario.load;
+            let asked = load.updates_per_second + load.creates_per_second + load.deletes_per_second;
+            let said =
+                "no change was due under this load: let it last longer, or give higher rates";
+            return (asked > 0.0).then(|| said.to_owned());
+        }
         ((made as f64) < LEAST_MADE * due as f64).then(|| {
             format!("{impossible} of {due} changes were due when there was no object to change: give more objects")
+        })
+    }
+
+    /// What to say if too many changes have no latency: slow ones are deleted more often than fast ones.
+    fn without_latency(&self) -> Option<String> {
+        let (converged, deleted) = (self.convergence.changes, self.deleted);
+        let all = converged + deleted;
+        ((converged as f64) < LEAST_MADE * all as f64).then(|| {
+            format!(
+                "the objects of {deleted} of {all} changes were deleted before these converged, and the percentiles \
+                 are those of the others: give more objects or fewer deletions"
+            )
+        })
+    }
+
+    /// What to say of faults through which no latency was measured.
+    fn faults_without_changes(&self) -> impl Iterator<Item = String> {
+        let without = self.faults.iter().filter(|fault| fault.convergence.changes == 0);
+        without.map(|Suffered { what, .. }| {
+            format!(
+                "of the changes due through the fault `{what}` none converged: nothing says what it cost; make it \
+                 earlier, or give higher rates"
+            )
         })
     }
 
@@ -80,6 +138,9 @@ impl Report {
         }
         if !verdict.is_empty() {
             writeln!(out)?;
+        }
+        for remark in self.remarks() {
+            writeln!(out, "{remark}\n")?;
         }
         writeln!(
             out,
@@ -127,6 +188,9 @@ impl Report {
             let queue = queue_p99_ms.map_or("none".to_owned(), |ms| format!("{ms:.2} ms"));
             writeln!(out, "| before other clusters made trouble | {} | |", words(*convergence))?;
             writeln!(out, "| time in queue before that | p99 {queue} | |")?;
+        }
+        if self.deleted > 0 {
+            writeln!(out, "| changes of objects deleted before | {} | |", self.deleted)?;
         }
         writeln!(out, "| changes never converged | {} | |", self.unconverged)?;
         writeln!(out, "| Deployments left behind | {} | |\n", self.orphans)
@@ -206,6 +270,47 @@ fn words(Convergence { changes, p50_ms, p99_ms, max_ms }: Convergence) -> String
 mod tests {
     use crate::report::tests::example;
     use crate::slo::Measure;
+
+    #[test]
+    fn a_fault_through_which_nothing_was_measured_fails_the_run() {
+        let mut report = example(&[]);
+        report.faults[0].convergence = crate::latencies::Convergence::default();
+        let said = "scenario basic: of the changes due through the fault `kill replica 2, back after 1s` \
+                    none converged";
+        assert!(report.verdict()[0].starts_with(said), "{:?}", report.verdict());
+    }
+
+    #[test]
+    fn changes_without_a_latency_are_few_or_fail_the_run() {
+        let mut report = example(&[]);
+        for (deleted, succeeds) in [(3, true), (4, false)] {
+            report.deleted = deleted;
+            assert_eq!(report.succeeded(), succeeds, "{deleted}");
+        }
+        let said =
+            "scenario basic: the objects of 4 of 34 changes were deleted before these converged";
+        assert!(report.verdict()[0].starts_with(said), "{:?}", report.verdict());
+    }
+
+    #[test]
+    fn a_generator_that_falls_behind_is_named() {
+        let mut report = example(&[]);
+        for (lag, late) in [(500.0, false), (501.0, true)] {
+            report.figures.insert(Measure::GeneratorLagP99Ms, lag);
+            assert_eq!(report.markdown().contains("The generator was late: p99 501 ms"), late);
+        }
+        assert!(report.succeeded());
+        report.figures.remove(&Measure::ConvergedP99Ms);
+        assert_eq!(report.late(), None);
+    }
+
+    #[test]
+    fn a_percentile_of_few_changes_is_named() {
+        let mut report = example(&[]);
+        assert!(report.markdown().contains("Of 30 changes p99 is that of the slowest"));
+        report.convergence.changes = 100;
+        assert_eq!(report.remarks().count(), 0);
+    }
 
     #[test]
     fn it_says_what_failed_and_what_faults_cost() {

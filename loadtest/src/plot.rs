@@ -27,6 +27,8 @@ const TICKS: f64 = 6.0;
 const HEAD: i32 = 86;
 /// The width of a letter in the small text, in pixels; no font is at hand to measure with.
 const LETTER: i32 = 6;
+/// What stands in a plot without values.
+const NOTHING: &str = "nothing was measured";
 
 const INK: RGBColor = RGBColor(0x20, 0x24, 0x28);
 const MUTED: RGBColor = RGBColor(0x6B, 0x72, 0x80);
@@ -188,6 +190,11 @@ impl Plot<'_> {
             draw_line(&mut chart, line, LINES[n % LINES.len()], self.form == Form::Stacked)?;
         }
         self.legend(canvas)?;
+        let is_empty = |line: &Line| line.points.iter().all(|(_, value)| value.is_none());
+        if self.lines.iter().all(is_empty) {
+            let middle = (SIZE.0 as i32 / 2 - 60, (SIZE.1 as i32 + HEAD) / 2 - 20);
+            canvas.draw(&Text::new(NOTHING.to_owned(), middle, text(16.0, MUTED)))?;
+        }
         Ok(())
     }
 
@@ -466,6 +473,7 @@ mod tests {
         {
             assert!(svg.contains(part), "{part} is not in {svg}");
         }
+        assert!(!svg.contains(NOTHING), "{svg}");
         // A gap parts the line in two.
         let stroke = "fill=\"none\" opacity=\"1\" stroke=\"#1F6FB4\"";
         assert_eq!(svg.matches(stroke).count(), 2, "{svg}");
@@ -522,7 +530,8 @@ mod tests {
                 phases: &[],
                 faults: &[],
             };
-            assert!(plot.svg().unwrap().ends_with("</svg>\n"));
+            let svg = plot.svg().unwrap();
+            assert!(svg.ends_with("</svg>\n") && svg.contains(NOTHING), "{svg}");
         }
     }
 }

@@ -154,6 +154,12 @@ impl Pods {
         Pod { name, probe: Probe::pod(shown, home.clone(), way, Arc::clone(token)) }
     }
 
+    /// The names of those that were killed and were not seen to run again.
+    pub fn away(&self) -> Vec<String> {
+        let away = self.known.iter().filter(|(_, life)| life.killed);
+        away.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Kills the process of one. Returns the Pod's name.
     ///
     /// # Errors
@@ -192,7 +198,7 @@ fn running(pods: Vec<Object>, container: &str) -> Vec<Seen> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use serde_json::json;
 
@@ -229,6 +235,14 @@ mod tests {
         (Pods { target, seen, known, _listing: JoinSet::new() }, out)
     }
 
+    /// One that was killed, and of which nothing more is seen.
+    pub async fn killed() -> Pods {
+        let (mut pods, _) = pods();
+        let [first] = &pods.all(1).unwrap()[..] else { panic!() };
+        pods.kill(first).await.unwrap();
+        pods
+    }
+
     #[test]
     fn those_run_whose_container_does_whatever_runs_beside_it() {
         let listed = vec![
@@ -251,6 +265,7 @@ mod tests {
         let [first] = &pods.all(1).unwrap()[..] else { panic!() };
         assert_eq!(first.probe.name, "a");
         pods.kill(first).await.unwrap();
+        assert_eq!(pods.away(), ["a"]);
         // The kubelet has not noticed, then it has, then it runs again.
         assert!(pods.check().unwrap().is_empty());
         out.send_replace(Vec::new());
@@ -258,7 +273,7 @@ mod tests {
         out.send_replace(vec![Seen { name: "a".to_owned(), restarts: 2 }]);
         let [again] = &pods.check().unwrap()[..] else { panic!() };
         assert_eq!(again.probe.name, "a.2");
-        assert!(pods.check().unwrap().is_empty());
+        assert!(pods.check().unwrap().is_empty() && pods.away().is_empty());
     }
 
     #[tokio::test]

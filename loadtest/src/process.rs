@@ -45,8 +45,9 @@ pub struct Process {
     /// What is read of it.
     pub probe: Probe,
     pid: u32,
-    child: Child,
+    // Before the process is killed by being dropped: its group would be left.
     share: Option<CpuShare>,
+    child: Child,
 }
 
 impl Binary {
@@ -173,7 +174,7 @@ impl Process {
         admin.disable_compression = true;
         let probe = Probe::process(name, pid, Client::try_from(admin)?);
         let share = binary.cpu.share.map(|share| CpuShare::give(pid, share)).transpose()?;
-        Ok(Self { identity: identity.to_owned(), probe, pid, child, share })
+        Ok(Self { identity: identity.to_owned(), probe, pid, share, child })
     }
 
     /// Fails if the process has ended on its own.

@@ -20,6 +20,11 @@ use crate::scenario::Scenario;
 const READY_BOUND: Duration = Duration::from_secs(120);
 /// How often it is asked.
 const READY_LOOK: Duration = Duration::from_millis(100);
+/// How long a Pod that was killed may stay away: a kubelet waits for up to five minutes before it starts a container
+/// again that ended often.
+const BACK_BOUND: Duration = Duration::from_secs(360);
+/// How often is looked for it.
+const BACK_LOOK: Duration = Duration::from_secs(1);
 
 /// The replicas of a run. Of processes only those that it started are ever stopped or killed; Pods are killed,
 /// and come back on their own.
@@ -202,6 +207,39 @@ impl<'a> Replicas<'a> {
         })
     }
 
+    /// Waits until all Pods that were killed are back, which shows that something killed them. Processes stay away
+    /// unless the scenario starts them again.
+    ///
+    /// # Errors
+    /// If one is not back in time, or another has ended on its own.
+    pub async fn all_back(&mut self) -> anyhow::Result<()> {
+        let back = async {
+            loop {
+                self.check()?;
+                if self.away().is_empty() {
+                    return anyhow::Ok(());
+                }
+                tokio::time::sleep(BACK_LOOK).await;
+            }
+        };
+        if let Ok(back) = tokio::time::timeout(BACK_BOUND, back).await {
+            return back;
+        }
+        bail!(
+            "{} was killed, and its container not started again within {BACK_BOUND:?}: the kill hit nothing, or the \
+             container does not start; see kubectl describe pod",
+            self.away().join(", ")
+        )
+    }
+
+    /// The Pods that were killed and are not back.
+    fn away(&self) -> Vec<String> {
+        match &self.source {
+            Source::Pods(pods) => pods.away(),
+            Source::Processes { .. } => Vec::new(),
+        }
+    }
+
     /// Everything about each of those that live now.
     ///
     /// # Errors
@@ -306,6 +344,15 @@ impl<'a> Replicas<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_kill_that_hits_nothing_fails_the_run() {
+        let pods = crate::pods::tests::killed().await;
+        let mut replicas = Replicas::pods(pods, crate::run::now());
+        tokio::time::pause();
+        let error = replicas.all_back().await.unwrap_err().to_string();
+        assert!(error.starts_with("a was killed, and its container not started again"), "{error}");
+    }
 
     #[test]
     fn errors_count_from_the_beginning_of_the_run() {

@@ -53,6 +53,8 @@ pub struct Report {
     pub away_from_faults: Option<Convergence>,
     /// The faults of the load.
     pub faults: Vec<Suffered>,
+    /// Changes under load whose object was deleted before they converged: they have no latency.
+    pub deleted: u64,
     /// Changes that never converged.
     pub unconverged: usize,
     /// Some of their objects.
@@ -186,12 +188,10 @@ impl Report {
         let mut figures = costs(&stretches, &replicas, lasted);
         let all = series::of(&seconds, measured.samples);
         let growth = growth::of(&all, &span);
-        for one in &growth {
-            let worst = figures.entry(one.measure).or_default();
-            *worst = worst.max(one.certain());
-        }
+        figures.extend(growth::figures(&growth, &scenario.slo));
         figures.insert(Measure::StartSeconds, initial_seconds);
-        figures.insert(Measure::GeneratorLagP99Ms, loaded.changes.lag_p99_ms);
+        let lag = (Measure::GeneratorLagP99Ms, loaded.changes.lag_p99_ms);
+        figures.extend((loaded.changes.made() > 0).then_some(lag));
         let through = faults.iter().map(|fault| fault.convergence);
         figures.extend(converged(convergence, away_from_faults, through));
         let calm = calm.map(|(span, stretches)| Calm {
@@ -213,6 +213,7 @@ impl Report {
             convergence,
             away_from_faults,
             faults,
+            deleted: seconds.deleted(|second| span.contains(&second)),
             unconverged: pending,
             unconverged_examples: examples,
             orphans: measured.orphans,
@@ -284,24 +285,27 @@ impl Suffered {
     }
 }
 
-/// The figures of what the managers say of themselves and what they cost.
+/// The figures of what the managers say of themselves and what they cost. Each has some memory, uses a processor, asks
+/// home and has series, so that nothing of these was not measured; neither are errors where no reconcile is counted.
 fn costs(stretches: &[Stretch], replicas: &[Replica], lasted: f64) -> Figures {
     let most = |pick: fn(&Replica) -> f64| replicas.iter().map(pick).fold(0.0, f64::max);
     let sum = |pick: fn(&Replica) -> f64| replicas.iter().map(pick).sum::<f64>();
     let reconciles = sum(|replica| replica.reconciles);
     let cpu_ms = sum(|replica| replica.cpu_seconds) * 1e3;
     let errors = stretches.iter().map(|stretch| stretch.errors).sum();
+    let counted = stretches.iter().any(|stretch| stretch.after.reconciles > 0.0);
+    let some = |value: f64| (value > 0.0).then_some(value);
     let figures = [
         (Measure::QueueP99Ms, p99_ms(stretches, |sample| &sample.queue)),
         (Measure::ReconcileP99Ms, p99_ms(stretches, |sample| &sample.reconcile)),
-        (Measure::ReconcileErrors, Some(errors)),
-        (Measure::PeakRssMib, Some(most(|replica| replica.peak_mib))),
-        (Measure::CpuPerReconcileMs, (reconciles > 0.0).then(|| cpu_ms / reconciles)),
-        (Measure::HomeRequestsPerSecond, Some(sum(|replica| replica.home_requests) / lasted)),
-        (Measure::Cores, Some(sum(|replica| replica.cpu_seconds) / lasted)),
-        (Measure::Series, Some(most(|replica| replica.scraped.series as f64))),
-        (Measure::ClusterSeries, Some(most(|replica| replica.scraped.most_of_a_cluster as f64))),
-        (Measure::ScrapeBytes, Some(most(|replica| replica.scraped.bytes as f64))),
+        (Measure::ReconcileErrors, counted.then_some(errors)),
+        (Measure::PeakRssMib, some(most(|replica| replica.peak_mib))),
+        (Measure::CpuPerReconcileMs, some(reconciles).zip(some(cpu_ms)).map(|(n, ms)| ms / n)),
+        (Measure::HomeRequestsPerSecond, some(sum(|replica| replica.home_requests) / lasted)),
+        (Measure::Cores, some(sum(|replica| replica.cpu_seconds) / lasted)),
+        (Measure::Series, some(most(|replica| replica.scraped.series as f64))),
+        (Measure::ClusterSeries, some(most(|replica| replica.scraped.most_of_a_cluster as f64))),
+        (Measure::ScrapeBytes, some(most(|replica| replica.scraped.bytes as f64))),
     ];
     figures.into_iter().filter_map(|(measure, value)| Some((measure, value?))).collect()
 }
@@ -381,7 +385,9 @@ pub mod tests {
         let mut after = Sample { at: SECOND * 30, reconciles, shards: 2.0, ..Sample::default() };
         after.usage.cpu = cpu;
         after.usage.peak_resident_bytes = mib << 20;
-        after.scraped = Scraped { series: 10 * mib as usize, bytes: 999, ..Scraped::default() };
+        let (series, most_of_a_cluster) = (10 * mib as usize, 7);
+        after.scraped = Scraped { series, most_of_a_cluster, bytes: 999, ..Scraped::default() };
+        after.home_requests = 30.0;
         after.queue = histogram("q_bucket{le=\"0.1\"} 4\nq_bucket{le=\"+Inf\"} 4\n", "q");
         let before = Sample { at: SECOND * 10, ..Sample::default() };
         Stretch { name: name.to_owned(), before, after, errors }
@@ -504,6 +510,30 @@ pub mod tests {
         }
         let said = "scenario basic: 4 of 34 changes were due when there was no object to change";
         assert!(report.verdict()[0].starts_with(said), "{:?}", report.verdict());
+        report.changes = Changes::default();
+        let said = "scenario basic: no change was due under this load";
+        assert!(report.verdict()[0].starts_with(said), "{:?}", report.verdict());
+        let still = crate::scenario::Load {
+            updates_per_second: 0.0,
+            creates_per_second: 0.0,
+            deletes_per_second: 0.0,
+            ..report.scenario.load.clone()
+        };
+        report.scenario.load = still;
+        assert!(report.succeeded(), "{:?}", report.verdict());
+    }
+
+    #[test]
+    fn what_a_page_of_metrics_lacks_is_no_figure() {
+        let after = Sample { at: SECOND, ..Sample::default() };
+        let before = Sample::default();
+        let silent = [Stretch { name: "a".into(), before, after, errors: 0.0 }];
+        let replicas: Vec<Replica> = silent.iter().map(Replica::of).collect();
+        assert_eq!(costs(&silent, &replicas, 1.0), Figures::new());
+        let after = Sample { at: SECOND, reconciles: 9.0, ..Sample::default() };
+        let before = Sample::default();
+        let idle = [Stretch { name: "a".into(), before, after, errors: 0.0 }];
+        assert_eq!(costs(&idle, &[], 1.0), [(Measure::ReconcileErrors, 0.0)].into());
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The files of results in the folder of a run. Those of the run before go when a run begins, so that none outlives a
 //! run that failed.
 
+use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 /// All that runs write for people and programs, and nothing else that is in their folders.
 const FILES: [&str; 17] = [
@@ -27,12 +28,20 @@ const FILES: [&str; 17] = [
     "vary.md",
 ];
 
-/// Makes the folder, without results of a run before.
+/// Makes the folder, without results of a run before. It is this run's alone until what is returned is dropped.
 ///
 /// # Errors
-/// If it cannot be made, or a file not removed.
-pub fn begin(folder: &Path) -> anyhow::Result<()> {
+/// If it cannot be made, a file not removed, or it belongs to a run that is not over.
+pub fn begin(folder: &Path) -> anyhow::Result<File> {
     std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    let held = File::open(folder).with_context(|| format!("open {}", folder.display()))?;
+    // Where a file system has no locks, nothing shows that a run is not over.
+    if let Err(TryLockError::WouldBlock) = held.try_lock() {
+        bail!(
+            "{} is of a run that is not over: wait for its end, or give another --out",
+            folder.display()
+        );
+    }
     for file in FILES.map(|name| folder.join(name)) {
         match std::fs::remove_file(&file) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -41,7 +50,7 @@ pub fn begin(folder: &Path) -> anyhow::Result<()> {
             _ => {}
         }
     }
-    Ok(())
+    Ok(held)
 }
 
 /// Writes a result.
@@ -63,7 +72,10 @@ mod tests {
     fn a_run_begins_without_the_results_of_the_run_before() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("basic");
-        begin(&folder).unwrap();
+        let held = begin(&folder).unwrap();
+        let other = begin(&folder).unwrap_err().to_string();
+        assert!(other.contains("is of a run that is not over"), "{other}");
+        drop(held);
         std::fs::write(folder.join("home.yaml"), "").unwrap();
         crate::run::write(&example(&[]), &folder).unwrap();
         let names = || std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name());

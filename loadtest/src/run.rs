@@ -78,7 +78,7 @@ pub fn name() -> Arc<str> {
 /// If the set-up fails, or a manager ends on its own.
 pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let Options { scenario, out, .. } = options;
-    results::begin(out)?;
+    let _held = results::begin(out)?;
     let mut binary = Binary::find(options.manager.clone()).await?;
     binary.cpu = options.cpu;
     let crds = binary.crds().await?;
@@ -140,6 +140,7 @@ impl<'a, 'b> Run<'a, 'b> {
         let loaded = self.load("load", &scenario.load, &scenario.faults).await?;
         let stretches = self.replicas.stretches().await?;
         self.phase("settle");
+        self.replicas.all_back().await?;
         let within = scenario.limits.settle;
         let last = self.tracking.settle(self.replicas, within, "last changes").await?;
         let orphans = settle::orphans(self.clusters, within).await?;

@@ -97,7 +97,7 @@ pub async fn sample(probe: &Probe, started: Instant) -> anyhow::Result<Sample> {
 }
 
 /// The metric that says how many shards a replica holds.
-const SHARDS: &str = "leasehold_shards_owned";
+pub const SHARDS: &str = "leasehold_shards_owned";
 
 /// Looks at all managers every second, until the sender of their list is dropped. Returns what it saw by
 /// seconds since the start of the run. A second in which a busy machine gave it no time is absent. A Pod that does

@@ -2,6 +2,7 @@
 //!
 //! It is read from TOML and validated; all problems are reported at once.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use serde_json::{Map, Value};
 use crate::climb::{Curve, Goal, MAX_STEPS};
 use crate::durations::{duration, seconds};
 use crate::faults::{self, Fault};
-use crate::slo::Slo;
+use crate::growth;
+use crate::slo::{Measure, Slo};
 
 /// The most clusters of one run, all on one machine; those that make trouble are some of them.
 const MAX_CLUSTERS: u32 = 10_000;
@@ -26,6 +28,8 @@ const MAX_PADDING: f64 = 4e9;
 const MAX_TIMES: f64 = 1_000.0;
 /// The most changes per second of one run, of all kinds together.
 const MAX_RATE: f64 = 5_000.0;
+/// The fewest changes of a rate of a curve, so that its 99th percentile is not that of the slowest.
+const MIN_CHANGES: f64 = 200.0;
 /// The most changes of one run. The latency of each is kept.
 const MAX_CHANGES: f64 = 20e6;
 /// The longest name of a scenario.
@@ -223,6 +227,21 @@ pub fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Fails if two scenarios have one name.
+///
+/// # Errors
+/// Names it.
+pub fn are_distinct<'a>(all: impl IntoIterator<Item = &'a Scenario>) -> anyhow::Result<()> {
+    let mut names = BTreeSet::new();
+    for Scenario { name, .. } in all {
+        ensure!(
+            names.insert(name),
+            "two scenarios have the name {name}, and one folder for their results: rename one"
+        );
+    }
+    Ok(())
+}
+
 impl Scenario {
     /// Reads and validates a scenario file.
     ///
@@ -280,14 +299,40 @@ impl Scenario {
         Some(format!("{key}: says how `loadtest curves` runs it: run that, or remove the key"))
     }
 
+    /// Limits of what this load does not measure, which would fail whatever the managers do.
+    fn slo_problems(&self) -> impl Iterator<Item = String> {
+        let is_short = self.load.duration < growth::LEAST_LOAD;
+        self.slo.keys().filter_map(move |measure| {
+            let lacks = match measure {
+                Measure::CalmP99Ms | Measure::FaultP99Ms if self.faults.is_empty() => "faults",
+                Measure::RssGrowthMibPerHour
+                | Measure::SeriesGrowthPerHour
+                | Measure::TasksGrowthPerHour
+                | Measure::OpenFilesGrowthPerHour
+                    if is_short =>
+                {
+                    "a load of ten minutes or more"
+                }
+                _ => return None,
+            };
+            let (key, _, _) = measure.words();
+            Some(format!("slo.{key}: nothing would be measured: it needs {lacks}"))
+        })
+    }
+
     /// Goals of numbers of replicas that are not run, and what nobody would judge or make.
     fn goal_problems(&self) -> Vec<String> {
         let curve = self.curve.as_ref().map(|curve| ("curve", curve.goal, &curve.replicas));
         let vary = self.vary.as_ref().map(|vary| ("vary", vary.goal, &vary.replicas));
         let goals = curve.into_iter().chain(vary).filter_map(|(key, goal, run)| {
             let replicas = goal?.replicas;
-            let missing = !run.contains(&replicas);
-            missing.then(|| format!("{key}.goal: {replicas} is none of {key}.replicas"))
+            let others = run.get(1..).unwrap_or_default();
+            let missing = !others.contains(&replicas) || run.first() == Some(&replicas);
+            missing.then(|| {
+                format!(
+                    "{key}.goal: {replicas} is none of {key}.replicas that the first is compared with"
+                )
+            })
         });
         let beside = [
             ("slo", !self.slo.is_empty()),
@@ -347,7 +392,10 @@ impl Scenario {
             within(&format!("slo.{}", measure.words().0), *limit, 0.0, measure.highest_limit());
         }
         if let Some(curve) = &self.curve {
-            let Curve { replicas, share, balance, p99_ms, factor, steps, others_cores, .. } = curve;
+            let Curve { replicas, share, balance, p99_ms, factor, .. } = curve;
+            let Curve { resolution, steps, others_cores, .. } = curve;
+            let changes = updates_per_second * self.load.duration.as_secs_f64();
+            within("load (updates of a curve's first rate)", changes, MIN_CHANGES, MAX_CHANGES);
             within("curve.balance (seconds)", balance.as_secs_f64(), 1.0, 3_600.0);
             within("curve.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
             for replicas in replicas {
@@ -356,6 +404,7 @@ impl Scenario {
             within("curve.share", *share, 0.05, 1.0);
             within("curve.p99_ms", *p99_ms, 1.0, 60_000.0);
             within("curve.factor", *factor, 1.05, 10.0);
+            within("curve.resolution", *resolution, 1.01, *factor);
             within("curve.others_cores", *others_cores, 0.0, 1_000.0);
             within("curve.steps", (*steps).into(), 2.0, MAX_STEPS.into());
         }
@@ -374,6 +423,7 @@ impl Scenario {
             within(key, goal.map_or(1.0, |goal| goal.times), 0.01, MAX_TIMES);
         }
         problems.extend(self.goal_problems());
+        problems.extend(self.slo_problems());
         let given = GIVEN.iter().filter(|key| self.fleet.config.contains_key(**key));
         problems.extend(given.map(|key| format!("fleet.config.{key}: the load test gives it")));
         // Those that run a Pod stay as they are.
@@ -414,174 +464,4 @@ fn is_label(name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::slo::Measure;
-
-    fn parse(text: &str) -> Result<Scenario, Box<toml::de::Error>> {
-        toml::from_str(text).map_err(Box::new)
-    }
-
-    const BASIC: &str = include_str!("../scenarios/basic.toml");
-
-    const FAIRNESS: &str = include_str!("../scenarios/fairness.toml");
-
-    /// The scenarios in the repository, by their names.
-    fn all() -> BTreeMap<String, Scenario> {
-        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
-        let folders = [root.to_owned(), format!("{root}/curves"), format!("{root}/sizing")];
-        let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
-        let files = files.map(|file| file.unwrap().path()).filter(|path| path.is_file());
-        let loaded = files.map(|path| Scenario::load(&path).unwrap_or_else(|e| panic!("{e}")));
-        loaded.map(|scenario| (scenario.name.clone(), scenario)).collect()
-    }
-
-    #[test]
-    fn the_scenarios_in_the_repository_are_runnable_and_have_limits() {
-        let all = all();
-        assert_eq!(all.len(), 15, "{:?}", all.keys());
-        for (name, scenario) in &all {
-            if let Some(curve) = &scenario.curve {
-                assert!(curve.goal.is_some(), "{name}");
-                continue;
-            }
-            let limits = [Measure::ConvergedP99Ms, Measure::PeakRssMib, Measure::ReconcileErrors];
-            assert!(limits.iter().all(|limit| scenario.slo.contains_key(limit)), "{name}");
-        }
-        let basic = &all["basic"];
-        assert!(basic.objects.count >= 3000 && basic.fleet.clusters >= 5);
-        let troubles = |name: &str| all[name].troubles.clone().unwrap();
-        assert!(troubles("fairness").dead > 0 && troubles("fairness").flooded > 0);
-        let dead = troubles("thousand").dead;
-        assert!(dead >= 100 && all["thousand"].fleet.clusters + dead >= 1000);
-        assert_eq!(all["faults"].faults.len(), 4);
-        assert_eq!((all["kind"].faults.len(), all["kind"].objects.pods), (1, Some(40)));
-    }
-
-    #[test]
-    fn all_problems_are_reported_at_once() {
-        let text = BASIC
-            .replace("clusters = 5 ", "clusters = 0 ")
-            .replace("updates_per_second = 40.0", "updates_per_second = -1.0");
-        assert_eq!(
-            parse(&text).unwrap().problems(),
-            [
-                "fleet.clusters: found 0, allowed 1 to 10000",
-                "load.updates_per_second: found -1, allowed 0 to 5000",
-            ]
-        );
-        let text = FAIRNESS.replace("flood_per_second = 1000.0", "flood_per_second = 1e9");
-        assert_eq!(
-            parse(&text).unwrap().problems(),
-            ["troubles.flood_per_second: found 1000000000, allowed 0 to 5000"]
-        );
-    }
-
-    #[test]
-    fn huge_numbers_are_refused_wherever_they_are() {
-        let goal = "\n[vary]\nreplicas = [1, 3]\ngoal = { replicas = 3, times = nan }\n";
-        let text = format!("{FAIRNESS}{goal}")
-            .replace("dead = 1 ", "dead = 9_000 ")
-            .replace("flooded = 1 ", "flooded = 2_000 ")
-            .replace("count = 500 ", "count = 200_000 \npadding = 200_000 ")
-            .replace("workers = 8 ", "workers = 8 \nconfig = { identity = \"a\", budget = {} } ");
-        let mut scenario = parse(&text).unwrap();
-        assert_eq!(
-            scenario.problems(),
-            [
-                "objects.padding (of all objects): found 40000000000, allowed 0 to 4000000000",
-                "fleet.clusters, troubles.dead and .flooded: found 11005, allowed 1 to 10000",
-                "troubles.flooded_objects (of all): found 400000, allowed 0 to 200000",
-                "vary.goal.times: found NaN, allowed 0.01 to 1000",
-                "fleet.config.identity: the load test gives it",
-            ]
-        );
-        (scenario.fleet.clusters, scenario.load.updates_per_second) = (u32::MAX, f64::INFINITY);
-        let problems = scenario.problems();
-        for expect in ["fleet.clusters: found 4294967295,", "load.updates_per_second: found inf,"] {
-            assert!(problems.iter().any(|problem| problem.starts_with(expect)), "{problems:?}");
-        }
-    }
-
-    #[test]
-    fn a_folder_has_the_scenarios_whose_names_say_so() {
-        let dir = tempfile::tempdir().unwrap();
-        let none = files(dir.path()).unwrap_err().to_string();
-        assert!(none.ends_with(" has no scenario: no file NAME.toml"), "{none}");
-        for name in ["b.toml", "a.toml", "README.md", "a.toml~"] {
-            std::fs::write(dir.path().join(name), "").unwrap();
-        }
-        let found = files(dir.path()).unwrap();
-        assert_eq!(found, [dir.path().join("a.toml"), dir.path().join("b.toml")]);
-        let one = dir.path().join("README.md");
-        assert_eq!(files(&one).unwrap(), [one]);
-    }
-
-    #[test]
-    fn names_are_no_paths() {
-        let long = "a".repeat(MAX_NAME + 1);
-        for name in ["../../p", "/etc/x", "", "Basic", "-a", "a-", &long] {
-            let text = BASIC.replace("name = \"basic\"", &format!("name = {name:?}"));
-            let problems = parse(&text).unwrap().problems();
-            let [problem] = &problems[..] else { panic!("{name:?}: {problems:?}") };
-            assert!(problem.starts_with(&format!("name: found {name:?}")), "{problem}");
-        }
-    }
-
-    #[test]
-    fn limits_and_faults_are_read_and_checked() {
-        let more = "\n[slo]\nreconcile_errors = 0\nqueue_p99_ms = 12.5\n\n\
-                    [[faults]]\nat = \"20s\"\nkind = \"kill\"\nreplica = 3\n";
-        let base = BASIC.split("\n[slo]").next().unwrap();
-        let scenario = parse(&format!("{base}{more}")).unwrap();
-        let expect = [(Measure::QueueP99Ms, 12.5), (Measure::ReconcileErrors, 0.0)];
-        assert_eq!(scenario.slo, expect.into());
-        assert_eq!(scenario.problems(), ["faults[0]: there is no replica 3: 3 run then"]);
-        let endless = parse(&format!("{base}{}", more.replace("12.5", "15000"))).unwrap();
-        assert_eq!(endless.problems()[0], "slo.queue_p99_ms: found 15000, allowed 0 to 9999");
-        let negative = parse(&format!("{base}{}", more.replace("12.5", "-1"))).unwrap();
-        assert!(negative.problems()[0].starts_with("slo.queue_p99_ms: found -1, allowed 0 to "));
-        let unknown = parse(&format!("{base}{}", more.replace("queue_p99_ms", "queue_p98_ms")));
-        assert!(unknown.unwrap_err().to_string().contains("queue_p98_ms"));
-    }
-
-    #[test]
-    fn changes_have_a_bound() {
-        let long = |load: &str| BASIC.replace("duration = \"60s\"", load);
-        let most = parse(&long("duration = \"400000s\"")).unwrap().problems();
-        assert_eq!(most, ["load.duration (seconds): found 400000, allowed 1 to 86400"]);
-        let many = long("duration = \"86400s\"").replace("second = 40.0", "second = 300.0");
-        assert_eq!(
-            parse(&many).unwrap().problems(),
-            ["load (changes in all): found 26784000, allowed 0 to 20000000"]
-        );
-    }
-
-    #[test]
-    fn curves_have_bounds() {
-        let curve = "\n[curve]\nreplicas = [1, 21]\nshare = 0.01\nbalance = \"2h\"\np99_ms = 500\nfactor = 1.0\n\
-                     steps = 41\nothers_cores = -1\ngoal = { replicas = 5, times = 4 }\n";
-        assert_eq!(
-            parse(&format!("{BASIC}{curve}")).unwrap().problems(),
-            [
-                "curve.balance (seconds): found 7200, allowed 1 to 3600",
-                "curve.replicas: found 21, allowed 1 to 20",
-                "curve.share: found 0.01, allowed 0.05 to 1",
-                "curve.factor: found 1, allowed 1.05 to 10",
-                "curve.others_cores: found -1, allowed 0 to 1000",
-                "curve.steps: found 41, allowed 2 to 40",
-                "curve.goal: 5 is none of curve.replicas",
-                "slo: means nothing beside curve",
-            ]
-        );
-    }
-
-    #[test]
-    fn misspelled_keys_and_durations_are_refused() {
-        assert!(parse(&BASIC.replace("replicas", "replica")).is_err());
-        let error = parse(&BASIC.replace("\"60s\"", "\"soon\"")).unwrap_err().to_string();
-        assert!(error.contains("\"soon\" is not a duration like 60s"), "{error}");
-    }
-}
+mod tests;

@@ -27,9 +27,20 @@ pub async fn run(
     out: &Path,
     seed: u64,
 ) -> anyhow::Result<String> {
+    let files = scenario::files(folder)?;
+    let all: Vec<Scenario> =
+        files.iter().map(|file| Scenario::load(file)).collect::<Result<_, _>>()?;
+    scenario::are_distinct(&all)?;
+    for (scenario, file) in all.iter().zip(&files) {
+        let alone = scenario.fleet.replicas == 1 && scenario.of_curves().is_none();
+        ensure!(
+            alone,
+            "{}: sizing is of one replica: set fleet.replicas to 1, without [curve] and [vary]",
+            file.display()
+        );
+    }
     let mut table = heading();
-    for file in scenario::files(folder)? {
-        let scenario = Scenario::load(&file)?;
+    for scenario in all {
         let out = out.join(&scenario.name);
         let manager = manager.clone();
         let options = Options { scenario, manager, out, seed, cpu: Cpu::default() };
@@ -75,6 +86,25 @@ fn rounded(used: f64, step: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn wrong_scenarios_are_refused_before_any_is_run() {
+        let basic = include_str!("../scenarios/basic.toml");
+        let one = basic.replace("replicas = 3 ", "replicas = 1 ");
+        let three = basic.replace("\"basic\"", "\"three\"");
+        for (second, expect) in [
+            (one.as_str(), "two scenarios have the name basic"),
+            (three.as_str(), "sizing is of one replica"),
+            ("name = 3", "parse scenario"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join("1.toml"), &one).unwrap();
+            std::fs::write(dir.path().join("2.toml"), second).unwrap();
+            let none = Some(dir.path().join("no-manager"));
+            let error = run(dir.path(), none, dir.path(), 1).await.unwrap_err();
+            assert!(format!("{error:#}").contains(expect), "{error:#}");
+        }
+    }
 
     #[test]
     fn requests_are_above_what_is_used() {

@@ -72,10 +72,10 @@ pub struct Exceeded {
 }
 
 /// The limits that these figures exceed. A limit without a figure counts too, because nothing shows that
-/// it was kept.
+/// it was kept; so does one whose figure is no number.
 pub fn judge(slo: &Slo, figures: &Figures) -> Vec<Exceeded> {
     let judged = slo.iter().map(|(&measure, &limit)| {
-        let measured = figures.get(&measure).copied();
+        let measured = figures.get(&measure).copied().filter(|value| value.is_finite());
         Exceeded { measure, limit, measured }
     });
     judged.filter(|e| e.measured.is_none_or(|measured| measured > e.limit)).collect()
@@ -201,6 +201,9 @@ mod tests {
                 let expect = if exceeds { vec![expect] } else { Vec::new() };
                 assert_eq!(judge(&slo, &figures), expect, "{measured:?}");
             }
+            let no_number = Figures::from([(measure, f64::NAN)]);
+            let expect = Exceeded { measure, limit: 10.0, measured: None };
+            assert_eq!(judge(&slo, &no_number), [expect]);
         }
         let figures = ALL.map(|measure| (measure, f64::MAX));
         assert!(judge(&Slo::new(), &figures.into()).is_empty());

@@ -95,6 +95,7 @@ impl Tracker {
                 self.seconds.made(due);
                 if let Some(entry) = self.objects.remove(&key) {
                     self.pending -= entry.pending.len();
+                    entry.pending.iter().for_each(|(_, due)| self.seconds.lost(*due));
                 }
                 return;
             }
@@ -265,8 +266,15 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_a_deleted_object_are_not_pending() {
-        let deleted = Fact::Deleted { key: "k".into(), due: ms(9) };
-        check(vec![written(1, 0), deleted], 0, &[]);
+    fn changes_of_a_deleted_object_are_not_pending_and_are_counted() {
+        let deleted = |due| Fact::Deleted { key: "k".into(), due: ms(due) };
+        check(vec![written(1, 0), deleted(9)], 0, &[]);
+        let mut tracker = Tracker::default();
+        for fact in [written(1, 0), ready(1, 40), written(2, 50), written(3, 60), deleted(1_100)] {
+            tracker.apply(fact);
+        }
+        let seconds = tracker.measured().seconds;
+        assert_eq!(seconds.deleted(|second| second == 0), 2);
+        assert_eq!(seconds.deleted(|second| second > 0), 0);
     }
 }

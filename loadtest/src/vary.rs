@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
 use crate::climb::{Goal, replicas_of};
+use crate::curves::Outcome;
 use crate::machine::Machine;
 use crate::process::Cpu;
 use crate::report::{Replica, Report};
@@ -13,34 +14,36 @@ use crate::run::{self, Options};
 use crate::scenario::Vary;
 use crate::slo::Measure;
 
-/// Runs the scenario with each number of replicas, all of them on one core, and returns the table and what to say if
-/// the goal is not reached.
+/// Runs the scenario with each number of replicas, all of them on one core, and writes the table after each. It ends
+/// with the first run that fails or exceeds a limit, because the others are compared with the first.
 ///
 /// # Errors
-/// If it varies nothing, a run fails, or one of its limits is exceeded.
-pub async fn run(options: &Options, core: usize) -> anyhow::Result<(String, Option<String>)> {
+/// If it varies nothing, or a file cannot be written.
+pub async fn run(options: &Options, core: usize) -> anyhow::Result<Outcome> {
     let Options { scenario, manager, out, seed, .. } = options;
     let vary = scenario.vary.as_ref().context("the scenario has no [vary]")?;
     let folder = |replicas: u32| out.join(format!("{replicas}-replicas"));
-    results::begin(out)?;
-    vary.replicas.iter().try_for_each(|replicas| results::begin(&folder(*replicas)))?;
-    let mut reports = Vec::new();
+    let _held = results::begin(out)?;
+    vary.replicas.iter().try_for_each(|replicas| results::begin(&folder(*replicas)).map(drop))?;
+    let (mut reports, mut text): (Vec<Report>, _) = (Vec::new(), String::new());
     for &replicas in &vary.replicas {
         println!("{}, {}", scenario.name, replicas_of(replicas));
         let mut scenario = scenario.clone();
         scenario.fleet.replicas = replicas;
-        let out = folder(replicas);
         let (manager, cpu) = (manager.clone(), Cpu { core: Some(core), share: vary.share });
-        let options = Options { scenario, manager, out, seed: *seed, cpu };
-        let report = run::run(&options).await?;
-        let wrong = report.verdict().join("; ");
-        ensure!(wrong.is_empty(), "{wrong}; see {}", options.out.display());
-        reports.push(report);
+        let options = Options { scenario, manager, out: folder(replicas), seed: *seed, cpu };
+        let run = run::run(&options).await;
+        let wrong = run.as_ref().map_or_else(|error| vec![format!("{error:#}")], Report::verdict);
+        if !wrong.is_empty() {
+            let (of, wrong, out) = (replicas_of(replicas), wrong.join("; "), options.out.display());
+            return Ok((text, vec![format!("{of}: {wrong}; see {out}")]));
+        }
+        reports.extend(run);
+        let machine = reports.first().map(|report| report.machine.clone()).unwrap_or_default();
+        text = markdown(vary, &machine, &reports);
+        results::write(out, "vary.md", &text)?;
     }
-    let machine = reports.first().map(|report| report.machine.clone()).unwrap_or_default();
-    let text = markdown(vary, &machine, &reports);
-    results::write(out, "vary.md", &text)?;
-    Ok((text, missed(vary, &reports)))
+    Ok((text, missed(vary, &reports).into_iter().collect()))
 }
 
 /// What to say if the largest replica has more memory than the goal allows.
@@ -49,7 +52,9 @@ fn missed(vary: &Vary, reports: &[Report]) -> Option<String> {
     let first = reports.first()?;
     let report = reports.iter().find(|report| report.scenario.fleet.replicas == replicas)?;
     let found = largest(report) / largest(first);
-    (found > times).then(|| {
+    // Without memory there is no number.
+    let is_reached = found <= times;
+    (!is_reached).then(|| {
         format!(
             "memory of the largest of {}: goal at most {times} times that of {}, measured {found:.2} times",
             replicas_of(replicas),
@@ -135,6 +140,14 @@ mod tests {
         let mut vary = Vary { replicas: vec![1, 3], share: Some(0.2), goal };
         let reports = [one, three];
         assert_eq!(missed(&vary, &reports), None);
+        let unmeasured = [1, 3].map(|replicas| {
+            let mut report = example(&[]);
+            report.scenario.fleet.replicas = replicas;
+            report.replicas[0].resident_mib = 0.0;
+            report.replicas[1].resident_mib = 0.0;
+            report
+        });
+        assert!(missed(&vary, &unmeasured).is_some());
         vary.goal = Some(Goal { replicas: 3, times: 0.36 });
         let said = missed(&vary, &reports).unwrap();
         assert!(
