@@ -21,11 +21,15 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use http::Uri;
+use http::uri::Scheme;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 use tower::{BoxError, Service, ServiceExt};
 
+use crate::bounds::Unread;
+use crate::metered::{HTTP1_BYTES, HTTP2_BYTES, Metered};
 use crate::risk::Risk;
 use crate::role::Role;
 use crate::turns::{Lane, Turns};
@@ -176,6 +180,7 @@ struct NotFound(Arc<str>);
 pub(crate) struct Dialer {
     inner: HttpConnector<Resolver>,
     reach: Reach,
+    is_limited: bool,
 }
 
 type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
@@ -187,7 +192,12 @@ impl Dialer {
         let mut inner = HttpConnector::new_with_resolver(resolver);
         inner.enforce_http(false);
         inner.set_nodelay(true);
-        Self { inner, reach }
+        Self { inner, reach, is_limited: true }
+    }
+
+    /// The same for connections that change their protocol: what comes then is no answer.
+    pub(crate) fn without_limit(self) -> Self {
+        Self { is_limited: false, ..self }
     }
 }
 
@@ -286,7 +296,7 @@ where
 }
 
 impl Service<Uri> for Dialer {
-    type Response = <HttpConnector<Resolver> as Service<Uri>>::Response;
+    type Response = TokioIo<Metered>;
     type Error = BoxError;
     type Future = Answer<Self::Response>;
 
@@ -303,8 +313,14 @@ impl Service<Uri> for Dialer {
             let host = host.to_owned();
             return Box::pin(async move { Err(Refused { host, address, risk }.into()) });
         }
+        // Which protocol it is shows only in TLS: without that, it is HTTP/1.1.
+        let is_plain = to.scheme() == Some(&Scheme::HTTP);
+        let limit = self.is_limited.then_some(if is_plain { HTTP1_BYTES } else { HTTP2_BYTES });
         let connecting = self.inner.call(to);
-        Box::pin(async move { Ok(connecting.await?) })
+        Box::pin(async move {
+            let stream = connecting.await?.into_inner();
+            Ok(TokioIo::new(Metered { stream, unread: Unread::default(), limit }))
+        })
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! The bound counts what reaches memory: it is above decompression. An answer that exceeds it ends with an
 //! [`Excess`], its connection is dropped, and what was read goes with the request. What takes time to unfold and unfolds
-//! to nothing is counted below decompression ([`Folded`]).
+//! to nothing is counted below decompression, and what is no part of an answer below that, for each connection (`metered`).
 //!
 //! | answer | bytes | time |
 //! |---|---|---|
@@ -140,25 +140,25 @@ impl Bound {
     }
 }
 
-/// Bytes of one answer that have come and have not unfolded to as many. It goes with the request to where they come.
+/// Bytes that have come and of which a reader has not got as many: of one answer, below decompression; or of a
+/// connection, from its socket. It goes with the request to where they come, and with the answer to where they are read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Folded(Arc<AtomicUsize>);
+pub(crate) struct Unread(Arc<AtomicUsize>);
 
-impl Folded {
+impl Unread {
     /// So many have come.
     pub(crate) fn come(&self, bytes: usize) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// What has come has unfolded to so many. One reader at a time does both.
-    fn unfolded(&self, bytes: usize) {
-        let left = self.0.load(Ordering::Relaxed).saturating_sub(bytes);
-        self.0.store(left, Ordering::Relaxed);
+    /// A reader has got so many.
+    pub(crate) fn read(&self, bytes: usize) {
+        let less = |left: usize| Some(left.saturating_sub(bytes));
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// Whether there are more than may be.
-    pub(crate) fn is_too_much(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > FOLDED_BYTES
+    pub(crate) fn is_more_than(&self, limit: usize) -> bool {
+        self.0.load(Ordering::Relaxed) > limit
     }
 }
 
@@ -193,7 +193,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let folded = Folded::default();
+        let folded = Unread::default();
         request.extensions_mut().insert(folded.clone());
         let (method, uri) = (request.method(), request.uri());
         let bound = Bound::of(method, uri.path(), uri.query().unwrap_or_default());
@@ -218,21 +218,21 @@ pub(crate) struct Bounded<B> {
     /// Bytes that have passed: of the line, if lines are bounded.
     passed: usize,
     /// Bytes that have come below decompression.
-    folded: Folded,
+    folded: Unread,
     /// When it is too late, from the first wait on.
     late: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> Bounded<B> {
     fn new(body: B, bound: Bound, what: String) -> Self {
-        let folded = Folded::default();
+        let folded = Unread::default();
         Self { body: Some(Box::pin(body)), bound, what, passed: 0, folded, late: None }
     }
 
     /// Counts a part of the body.
     fn pass(&mut self, part: &[u8]) -> Result<(), Excess> {
         let what = || self.what.clone();
-        self.folded.unfolded(part.len());
+        self.folded.read(part.len());
         match self.bound {
             Bound::Open => Ok(()),
             Bound::Whole(limit) => {
@@ -261,7 +261,7 @@ impl<B> Bounded<B> {
     /// Checks the time while nothing comes, and how much has come for it. The clock runs from the first wait for the
     /// whole, or for the rest of a line.
     fn wait(&mut self, cx: &mut Context<'_>) -> Result<(), Excess> {
-        if self.folded.is_too_much() {
+        if self.folded.is_more_than(FOLDED_BYTES) {
             return Err(Excess::Folded { what: self.what.clone(), limit: FOLDED_BYTES });
         }
         let limit = match self.bound {

@@ -8,23 +8,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use model::budget::{BYTES, OBJECTS, parse_bytes, show_bytes};
-use model::error::foreign;
+use model::budget::AskedBudget;
 use model::{Budget, SourceBudget};
-use serde_json::Value;
 
 /// The annotation. Its value is like `budget` of the configuration, in JSON.
 const ANNOTATION: &str = "leasehold.dev/budget";
-/// The most bytes of its value.
-const MAX_BYTES: usize = 1024;
-
-/// What is asked for; `None` for as much as the source's other clusters have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AskedBudget {
-    objects: Option<u64>,
-    cache_bytes: Option<u64>,
-    json_bytes: Option<u64>,
-}
 
 /// What an author asks for, or why that is no budget; `None` if he asks for nothing.
 pub(crate) type Asked = Option<Result<AskedBudget, Arc<str>>>;
@@ -32,7 +20,7 @@ pub(crate) type Asked = Option<Result<AskedBudget, Arc<str>>>;
 /// What the author of a Secret asks for.
 pub(crate) fn asked(secret: &Secret) -> Asked {
     let text = secret.annotations().get(ANNOTATION)?;
-    Some(read(text).map_err(Arc::from))
+    Some(AskedBudget::read(text).map_err(Arc::from))
 }
 
 /// The budget of the cluster that comes from `origin`, and what is wrong with what its author asks for.
@@ -60,71 +48,6 @@ pub(crate) fn granted(
         },
         |budget| (budget, None),
     )
-}
-
-fn read(text: &str) -> Result<AskedBudget, String> {
-    if text.len() > MAX_BYTES {
-        return Err(format!("it is longer than {MAX_BYTES} bytes"));
-    }
-    let Ok(Value::Object(fields)) = serde_json::from_str(text) else {
-        return Err(r#"it is no object of JSON, as in {"maxCacheBytes": "256Mi"}"#.to_owned());
-    };
-    let mut asked = AskedBudget::default();
-    for (field, value) in &fields {
-        let wrong = |allowed: String| {
-            format!("{}: found {}; allowed: {allowed}", foreign(field), foreign(&value.to_string()))
-        };
-        let objects = || {
-            let found = value.as_u64().filter(|number| OBJECTS.contains(number));
-            let (least, most) = (*OBJECTS.start(), *OBJECTS.end());
-            found.ok_or_else(|| wrong(format!("a whole number from {least} to {most}")))
-        };
-        let bytes = || {
-            let found = value.as_u64().or_else(|| value.as_str().and_then(parse_bytes));
-            let (least, most) = (show_bytes(*BYTES.start()), show_bytes(*BYTES.end()));
-            found.filter(|bytes| BYTES.contains(bytes)).ok_or_else(|| {
-                wrong(format!("a number of bytes from {least} to {most}, as in 67108864 or 64Mi"))
-            })
-        };
-        match field.as_str() {
-            "maxObjects" => asked.objects = Some(objects()?),
-            "maxCacheBytes" => asked.cache_bytes = Some(bytes()?),
-            "maxJsonBytes" => asked.json_bytes = Some(bytes()?),
-            _ => {
-                let known = "maxObjects, maxCacheBytes, maxJsonBytes";
-                return Err(format!("{}: unknown key; known here: {known}", foreign(field)));
-            }
-        }
-    }
-    Ok(asked)
-}
-
-impl AskedBudget {
-    /// As much as is asked for, if a source's clusters may have it.
-    fn within(self, SourceBudget { each, most }: SourceBudget) -> Result<Budget, String> {
-        let or = |key: &str, asked: Option<u64>, each: usize, most: usize| {
-            let Some(asked) = asked else { return Ok(each) };
-            let granted = usize::try_from(asked).ok().filter(|asked| *asked <= most);
-            granted.ok_or_else(|| {
-                format!("{key}: found {asked}; allowed: at most {most}, the source's maxBudget")
-            })
-        };
-        Ok(Budget {
-            max_objects: or("maxObjects", self.objects, each.max_objects, most.max_objects)?,
-            max_cache_bytes: or(
-                "maxCacheBytes",
-                self.cache_bytes,
-                each.max_cache_bytes,
-                most.max_cache_bytes,
-            )?,
-            max_json_bytes: or(
-                "maxJsonBytes",
-                self.json_bytes,
-                each.max_json_bytes,
-                most.max_json_bytes,
-            )?,
-        })
-    }
 }
 
 #[cfg(test)]
@@ -162,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_is_no_budget_or_too_much_is_a_problem_and_changes_nothing() {
-        let long = " ".repeat(MAX_BYTES + 1);
+        let long = " ".repeat(1025);
         for (annotation, expect) in [
             ("", "it is no object of JSON"),
             ("[1]", "it is no object of JSON"),

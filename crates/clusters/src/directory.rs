@@ -172,7 +172,7 @@ impl Folder {
     }
 
     /// The clusters at these places. What they take beyond the bytes of each, newcomers take last.
-    fn sources(&self, chosen: &Chosen) -> Vec<Source> {
+    fn sources(&mut self, chosen: &Chosen) -> Vec<Source> {
         let mut spare = self.of.terms.quota.saturating_mul(KEPT_BYTES_EACH);
         let mut in_turn: Vec<_> = chosen.iter().collect();
         in_turn.sort_by_key(|(name, _)| self.files[*name].counts_since);
@@ -182,7 +182,8 @@ impl Folder {
             let most = (own + spare).min((2 * own).max(KEPT_BYTES_FILE));
             let mut left = most;
             let wanted = |place| places.contains(&place);
-            sources.insert(name, self.files[name].file.sources(wanted, &mut left));
+            let Some(Entry { file, .. }) = self.files.get_mut(name) else { continue };
+            sources.insert(name, file.sources(wanted, &mut left));
             spare -= (most - left).saturating_sub(own);
         }
         sources.into_values().flatten().collect()

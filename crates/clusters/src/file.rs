@@ -10,7 +10,9 @@ use crate::error::Unusable;
 use crate::kubeconfig::{self, Contexts, Draft, MAX_KEPT_BYTES, Origin};
 use crate::polled::{Look, Polled, Settled};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
-use crate::reference::{self, Files, MAX_FILE_BYTES, Reference, read_bounded};
+use crate::reference::{
+    self, Attributes, Files, Looks, MAX_FILE_BYTES, Reference, attributes, read_bounded,
+};
 use crate::trust::Trust;
 
 /// The contexts of one kubeconfig file.
@@ -49,6 +51,7 @@ pub(crate) struct WatchedFile {
     origin: Origin,
     contexts: Contexts,
     content: Settled<Fingerprint>,
+    looks: Looks,
     drafts: Vec<Draft>,
     /// Whether nothing is missed while it is no kubeconfig: it was one before, or is a file of another kind, its contexts
     /// are chosen, or it came later than this process.
@@ -59,7 +62,8 @@ impl WatchedFile {
     /// Accepts the first content at once.
     pub(crate) fn new(origin: Origin, contexts: Contexts) -> Self {
         let is_known = matches!(contexts, Contexts::Chosen(_));
-        Self { origin, contexts, content: Settled::trusting(), drafts: Vec::new(), is_known }
+        let (content, looks, drafts) = (Settled::trusting(), Looks::default(), Vec::new());
+        Self { origin, contexts, content, looks, drafts, is_known }
     }
 
     /// Accepts nothing until two reads agree: for a file that may still be half written.
@@ -74,12 +78,24 @@ impl WatchedFile {
         !self.is_known && !self.drafts.is_empty()
     }
 
-    /// Reads it.
+    /// Reads it, unless it is as it was.
     pub(crate) fn read(&mut self) {
+        self.read_after(attributes(&self.origin.path));
+    }
+
+    /// The same with its attributes. What cannot be read is tried at each look.
+    fn read_after(&mut self, attributes: Option<Attributes>) {
+        let is_due = self.looks.is_due(attributes.map(|of_it| vec![of_it]));
+        if !is_due && self.content.pending.is_none() {
+            return;
+        }
         let read = read_bounded(&self.origin.path);
         let seen = match &read {
             Ok(bytes) => Fingerprint::of([b"content".as_slice(), bytes]),
-            Err(error) => Fingerprint::of([b"error".as_slice(), error.to_string().as_bytes()]),
+            Err(error) => {
+                self.looks = Looks::default();
+                Fingerprint::of([b"error".as_slice(), error.to_string().as_bytes()])
+            }
         };
         if self.content.observe(seen) {
             self.drafts = self.interpret(read);
@@ -98,10 +114,14 @@ impl WatchedFile {
 
     /// Those of its present clusters whose places are wanted. Of those that together take more bytes than there is room
     /// for, the last are down; the others take them away from `room`.
-    pub(crate) fn sources(&self, wanted: impl Fn(usize) -> bool, room: &mut usize) -> Vec<Source> {
+    pub(crate) fn sources(
+        &mut self,
+        wanted: impl Fn(usize) -> bool,
+        room: &mut usize,
+    ) -> Vec<Source> {
         let (before, mut left) = (*room, MAX_KEPT_BYTES.min(*room));
         let (most, mut files) = (left, Files::default());
-        let wanted = self.drafts.iter().enumerate().filter(|(place, _)| wanted(*place));
+        let wanted = self.drafts.iter_mut().enumerate().filter(|(place, _)| wanted(*place));
         let sources = wanted.map(|(_, draft)| limited(draft, &mut files, &mut left)).collect();
         *room = before - (most - left);
         sources
@@ -148,13 +168,13 @@ impl Look for WatchedFile {
 }
 
 /// The source of a draft. Reads the files that the draft refers to.
-pub(crate) fn source(draft: &Draft) -> Source {
+pub(crate) fn source(mut draft: Draft) -> Source {
     let mut room = MAX_KEPT_BYTES;
-    limited(draft, &mut Files::default(), &mut room)
+    limited(&mut draft, &mut Files::default(), &mut room)
 }
 
 /// The same for one of many. What it takes, in bytes, is no longer in `room`.
-fn limited(draft: &Draft, files: &mut Files, room: &mut usize) -> Source {
+fn limited(draft: &mut Draft, files: &mut Files, room: &mut usize) -> Source {
     let (access, fingerprint) = match whole(draft, files, room) {
         Ok((access, fingerprint)) => (Ok(access), fingerprint),
         Err(error) => {
@@ -168,33 +188,49 @@ fn limited(draft: &Draft, files: &mut Files, room: &mut usize) -> Source {
 
 /// How to reach the cluster of a draft, with what the files hold that it refers to.
 fn whole(
-    draft: &Draft,
+    draft: &mut Draft,
     files: &mut Files,
     room: &mut usize,
 ) -> Result<(Access, Fingerprint), Arc<Unusable>> {
-    let (mut access, mut fingerprint) = draft.access.clone()?;
+    let now = draft.references.iter().map(|reference| attributes(&reference.file)).collect();
+    let made = draft.made.take().filter(|_| !draft.looks.is_due(now));
+    let made = made.map_or_else(|| embedded(draft, files, *room), Ok)?;
+    let (access, fingerprint, bytes) = made.clone();
+    draft.made = Some(made);
+    *room = room.checked_sub(bytes).ok_or_else(|| too_much(draft, *room))?;
+    Ok((access, fingerprint))
+}
+
+/// The same from what the files hold now, and the bytes that it takes.
+fn embedded(
+    draft: &Draft,
+    files: &mut Files,
+    room: usize,
+) -> Result<(Access, Fingerprint, usize), Arc<Unusable>> {
+    let ((mut access, mut fingerprint), mut bytes) = (draft.access.clone()?, draft.bytes);
     let Access::Kubeconfig { kubeconfig, granted, .. } = &mut access else {
-        return Ok((access, fingerprint));
+        return Ok((access, fingerprint, bytes));
     };
-    let (origin, limit_bytes) = (draft.origin.to_string(), *room);
-    let mut bytes = draft.bytes;
     for Reference { field, file } in &draft.references {
         let read = files.read(file, granted.within.as_deref());
         let (content_hash, content) = read.map_err(|source| Unusable::Reference {
-            origin: origin.clone(),
+            origin: draft.origin.to_string(),
             field,
             file: file.clone(),
             source,
         })?;
         bytes += reference::embedded_bytes(content);
-        if bytes > limit_bytes {
-            break;
+        if bytes > room {
+            return Err(too_much(draft, room).into());
         }
         fingerprint = Fingerprint::of([fingerprint.as_ref(), content_hash.as_ref()]);
         reference::embed(Arc::make_mut(kubeconfig), field, content);
     }
-    *room = limit_bytes.checked_sub(bytes).ok_or(Unusable::TooMuch { origin, limit_bytes })?;
-    Ok((access, fingerprint))
+    Ok((access, fingerprint, bytes))
+}
+
+fn too_much(draft: &Draft, limit_bytes: usize) -> Unusable {
+    Unusable::TooMuch { origin: draft.origin.to_string(), limit_bytes }
 }
 
 /// Why a kubeconfig cannot be read.
@@ -211,6 +247,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::reference::READ_EVERY;
 
     fn config(context: &str, extra: &str) -> String {
         format!(
@@ -270,6 +307,54 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_read_when_its_attributes_change_a_few_times_more_and_then_seldom() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k.yaml");
+        let mut file = at(path.clone(), Contexts::All);
+        // Each time, another file is there.
+        let mut reads = |attributes, looks| {
+            let is_read = |n: &u32| {
+                fs::write(&path, config(&format!("c{n}"), "")).unwrap();
+                file.content = Settled::trusting();
+                file.drafts.clear();
+                file.read_after(attributes);
+                !file.drafts.is_empty()
+            };
+            (0..looks).filter(is_read).collect::<Vec<_>>()
+        };
+        assert_eq!(reads(Some(([1; 3], [1, 1])), 45), [0, 1, 2, 3, 20, 40]);
+        assert_eq!(reads(Some(([1; 3], [1, 2])), 10), [0, 1, 2, 3]);
+        assert_eq!(reads(None, 6), [0, 1, 2, 3, 4, 5], "it may be missing");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_tried_at_each_look_and_read_once_it_can_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k.yaml");
+        let mut file = at(path.clone(), Contexts::All);
+        let attributes = Some(([1; 3], [1; 2]));
+        (0..READ_EVERY - 1).for_each(|_| file.read_after(attributes));
+        fs::write(&path, config("east", "")).unwrap();
+        (0..2).for_each(|_| file.read_after(attributes));
+        assert_eq!(file.names().next().unwrap().as_str(), "east");
+    }
+
+    #[test]
+    fn a_change_that_the_attributes_do_not_show_counts_when_it_is_seen_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k.yaml");
+        let mut file = at(path.clone(), Contexts::All);
+        fs::write(&path, config("east", "")).unwrap();
+        let attributes = Some(([1; 3], [1; 2]));
+        (0..READ_EVERY).for_each(|_| file.read_after(attributes));
+        fs::write(&path, config("west", "")).unwrap();
+        file.read_after(attributes);
+        assert_eq!(file.names().next().unwrap().as_str(), "east");
+        file.read_after(attributes);
+        assert_eq!(file.names().next().unwrap().as_str(), "west");
+    }
+
+    #[test]
     fn a_referenced_file_counts_as_part_of_the_kubeconfig() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("k.yaml");
@@ -282,6 +367,27 @@ mod tests {
         let before = seen(&mut file);
         fs::write(dir.path().join("ca.crt"), "two").unwrap();
         assert_ne!(seen(&mut file), before);
+    }
+
+    #[test]
+    fn a_referenced_file_is_read_when_it_changes_a_few_times_more_and_then_seldom() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, authority) = (dir.path().join("k.yaml"), dir.path().join("ca.crt"));
+        fs::write(&path, config("east", ", certificate-authority: ca.crt")).unwrap();
+        fs::write(&authority, "one").unwrap();
+        let mut file = at(path, Contexts::All);
+        // What was made of it before is exchanged each time.
+        let planted = Fingerprint::of([b"planted".as_slice()]);
+        let mut is_read = |_: &u32| {
+            let made = file.drafts.first_mut().and_then(|draft| draft.made.as_mut());
+            made.into_iter().for_each(|made| made.1 = planted);
+            seen(&mut file)[0].fingerprint != planted
+        };
+        assert_eq!((0..30).filter(&mut is_read).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 21]);
+        fs::write(&authority, "another").unwrap();
+        assert_eq!((0..6).filter(&mut is_read).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        fs::remove_file(&authority).unwrap();
+        assert_eq!((0..6).filter(&mut is_read).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -124,11 +124,10 @@ async fn follow(
         let mut newer = std::pin::pin!(only(&mut *provider));
         let mut pause = FIRST_PAUSE;
         source = loop {
-            match switch(&source, &connector, &first, &current).await {
-                Switch::Done => break newer.await,
-                // What it asks, such as a credential program, may answer later.
-                Switch::Failed => {}
+            if switch(&source, &connector, &first, &current).await {
+                break newer.await;
             }
+            // What it asks, such as a credential program, may answer later.
             tokio::select! {
                 source = &mut newer => break source,
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_PAUSE),
@@ -137,21 +136,13 @@ async fn follow(
     }
 }
 
-/// What came of a changed source.
-enum Switch {
-    /// It is used, or will never be.
-    Done,
-    /// It could not be used yet.
-    Failed,
-}
-
-/// Uses a source from now on, if it can be used.
+/// Uses a source from now on, if it can be used. Returns whether it is used or will never be: else it may be later.
 async fn switch(
     Source { origin, access, .. }: &Source,
     connector: &Connector,
     first: &Access,
     current: &Current,
-) -> Switch {
+) -> bool {
     let until_then = "until then requests go on with what was read before";
     let access = match access {
         Ok(access) if access.server() != first.server() => {
@@ -162,23 +153,23 @@ async fn switch(
                 access.server().unwrap_or_default(),
                 first.server().unwrap_or_default()
             );
-            return Switch::Done;
+            return true;
         }
         Ok(access) => access,
         Err(error) => {
             tracing::warn!("{}; {until_then}", error.reason());
-            return Switch::Done;
+            return true;
         }
     };
     match connector.link(origin, access, true).await {
         Ok((link, life)) => {
             *current.lock().unwrap_or_else(PoisonError::into_inner) = (link.wire, life);
             tracing::info!("{origin} has changed: further requests use what it says now");
-            Switch::Done
+            true
         }
         Err(error) => {
             tracing::warn!("{}; it is tried again, and {until_then}", error.reason());
-            Switch::Failed
+            false
         }
     }
 }

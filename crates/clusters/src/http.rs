@@ -53,7 +53,8 @@ use tower::BoxError;
 
 use self::one_task::OneTask;
 use crate::address::Dialer;
-use crate::bounds::Folded;
+use crate::bounds::{FOLDED_BYTES, Unread};
+use crate::metered::HTTP2_BYTES;
 
 /// Streams on one connection before the next opens.
 const STREAMS_PER_CONNECTION: usize = 64;
@@ -69,6 +70,10 @@ const STREAM_WINDOW: u32 = 256 << 10;
 /// The window of a connection: that of all its streams, so that unread ones do not stop others. It is no
 /// larger, because the library bounds by it what many small frames cost beside their bytes.
 const CONNECTION_WINDOW: u32 = STREAMS_PER_CONNECTION as u32 * STREAM_WINDOW;
+// What waits in it for readers breaks no connection.
+const _: () = assert!(CONNECTION_WINDOW as usize + (4 << 20) <= HTTP2_BYTES);
+/// What a part of an answer takes beside its bytes: the heads of its chunk or frame and of its record.
+const PART_BYTES: usize = 64;
 /// The most bytes that a connection of HTTP/1.1 reads ahead, also of a head that does not end. Heads have one or two
 /// thousand.
 const READ_AHEAD_BYTES: usize = 32 << 10;
@@ -210,11 +215,12 @@ impl Connections {
         request: Request<Body>,
         identity: Option<&Arc<Identity>>,
     ) -> Result<Response<Counted>, BoxError> {
-        let (connection, stream) =
+        let (connection, mut stream) =
             self.choose(identity, request.headers().contains_key(UPGRADE))?;
-        let folded = request.extensions().get::<Folded>().cloned();
+        let folded = request.extensions().get::<Unread>().cloned();
         let response = connection.client.request(request).await?;
-        Ok(response.map(|body| Counted { body, folded, _stream: stream }))
+        stream.unread = response.extensions().get::<Unread>().cloned();
+        Ok(response.map(|body| Counted { body, folded, stream }))
     }
 
     /// The first connection with room, or the least busy one; one of its own for an upgrade.
@@ -230,15 +236,15 @@ impl Connections {
         }
         if upgrade {
             let Inner { config, dialer, .. } = &*self.0;
-            let connection = match open.upgrading.take() {
-                Some(connection) => connection,
+            let connection = match &open.upgrading {
+                Some(connection) => connection.clone(),
                 None => {
                     let (own, protocol) = (open.identity.as_deref(), Protocol::Http1);
-                    let connector = raw_connector(config, own, protocol, dialer.clone())?;
-                    Connection::new(connector, protocol)
+                    let dialer = dialer.clone().without_limit();
+                    let connector = raw_connector(config, own, protocol, dialer)?;
+                    open.upgrading.insert(Connection::new(connector, protocol)).clone()
                 }
             };
-            open.upgrading = Some(connection.clone());
             let stream = Stream::open(&connection.streams);
             return Ok((connection, stream));
         }
@@ -299,18 +305,24 @@ fn builder(protocol: Protocol) -> legacy::Builder {
 }
 
 /// One open stream, counted.
-struct Stream(Arc<AtomicUsize>);
+struct Stream {
+    open: Arc<AtomicUsize>,
+    /// Counts what comes over its connection.
+    unread: Option<Unread>,
+}
 
 impl Stream {
     fn open(streams: &Arc<AtomicUsize>) -> Self {
         streams.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(streams))
+        Self { open: Arc::clone(streams), unread: None }
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        // The head of an answer, and what has come of it that nobody reads any more.
+        self.unread.iter().for_each(|unread| unread.read(STREAM_WINDOW as usize));
     }
 }
 
@@ -318,8 +330,8 @@ impl Drop for Stream {
 pub(crate) struct Counted {
     body: Incoming,
     /// Counts what comes, for whoever bounds what it unfolds to.
-    folded: Option<Folded>,
-    _stream: Stream,
+    folded: Option<Unread>,
+    stream: Stream,
 }
 
 impl HttpBody for Counted {
@@ -331,7 +343,7 @@ impl HttpBody for Counted {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = &mut *self;
-        if this.folded.as_ref().is_some_and(Folded::is_too_much) {
+        if this.folded.as_ref().is_some_and(|folded| folded.is_more_than(FOLDED_BYTES)) {
             // Whoever bounds it ends it now.
             return Poll::Pending;
         }
@@ -339,8 +351,10 @@ impl HttpBody for Counted {
         let turn = ready!(coop::poll_proceed(cx));
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         turn.made_progress();
-        if let (Some(folded), Some(Ok(frame))) = (&this.folded, &frame) {
-            folded.come(frame.data_ref().map_or(0, Bytes::len));
+        if let Some(Ok(frame)) = &frame {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            this.folded.iter().for_each(|folded| folded.come(bytes));
+            this.stream.unread.iter().for_each(|unread| unread.read(bytes + PART_BYTES));
         }
         Poll::Ready(frame)
     }
@@ -363,10 +377,14 @@ mod tests {
     use hyper::service::service_fn;
     use hyper_util::client::legacy::connect::HttpConnector;
     use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::address::lookups;
+    use crate::role::Role;
+    use crate::trust::Trust;
 
     /// Serves one HTTP/2 connection, until the task ends. The answer to `/N/M` is N frames of M bytes.
     async fn serve() -> (String, JoinHandle<()>) {
@@ -421,6 +439,54 @@ mod tests {
         }
         let read = unread(&client, &address, "/1/1").await.into_body().collect().await.unwrap();
         assert_eq!(read.to_bytes().len(), 1);
+    }
+
+    /// Sends `answer` to the first request, and then `more` until nobody takes it or 64 MiB are taken. Returns its
+    /// address, and whether somebody took all of that.
+    async fn flood(answer: &'static str, more: &'static str) -> (String, JoinHandle<bool>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let task = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _asked = stream.read(&mut [0; 1024]).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            let piece = more.repeat((64 << 10) / more.len());
+            for _ in 0..1024 {
+                if stream.write_all(piece.as_bytes()).await.is_err() {
+                    return false;
+                }
+            }
+            true
+        });
+        (address, task)
+    }
+
+    #[tokio::test]
+    async fn a_server_may_send_much_as_an_answer_and_little_beside_it() {
+        let long = "HTTP/1.1 200 OK\r\ncontent-length: 8388608\r\n\r\n";
+        let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n";
+        for (answer, more, expect) in [
+            (long, "x", "8388608 bytes"),
+            ("", "HTTP/1.1 103 X\r\n\r\n", "more than 1048576 bytes that are no part of an answer"),
+            ("HTTP/1.1 200 OK\r\n", "x: y\r\n", "message head is too large"),
+            (chunked, "x: y\r\n", "chunk trailers"),
+        ] {
+            let (address, server) = flood(answer, more).await;
+            let dialer = Dialer::new(Trust::own().reach(), lookups(Role::Workload));
+            let config = kube::Config::new(address.parse().unwrap());
+            let connections = Connections::new(config, Protocol::Any, dialer).unwrap();
+            let request = Request::get(address).body(Body::empty()).unwrap();
+            let came = match connections.send(request, None).await {
+                Ok(answer) => match answer.into_body().collect().await {
+                    Ok(body) => format!("{} bytes", body.to_bytes().len()),
+                    Err(error) => model::error::chain(&error),
+                },
+                Err(error) => model::error::chain(&*error),
+            };
+            assert!(came.contains(expect), "{came}");
+            drop(connections);
+            assert!(!server.await.unwrap(), "{expect}");
+        }
     }
 
     #[test]

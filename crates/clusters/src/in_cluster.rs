@@ -16,14 +16,12 @@ const AUTHORITY: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 pub struct InCluster {
     name: ClusterName,
     authority: Settled<Fingerprint>,
-    shown: Fingerprint,
 }
 
 impl InCluster {
     /// The cluster in which this process runs, called `name`.
     pub fn new(name: ClusterName) -> Self {
-        let none = Fingerprint::of([]);
-        Self { name, authority: Settled::trusting(), shown: none }
+        Self { name, authority: Settled::trusting() }
     }
 
     /// As a provider. It changes with the certificates of the cluster's authority; the client itself reads
@@ -41,13 +39,11 @@ impl Look for InCluster {
     fn look(&mut self) -> Snapshot {
         let authority = read_bounded(Path::new(AUTHORITY)).unwrap_or_default();
         let seen = Fingerprint::of([b"in-cluster".as_slice(), &authority]);
-        if self.authority.observe(seen) {
-            self.shown = seen;
-        }
+        self.authority.observe(seen);
         let source = Source {
             name: self.name.clone(),
             origin: "in-cluster".into(),
-            fingerprint: self.shown,
+            fingerprint: self.authority.accepted.unwrap_or(seen),
             access: Ok(Access::InCluster),
             asked: None,
         };

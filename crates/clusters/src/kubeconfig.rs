@@ -11,7 +11,7 @@ use model::{ClusterName, Prefix};
 
 use crate::error::Unusable;
 use crate::provider::{Access, Fingerprint};
-use crate::reference::{self, Reference};
+use crate::reference::{self, Looks, Reference};
 use crate::trust::{Granted, Plugins, Refused, Trust};
 
 /// The most contexts of one file.
@@ -33,6 +33,9 @@ pub(crate) struct Draft {
     pub(crate) references: Vec<Reference>,
     /// The bytes that it takes, without those files.
     pub(crate) bytes: usize,
+    /// How to reach it with what those files hold, when they were read last, and the bytes that this takes.
+    pub(crate) made: Option<(Access, Fingerprint, usize)>,
+    pub(crate) looks: Looks,
 }
 
 /// Where a kubeconfig lies, and what its author may do.
@@ -121,7 +124,8 @@ pub(crate) fn drafts(origin: &Origin, config: &Kubeconfig, wanted: &Contexts) ->
 impl Draft {
     /// A cluster that cannot be reached.
     pub(crate) fn down(name: ClusterName, origin: Arc<str>, error: Arc<Unusable>) -> Self {
-        Self { name, origin, access: Err(error), references: Vec::new(), bytes: 0 }
+        let (references, looks) = (Vec::new(), Looks::default());
+        Self { name, origin, access: Err(error), references, bytes: 0, made: None, looks }
     }
 }
 
@@ -148,7 +152,8 @@ impl Origin {
         let (name, origin) = self.named(context);
         match self.resolve(config, context) {
             Ok((access, fingerprint, references, bytes)) => {
-                Draft { name, origin, access: Ok((access, fingerprint)), references, bytes }
+                let (access, looks) = (Ok((access, fingerprint)), Looks::default());
+                Draft { name, origin, access, references, bytes, made: None, looks }
             }
             Err(error) => Draft::down(name, origin, Arc::new(error)),
         }
@@ -319,30 +324,23 @@ fn strip(reduced: &mut Kubeconfig) {
 /// Makes relative references absolute against `dir`, including commands that are paths.
 fn absolute(mut config: Kubeconfig, dir: &Path) -> Kubeconfig {
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    let fix = |file: &mut Option<String>| {
-        if let Some(text) = file.as_deref().filter(|text| Path::new(text).is_relative()) {
-            *file = Some(dir.join(text).to_string_lossy().into_owned());
+    let fix = |file: &mut String| {
+        if Path::new(file.as_str()).is_relative() {
+            *file = dir.join(file.as_str()).to_string_lossy().into_owned();
         }
     };
     for cluster in config.clusters.iter_mut().filter_map(|c| c.cluster.as_mut()) {
-        fix(&mut cluster.certificate_authority);
+        cluster.certificate_authority.iter_mut().for_each(fix);
     }
     for info in config.auth_infos.iter_mut().filter_map(|u| u.auth_info.as_mut()) {
-        fix(&mut info.client_certificate);
-        fix(&mut info.client_key);
-        fix(&mut info.token_file);
-        if let Some(provider) = &mut info.auth_provider
-            && let Some(file) = provider.config.remove(reference::IDP_AUTHORITY)
-        {
-            let mut file = Some(file);
-            fix(&mut file);
-            provider.config.extend(file.map(|file| (reference::IDP_AUTHORITY.to_owned(), file)));
-        }
-        if let Some(exec) = &mut info.exec
-            && exec.command.as_deref().is_some_and(|c| c.contains(std::path::MAIN_SEPARATOR))
-        {
-            fix(&mut exec.command);
-        }
+        let files = [&mut info.client_certificate, &mut info.client_key, &mut info.token_file];
+        files.into_iter().flatten().for_each(fix);
+        let provider = info.auth_provider.as_mut();
+        let authority = provider.and_then(|it| it.config.get_mut(reference::IDP_AUTHORITY));
+        authority.into_iter().for_each(fix);
+        let command = info.exec.as_mut().and_then(|exec| exec.command.as_mut());
+        let is_path = |command: &&mut String| command.contains(std::path::MAIN_SEPARATOR);
+        command.filter(is_path).into_iter().for_each(fix);
     }
     config
 }

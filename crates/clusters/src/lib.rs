@@ -51,6 +51,7 @@ mod identity;
 mod in_cluster;
 mod kubeconfig;
 mod merge;
+mod metered;
 mod own;
 mod polled;
 mod probe;

@@ -149,7 +149,7 @@ impl Look for Merged {
             Ok(config) => kubeconfig::drafts(&self.origin, &config, &self.wanted),
             Err(error) => vec![self.origin.down_as_a_whole(error)],
         };
-        Snapshot { sources: drafts.iter().map(source).collect(), ..Snapshot::default() }
+        Snapshot { sources: drafts.into_iter().map(source).collect(), ..Snapshot::default() }
     }
 }
 

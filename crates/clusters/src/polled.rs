@@ -1,6 +1,6 @@
 //! Providers that read files on a blocking thread, at a fixed interval.
 //!
-//! Polling instead of waiting for notifications costs a few reads per file and second. It works the same
+//! Polling instead of waiting for notifications costs a few looks per file and second. It works the same
 //! way on local disks, network mounts and the symlinks of a mounted Secret.
 
 use std::sync::{Arc, Mutex};
@@ -40,8 +40,9 @@ pub(crate) struct Polled<L> {
 /// Accepts a change only when it is seen twice in a row, because a file may be half written.
 #[derive(Debug)]
 pub(crate) struct Settled<T> {
-    accepted: Option<T>,
-    pending: Option<T>,
+    pub(crate) accepted: Option<T>,
+    /// What was seen once.
+    pub(crate) pending: Option<T>,
 }
 
 impl<L: Look> Polled<L> {

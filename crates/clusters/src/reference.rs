@@ -1,10 +1,14 @@
-//! The files that a kubeconfig refers to: they are read here, once for each look at the kubeconfig, and
+//! The files that a kubeconfig refers to: they are read here, at most once for each look at the kubeconfig, and
 //! what they hold takes the place of their names. So a client is made from what was looked at, and nobody
 //! else opens a file that a kubeconfig names. A `tokenFile` is none of them: it is read again every minute.
+//!
+//! Files whose attributes stay as they are are read a few times more, because they may change within a tick of their
+//! clock, and then seldom ([`Looks`]): to read a thousand files twice a second would delay what else runs.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -15,6 +19,10 @@ use crate::provider::Fingerprint;
 
 /// The largest kubeconfig, and the largest file that a kubeconfig may refer to.
 pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
+/// So many looks in a row read files whose attributes stay as they are,
+const LOOKS_AFTER_CHANGE: u32 = 4;
+/// and then one of so many: some file systems have no such clock.
+pub(crate) const READ_EVERY: u32 = 20;
 
 const AUTHORITY: &str = "certificate-authority";
 const CERTIFICATE: &str = "client-certificate";
@@ -30,6 +38,32 @@ pub(crate) struct Reference {
     pub(crate) field: &'static str,
     /// Its absolute path.
     pub(crate) file: PathBuf,
+}
+
+/// What the system says about a file before anybody reads it: which one it is, its length, and when it changed last.
+pub(crate) type Attributes = ([u64; 3], [i64; 2]);
+
+/// The attributes of some files at the last look, and how many looks in a row found the same.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    last: Vec<Attributes>,
+    same: u32,
+}
+
+impl Looks {
+    /// Whether files with these attributes are read at this look. Without those of one, it may be missing.
+    pub(crate) fn is_due(&mut self, now: Option<Vec<Attributes>>) -> bool {
+        let is_same = now.as_ref().is_some_and(|now| *now == self.last);
+        self.same = if is_same { self.same.wrapping_add(1) } else { 0 };
+        self.last = now.unwrap_or_default();
+        self.same < LOOKS_AFTER_CHANGE || self.same.is_multiple_of(READ_EVERY)
+    }
+}
+
+/// Those of the file at a path, or at the end of the links there; none if there is no file.
+pub(crate) fn attributes(path: &Path) -> Option<Attributes> {
+    let found = fs::metadata(path).ok()?;
+    Some(([found.dev(), found.ino(), found.len()], [found.ctime(), found.ctime_nsec()]))
 }
 
 /// The files that a reduced kubeconfig refers to. Embedded data takes precedence over a file, as in

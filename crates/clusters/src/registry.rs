@@ -16,7 +16,7 @@ mod identify;
 mod marks;
 mod publication;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -305,7 +305,8 @@ impl Task {
             budgets.push(budget);
             problems.extend(problem);
         }
-        for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
+        let known: BTreeSet<_> = self.problems.iter().collect();
+        for problem in problems.iter().filter(|problem| !known.contains(problem)) {
             warn!("{problem}");
         }
         self.problems = problems;

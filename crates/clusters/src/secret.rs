@@ -16,7 +16,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::config::Kubeconfig;
-use model::{ClusterName, cluster_name};
+use model::cluster_name;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ use crate::budget::asked;
 use crate::error::Unusable;
 use crate::file;
 use crate::kubeconfig::{self, Contexts, Draft, Origin};
-use crate::provider::{Fingerprint, Source};
+use crate::provider::Source;
 use crate::terms::Terms;
 
 /// The label of our own Secrets. Its value is the cluster's name; empty for the Secret's.
@@ -54,23 +54,10 @@ pub(crate) fn source(secret: &Secret, terms: &Terms) -> Option<Source> {
     let described: Arc<str> = data.path.display().to_string().into();
     let (path, prefix) = (data.path.clone(), terms.prefix.clone());
     let origin = Origin { path, prefix, trust: terms.trust() };
-    let source = match read.and_then(|config| data.draft(&origin, config)) {
-        Ok(draft) => file::source(&draft),
-        Err(error) => down(&cluster, &described, error),
-    };
-    Some(Source { name: cluster, origin: described, asked: asked(secret), ..source })
-}
-
-/// A cluster of a Secret that cannot be used.
-fn down(name: &ClusterName, origin: &Arc<str>, error: Unusable) -> Source {
-    let fingerprint = Fingerprint::of([error.to_string().as_bytes()]);
-    Source {
-        name: name.clone(),
-        origin: Arc::clone(origin),
-        fingerprint,
-        access: Err(Arc::new(error)),
-        asked: None,
-    }
+    let draft = read.and_then(|config| data.draft(&origin, config)).unwrap_or_else(|error| {
+        Draft::down(cluster.clone(), Arc::clone(&described), Arc::new(error))
+    });
+    Some(Source { name: cluster, origin: described, asked: asked(secret), ..file::source(draft) })
 }
 
 /// The contents of a Secret.

@@ -22,8 +22,8 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use marks::{Claim, Marker, fleet_id};
 use model::{
-    Clock, ClusterLabels, ClusterSet, ClusterState, ControllerName, DisputedNames, GroupName,
-    GroupScope, GroupTraits, Living, single,
+    Budgets, Clock, ClusterLabels, ClusterName, ClusterSet, ClusterState, ControllerName,
+    DisputedNames, GroupName, GroupScope, GroupTraits, Living, single,
 };
 use sdk::ControllerSpec;
 use sharding::Sharding;
@@ -100,6 +100,9 @@ pub(crate) async fn assemble(
     // read yet for removed ones.
     clusters.ready().await.map_err(|end| Error::ended(REGISTRY, end))?;
     announce(&clusters.watch().borrow(), &specs);
+    if let Some(problem) = unused(&config.budgets, &clusters.watch().borrow()) {
+        warn!("{problem}");
+    }
     let traits = traits(&specs, &singles);
     // The engine counts in it and sharding reads it.
     let meter = Meter::new(Arc::clone(&clock));
@@ -124,7 +127,7 @@ pub(crate) async fn assemble(
             observer,
             seed: clock::seed(),
             upstream: config.upstream,
-            budgets: config.budgets,
+            budgets: config.budgets.clone(),
             stamps: config.stamp_epochs,
             cluster_labels: labels,
         },
@@ -321,7 +324,7 @@ async fn marker(
     })
 }
 
-/// What these controllers do in each cluster. Those that select other objects do not do the same.
+/// What these controllers do in each cluster. What a controller selects objects by follows its name.
 fn claim(specs: &[ControllerSpec]) -> Claim {
     let of = |spec: &ControllerSpec| {
         let primary = || spec.sources.iter().filter(|source| matches!(source.role, Role::Primary));
@@ -408,6 +411,19 @@ fn announce(set: &ClusterSet, specs: &[ControllerSpec]) {
     for (group, [controllers, joined_by]) in described(specs) {
         info!(%group, controllers, joined_by, "controller group");
     }
+}
+
+/// What to say of budgets for clusters that are not there.
+fn unused(budgets: &Budgets, set: &ClusterSet) -> Option<String> {
+    let names = budgets.named.keys().filter(|name| !set.clusters.contains_key(*name));
+    let names: Vec<_> = names.map(ClusterName::as_str).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "budget.clusters of the configuration has {}, and no cluster is called so now; fix: correct the name, \
+             unless its cluster comes later",
+            names.join(", ")
+        )
+    })
 }
 
 /// The controllers of every group, and the kinds that join them with who watches each.
@@ -558,6 +574,18 @@ mod tests {
         let of = |group: &str| described[&group.parse::<GroupName>().unwrap()][0].clone();
         assert_eq!(of("configmonitor"), "configmonitor");
         assert_eq!(of("restart-pods"), "restart-pods, restart-pods-secrets");
+    }
+
+    #[test]
+    fn a_budget_for_no_cluster_is_told() {
+        let budget = |name: &str| (name.parse().unwrap(), model::Budget::default());
+        let named = ["east", "wset", "west"].map(budget).into();
+        let budgets = Budgets { named, ..Budgets::default() };
+        let down = |name: &str| (name.parse().unwrap(), ClusterState::Down("why".into()));
+        let clusters = ["east", "west"].map(down).into();
+        let told = unused(&budgets, &ClusterSet { clusters, ..ClusterSet::default() }).unwrap();
+        assert!(told.starts_with("budget.clusters of the configuration has wset, and"), "{told}");
+        assert_eq!(unused(&Budgets::default(), &ClusterSet::default()), None);
     }
 
     #[test]

@@ -61,12 +61,16 @@ const MAX_REFUSAL_BYTES: usize = 200;
 
 /// What a server says that does not do what it was asked.
 pub fn refusal(status: StatusCode, body: &[u8]) -> kube::Error {
-    let refusal = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
+    let mut refusal = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
         // Not an answer of the API server, but perhaps of a kubelet or a proxy.
         let text = String::from_utf8_lossy(&body[..body.len().min(MAX_REFUSAL_BYTES)]);
         let reason = status.canonical_reason().unwrap_or_default();
         Status::failure(&text, reason).with_code(status.as_u16())
     });
+    // A proxy's answer may be JSON and say nothing of it.
+    if refusal.code == 0 {
+        refusal.code = status.as_u16();
+    }
     kube::Error::Api(refusal.boxed())
 }
 
@@ -86,5 +90,23 @@ impl From<kube::Client> for Wire {
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wire").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_the_code_of_its_answer() {
+        for (body, message) in [
+            (&br#"{"kind":"Status","code":409,"message":"no"}"#[..], "no"),
+            (br#"{"error":"quota"}"#, ""),
+            (b"<html>", "<html>"),
+        ] {
+            let kube::Error::Api(refused) = refusal(StatusCode::FORBIDDEN, body) else { panic!() };
+            let code = if message == "no" { 409 } else { 403 };
+            assert_eq!((refused.code, &*refused.message), (code, message));
+        }
     }
 }

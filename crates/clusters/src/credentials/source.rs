@@ -19,7 +19,6 @@ use super::oidc::Issuer;
 use super::program::Program;
 use crate::address::Dialer;
 use crate::error::Unusable;
-use crate::http::Identity;
 use crate::reference;
 use crate::trust::Granted;
 use crate::turns::Turns;
@@ -194,12 +193,6 @@ impl Kind {
 impl From<HeaderValue> for Credential {
     fn from(header: HeaderValue) -> Self {
         Self { header: Some(header), identity: None }
-    }
-}
-
-impl From<Identity> for Credential {
-    fn from(identity: Identity) -> Self {
-        Self { header: None, identity: Some(identity.into()) }
     }
 }
 

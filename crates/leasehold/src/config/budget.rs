@@ -1,7 +1,10 @@
-//! How much is kept of clusters: of each, of those of one source, and of all together.
+//! How much is kept of clusters: of each, of some by name, of those of one source, and of all together.
+
+use std::collections::BTreeMap;
 
 use model::budget::{BYTES, OBJECTS};
-use model::{Budget, Budgets, SourceBudget};
+use model::{Budget, Budgets, ClusterName, SourceBudget};
+use serde_json::Value;
 
 use super::reader::Section;
 use super::values;
@@ -11,21 +14,39 @@ pub(super) fn budgets(root: &Section<'_>) -> Budgets {
     let section = root.section("budget");
     let defaults = Budgets::default();
     let each = keys(&section, defaults.each);
+    let named = named(&section, each);
+    let largest = named.values().map(|budget| budget.max_cache_bytes);
+    let largest = largest.fold(each.max_cache_bytes, usize::max);
     let total = section.value("maxTotalCacheBytes", values::bytes(BYTES));
-    let max_total_cache_bytes =
-        total.unwrap_or(defaults.max_total_cache_bytes.max(each.max_cache_bytes));
-    if max_total_cache_bytes < each.max_cache_bytes {
+    let max_total_cache_bytes = total.unwrap_or(defaults.max_total_cache_bytes.max(largest));
+    if max_total_cache_bytes < largest {
         section.problem(
             "maxTotalCacheBytes",
             format!(
-                "found {max_total_cache_bytes} with a maxCacheBytes of {}; allowed: at least as much, or one \
-                 cluster could never use its own budget",
-                each.max_cache_bytes
+                "found {max_total_cache_bytes} with a maxCacheBytes of {largest}; allowed: at least as much, or \
+                 one cluster could never use its own budget"
             ),
         );
     }
     section.finish();
-    Budgets { each, max_total_cache_bytes }
+    Budgets { each, named, max_total_cache_bytes }
+}
+
+/// The budgets of clusters by their names; what one leaves out is as for `each`.
+fn named(section: &Section<'_>, each: Budget) -> BTreeMap<ClusterName, Budget> {
+    let clusters = section.section("clusters");
+    let mut named = BTreeMap::new();
+    for (name, entry) in clusters.named() {
+        let budget = keys(&entry, each);
+        entry.finish();
+        match values::name(&Value::from(name)) {
+            Ok(name) => _ = named.insert(name, budget),
+            Err(allowed) => {
+                clusters.problem(name, format!("no name of a cluster; allowed: {allowed}"));
+            }
+        }
+    }
+    named
 }
 
 /// The budget of each cluster of one source, if it says anything of it; what it leaves out is as for `each`.

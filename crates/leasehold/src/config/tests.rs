@@ -36,10 +36,12 @@ fn the_example_holds_every_key_and_is_right() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/leasehold.example.yaml");
     let known: Vec<_> = controllers::all().collect();
     let config = Config::load(&path, &known).unwrap();
-    assert_eq!((&*config.installation, &*config.identity), ("leasehold", "replica-0"));
+    assert_eq!((&*config.installation, &*config.identity), ("standalone", "replica-0"));
     assert_eq!(config.lease, sharding::LeaseTimings::default());
     assert_eq!(config.upstream, UpstreamLimits::default());
-    assert_eq!(config.budgets, Budgets::default());
+    let large = Budget { max_cache_bytes: 128 << 20, ..Budget::default() };
+    let named = [("team-a.large".parse().unwrap(), large)].into();
+    assert_eq!(config.budgets, Budgets { named, ..Budgets::default() });
     let own = Budget { max_objects: 500_000, max_cache_bytes: 256 << 20, ..Budget::default() };
     assert_eq!(config.clusters.kubeconfigs[1].budget, Some(own));
     assert_eq!(config.clusters.kubeconfigs.len(), 2);
@@ -245,7 +247,8 @@ fn budgets_are_for_each_cluster_each_source_and_all() {
                 directories: [{path: a}, {path: b, budget: {maxCacheBytes: 1073741824}}]\n";
     let config = load(text).unwrap();
     let each = Budget { max_objects: 1000, max_cache_bytes: 600 << 20, ..Budget::default() };
-    assert_eq!(config.budgets, Budgets { each, max_total_cache_bytes: 600 << 20 });
+    let budgets = Budgets { each, max_total_cache_bytes: 600 << 20, ..Budgets::default() };
+    assert_eq!(config.budgets, budgets);
     let of_b = Budget { max_cache_bytes: 1 << 30, ..each };
     let found: Vec<_> = config.clusters.directories.iter().map(|source| source.budget).collect();
     assert_eq!(found, [None, Some(of_b)]);
@@ -258,6 +261,28 @@ fn budgets_are_for_each_cluster_each_source_and_all() {
     check(
         "budget: {maxTotalCacheBytes: 32Mi}",
         "budget.maxTotalCacheBytes: found 33554432 with a maxCacheBytes of 67108864; allowed: at least as much, \
+         or one cluster could never use its own budget",
+    );
+}
+
+#[test]
+fn a_cluster_has_the_budget_that_is_written_under_its_name() {
+    let text = "home: {inCluster: true}\nclusters: {directory: c}\nbudget:\n  maxObjects: 1000\n  \
+                clusters: {team-a.large: {maxCacheBytes: 600Mi}}\n";
+    let Budgets { each, named, max_total_cache_bytes } = load(text).unwrap().budgets;
+    let large = Budget { max_cache_bytes: 600 << 20, ..each };
+    assert_eq!(named, [("team-a.large".parse().unwrap(), large)].into());
+    assert_eq!((each.max_objects, max_total_cache_bytes), (1000, 600 << 20));
+    check(
+        "budget: {clusters: {East: {}, west: {maxObject: 1000}}}",
+        "budget.clusters.East: no name of a cluster; allowed: 1 to 63 of a-z, 0-9, '-' and '.', each part between \
+         dots beginning and ending with a letter or digit\n\
+         budget.clusters.west.maxObject: unknown key; did you mean maxObjects? Known here: maxObjects, \
+         maxCacheBytes, maxJsonBytes",
+    );
+    check(
+        "budget: {maxTotalCacheBytes: 128Mi, clusters: {east: {maxCacheBytes: 256Mi}}}",
+        "budget.maxTotalCacheBytes: found 134217728 with a maxCacheBytes of 268435456; allowed: at least as much, \
          or one cluster could never use its own budget",
     );
 }
