@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use model::Range;
-use model::range::shard_selector;
+use model::range::{MAX_BITS, shard_selector};
 
 use cache::Header;
 
@@ -52,7 +52,7 @@ impl RangeSet {
         if self.covers(range) {
             return;
         }
-        self.0.retain(|present| !range.covers(*present));
+        self.remove_covered(range);
         while let Some(parent) = range.parent()
             && let Some(sibling) = parent.halves().into_iter().flatten().find(|half| *half != range)
             && self.0.remove(&sibling)
@@ -62,8 +62,23 @@ impl RangeSet {
         self.0.insert(range);
     }
 
+    /// Removes the ranges within a range. Of each depth they are neighbours.
+    fn remove_covered(&mut self, range: Range) {
+        let mut ends = Some((range, range));
+        while let Some((first, last)) = ends {
+            let covered: Vec<_> = self.0.range(first..=last).copied().collect();
+            covered.iter().for_each(|covered| {
+                self.0.remove(covered);
+            });
+            let deeper = |of: Range, side: usize| of.halves().map(|halves| halves[side]);
+            ends = deeper(first, 0).zip(deeper(last, 1));
+        }
+    }
+
+    /// Looks for each range that covers this one: one of each depth.
     fn covers(&self, range: Range) -> bool {
-        self.0.iter().any(|present| present.covers(range))
+        let mut wider = std::iter::successors(Some(range), |range| range.parent());
+        wider.any(|range| self.0.contains(&range))
     }
 
     fn includes(&self, other: &Self) -> bool {
@@ -71,19 +86,18 @@ impl RangeSet {
     }
 
     fn contains(&self, hash: u64) -> bool {
-        self.0.iter().any(|range| range.contains(hash))
+        // No range is deeper than that.
+        let index = u32::try_from(hash >> (u64::BITS - u32::from(MAX_BITS)));
+        let deepest = index.ok().and_then(|index| Range::new(index, MAX_BITS));
+        deepest.is_some_and(|deepest| self.covers(deepest))
     }
 
     /// What is in both.
     fn meet(&self, other: &Self) -> Self {
         let mut both = Self::default();
-        for (a, b) in self.0.iter().flat_map(|a| other.0.iter().map(move |b| (*a, *b))) {
-            if a.covers(b) {
-                both.insert(b);
-            } else if b.covers(a) {
-                both.insert(a);
-            }
-        }
+        // Of two that overlap, one covers the other.
+        self.0.iter().filter(|range| other.covers(**range)).for_each(|range| both.insert(*range));
+        other.0.iter().filter(|range| self.covers(**range)).for_each(|range| both.insert(*range));
         both
     }
 

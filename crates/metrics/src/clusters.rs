@@ -12,17 +12,20 @@ use std::time::Duration;
 use model::labels::OTHER_CLUSTERS;
 use model::{ClusterLabel, ClusterLabels, ClusterName, ControllerName, wire};
 use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
+use prometheus::proto::{MetricFamily, MetricType, Summary};
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts};
 
 use crate::ReconcileResult;
 
-/// The objective alone, five seconds: there is one for each controller of each cluster.
-const RECONCILE_BUCKETS: &[f64] = &[5.0];
+/// None: there is a sum and a count for each controller of each cluster, and nobody looks at more.
+const RECONCILE_BUCKETS: &[f64] = &[f64::INFINITY];
 /// Fine at the beginning, where it shows whether one cluster holds up another, and with an edge at the
 /// objective, one second.
 const QUEUE_BUCKETS: &[f64] = &[0.001, 0.05, 1.0, 10.0];
 const REQUEST_BUCKETS: &[f64] = &[0.025, 0.25, 2.0, 10.0];
+
+/// So many more clusters may be held before those are removed that nobody keeps.
+const UNSWEPT: usize = 64;
 
 /// The series of all these clusters. Clones share them.
 #[derive(Clone, Debug)]
@@ -38,6 +41,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Held {
     by_cluster: BTreeMap<ClusterName, Weak<ClusterSeries>>,
+    /// How many there were when those were removed that nobody keeps.
+    swept: usize,
     /// What all clusters share that have no label value of their own.
     others: Weak<Families>,
 }
@@ -94,7 +99,10 @@ impl SeriesByCluster {
                 held.others = Arc::downgrade(&families);
             }
             let series = Arc::new(ClusterSeries { label, families });
-            held.by_cluster.retain(|_, series| series.strong_count() > 0);
+            if held.by_cluster.len() >= 2 * held.swept + UNSWEPT {
+                held.by_cluster.retain(|_, series| series.strong_count() > 0);
+                held.swept = held.by_cluster.len();
+            }
             held.by_cluster.insert(cluster.clone(), Arc::downgrade(&series));
             series
         })
@@ -133,8 +141,7 @@ impl Collector for SeriesByCluster {
         // Clusters that share a label value share the families, too.
         let families: BTreeMap<&str, &Families> =
             held.values().map(|series| (series.label(), &*series.families)).collect();
-        let all = families.into_values().flat_map(Families::all);
-        all.flat_map(|family| family.collect()).collect()
+        families.into_values().flat_map(Families::collect).collect()
     }
 }
 
@@ -232,6 +239,25 @@ impl Families {
         let Self { reconcile, reconciles, queue, request, requests, watch_restarts, .. } = self;
         [reconcile, reconciles, queue, request, requests, watch_restarts]
     }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let [reconcile, others @ ..] = self.all();
+        let summaries = reconcile.collect().into_iter().map(without_buckets);
+        summaries.chain(others.into_iter().flat_map(|family| family.collect())).collect()
+    }
+}
+
+/// A histogram as a summary, which has a sum and a count, and no bucket for all that there is.
+fn without_buckets(mut family: MetricFamily) -> MetricFamily {
+    for metric in family.mut_metric() {
+        let times = metric.get_histogram();
+        let mut summary = Summary::default();
+        summary.set_sample_count(times.get_sample_count());
+        summary.set_sample_sum(times.get_sample_sum());
+        metric.set_summary(summary);
+    }
+    family.set_field_type(MetricType::SUMMARY);
+    family
 }
 
 #[cfg(test)]
@@ -271,12 +297,16 @@ mod tests {
         let shown = text(&registry);
         let total = r#"leasehold_cluster_reconciles_total{cluster="east",result="#;
         for line in [
+            "# TYPE leasehold_cluster_reconcile_seconds summary",
             r#"leasehold_cluster_reconcile_seconds_count{cluster="east",controller="maps"} 1"#,
+            r#"leasehold_cluster_reconcile_seconds_sum{cluster="east",controller="maps"} 1"#,
             &format!(r#"{total}"success"}} 1"#),
             &format!(r#"{total}"error"}} 0"#),
         ] {
             assert!(shown.lines().any(|found| found == line), "{line} in {shown}");
         }
+        let of_maps = shown.lines().filter(|line| line.contains(r#"controller="maps""#));
+        assert_eq!(of_maps.count(), 2, "there is one for each controller of each cluster: {shown}");
         drop(again);
         assert!(all.of(&name("east")).is_none());
         assert_eq!(text(&registry), "");

@@ -26,7 +26,8 @@
 //! 2. After a shard is closed none of its keys is ready or delayed, and `running_of` counts those
 //!    that still run (S2).
 //! 3. Order: clusters in turn (deficit round robin with equal weights, where every key costs one),
-//!    then priority, then first come, first served. A cluster at its limit of running keys is passed
+//!    then priority, then first come, first served. A key that waits for its shard to open comes when it
+//!    opens. A cluster at its limit of running keys is passed
 //!    over, so it delays no other. Where more urgent keys never end, every fourth key of the cluster is
 //!    the less urgent one that has waited for longest, if that is five seconds or more.
 //! 4. Only a failure of a first run or of a retry raises the backoff. A run that a change caused in
@@ -45,14 +46,16 @@ use slab::Slab;
 use tracing::Span;
 
 use super::cluster_queue::ClusterQueue;
-use super::item::{Outcome, Popped, Reason, Running, WakeUp};
+use super::item::{Origin, Outcome, Popped, Reason, Running, WakeUp};
 use super::priority::Priority;
-use super::rate_limiter::RateLimiter;
+use super::rate_limiter::{RateLimiter, SHORTEST};
 use super::shard_queue::ShardQueue;
 use super::status::{KeyStatus, RunningKey};
 
 /// How long a key waits after the fence refused it. By then the shard is lost, or ours again.
 const REFUSED_DELAY: Duration = Duration::from_secs(1);
+/// How many turns of clusters that have gone may be kept, beside as many as there are clusters.
+const GONE_TURNS: usize = 64;
 
 /// The queue's bounds.
 #[derive(Clone, Copy, Debug)]
@@ -89,11 +92,11 @@ pub struct Queue<T> {
     hasher: RandomState,
     clusters: Slab<ClusterQueue<T>>,
     by_name: HashMap<ClusterName, usize, RandomState>,
-    /// Clusters that have a key to give out and are below their limit.
-    turns: VecDeque<usize>,
-    /// Delayed items in the order in which they are due: the cluster and the slot of each, and the
-    /// id of the shard queue.
-    delayed: BTreeMap<WakeUp, (u32, u32, u64)>,
+    /// Clusters that have a key to give out and are below their limit, each with the number of its turn. Turns of
+    /// clusters that have gone are passed over: to take each out at once would make the loss of many take long.
+    turns: VecDeque<(usize, u64)>,
+    /// Delayed items in the order in which they are due: the cluster of each, the shard and the slot.
+    delayed: BTreeMap<WakeUp, (u32, u32, u32)>,
     running: usize,
     next_id: u64,
     adds: u64,
@@ -119,48 +122,55 @@ impl<T: Clone> Queue<T> {
         }
     }
 
-    /// Begins to gather keys for a shard, to be given out once it is opened. If the shard has a
+    /// Begins to gather keys for a shard, to be given out once it is opened. If its range has a
     /// queue already, that one is closed first.
     pub fn warm(&mut self, shard: &ShardId, epoch: Epoch, assignment: T) {
-        self.close(shard);
+        let number = self.number(&shard.cluster);
+        let present = number.and_then(|n| Some((n, self.clusters[n].of_range(shard.range)?)));
+        if let Some((number, index)) = present {
+            self.close_at(number, index, &shard.cluster);
+        }
         let id = self.fresh_id();
         let clusters = &mut self.clusters;
         let number = self.by_name.entry(shard.cluster.clone());
         let number = *number.or_insert_with(|| clusters.insert(ClusterQueue::new()));
-        let queue = ShardQueue::new(id, shard.clone(), epoch, assignment);
-        self.clusters[number].shards.push(queue);
+        self.clusters[number].hold(shard, ShardQueue::new(id, epoch, assignment));
     }
 
     /// Lets the keys of a shard be given out. Does nothing if it is not held at this epoch. Returns
     /// whether they were not given out before.
     pub fn open(&mut self, shard: &ShardId, epoch: Epoch, now: Moment) -> bool {
-        let Some(number) = self.number(&shard.cluster) else { return false };
-        let is_it = |queue: &&mut ShardQueue<T>| queue.shard == *shard && queue.epoch == epoch;
-        let Some(queue) = self.clusters[number].shards.iter_mut().find(is_it) else { return false };
+        let Some((number, index)) = self.find(shard) else { return false };
+        let cluster = &mut self.clusters[number];
+        let queue = cluster.queue(index).filter(|queue| queue.epoch == epoch);
+        let Some(queue) = queue else { return false };
         let opened = queue.opened().is_none();
-        self.adds += queue.open(now);
+        self.adds += cluster.open(index, now);
         self.enlist(number);
         opened
     }
 
     /// Drops all that waits for a shard. What runs goes on; see [`Self::running_of`].
     pub fn close(&mut self, shard: &ShardId) {
-        let Some(number) = self.number(&shard.cluster) else { return };
-        let shards = &mut self.clusters[number].shards;
-        let Some(index) = shards.iter().position(|queue| queue.shard == *shard) else { return };
-        for wake_up in shards.swap_remove(index).wake_ups() {
+        if let Some((number, index)) = self.find(shard) {
+            self.close_at(number, index, &shard.cluster);
+        }
+    }
+
+    /// Drops all that waits for a shard of a cluster.
+    fn close_at(&mut self, number: usize, index: usize, cluster: &ClusterName) {
+        let Some(closed) = self.clusters[number].close(index) else { return };
+        for wake_up in closed.wake_ups() {
             self.delayed.remove(&wake_up);
         }
-        self.forget_if_empty(number, &shard.cluster);
+        self.forget_if_empty(number, cluster);
     }
 
     /// Whether a shard is held at this epoch and gives out keys.
     pub fn is_open(&self, shard: &ShardId, epoch: Epoch) -> bool {
-        let cluster = self.number(&shard.cluster).map(|number| &self.clusters[number]);
-        let is_it = |queue: &ShardQueue<T>| {
-            queue.shard == *shard && queue.epoch == epoch && queue.opened().is_some()
-        };
-        cluster.is_some_and(|cluster| cluster.shards.iter().any(is_it))
+        let found = self.find(shard);
+        let queue = found.and_then(|(number, index)| self.clusters[number].queue(index));
+        queue.is_some_and(|queue| queue.epoch == epoch && queue.opened().is_some())
     }
 
     /// How many keys of a shard run, whatever the epoch they were given out at.
@@ -177,20 +187,18 @@ impl<T: Clone> Queue<T> {
 
     /// Whether a shard of a cluster has a queue.
     pub fn holds(&self, cluster: &ClusterName) -> bool {
-        self.number(cluster).is_some_and(|number| !self.clusters[number].shards.is_empty())
+        self.number(cluster).is_some_and(|number| self.clusters[number].holds())
     }
 
     /// Whether a key waits, ready or delayed.
     pub fn is_waiting(&self, key: &ObjectKey) -> bool {
-        let shards = self.number(&key.cluster).map(|number| &self.clusters[number].shards);
-        let hash = self.hash(key);
-        shards.into_iter().flatten().any(|shard| shard.item(key, hash).is_some())
+        let number = self.number(&key.cluster);
+        number.is_some_and(|number| self.clusters[number].is_waiting(key, self.hash(key)))
     }
 
     /// How many keys of a cluster wait, ready or delayed.
     pub fn waiting(&self, cluster: &ClusterName) -> usize {
-        let shards = self.number(cluster).map(|number| &self.clusters[number].shards);
-        shards.into_iter().flatten().map(ShardQueue::len).sum()
+        self.number(cluster).map_or(0, |number| self.clusters[number].waiting())
     }
 
     /// Adds a key. `uid_hash` is that of the primary object's uid; without it, the key is dropped
@@ -206,24 +214,23 @@ impl<T: Clone> Queue<T> {
         let Some(number) = self.number(&key.cluster) else { return Added::NotHeld };
         let hash = self.hash(key);
         let cluster = &mut self.clusters[number];
-        let Some(index) = cluster.shards.iter().position(|shard| shard.includes(uid_hash)) else {
-            return Added::NotHeld;
-        };
+        let Some(index) = cluster.shard_of(uid_hash) else { return Added::NotHeld };
+        let Some(shard) = cluster.queue(index) else { return Added::NotHeld };
         let reason = Reason { priority, retry: false, span: cause.clone() };
-        let id = cluster.shards[index].id;
+        let (from, len) = (Origin { shard: index, id: shard.id }, shard.len());
+        let limit = if shard.opened().is_some() { self.limits.keys } else { usize::MAX };
         if let Some(running) = cluster.run(key, hash) {
-            running.run_again(id, reason);
+            running.run_again(from, reason);
             return Added::Queued;
         }
-        let shard = &mut cluster.shards[index];
-        let limit = if shard.opened().is_some() { self.limits.keys } else { usize::MAX };
-        let slot = match shard.slot(key, hash) {
+        let waits = cluster.queue(index).and_then(|shard| shard.slot(key, hash));
+        let slot = match waits {
             Some(slot) => slot,
-            None if shard.len() < limit => shard.insert(key.clone(), hash),
+            None if len < limit => cluster.slot(index, key.clone(), hash),
             None => return Added::Full,
         };
         self.next_id += 1;
-        self.adds += u64::from(shard.make_ready(slot, reason, self.next_id, now));
+        self.adds += u64::from(cluster.make_ready(index, slot, reason, self.next_id, now));
         self.enlist(number);
         Added::Queued
     }
@@ -232,9 +239,12 @@ impl<T: Clone> Queue<T> {
     pub fn pop(&mut self, now: Moment) -> Option<Popped<T>> {
         self.wake_due(now);
         while self.running < self.limits.total {
-            let number = self.turns.pop_front()?;
-            let cluster = &mut self.clusters[number];
-            cluster.has_turn = false;
+            let (number, turn) = self.turns.pop_front()?;
+            let cluster = self.clusters.get_mut(number);
+            let Some(cluster) = cluster.filter(|cluster| cluster.turn == Some(turn)) else {
+                continue;
+            };
+            cluster.turn = None;
             let has_room = cluster.running().len() < self.limits.per_cluster;
             let taken = has_room.then(|| cluster.take(now)).flatten();
             let Some((index, item)) = taken else { continue };
@@ -262,23 +272,30 @@ impl<T: Clone> Queue<T> {
         if let Some((after, priority)) = self.delay_after(outcome, failures) {
             self.next_id += 1;
             let wake_up = (nanos(now + after), self.next_id);
+            let cluster = &mut self.clusters[number];
             // If the shard was closed meanwhile, nothing of it waits any more.
-            if let Some(shard) = self.clusters[number].shard(run.from) {
-                let slot = shard.slot(key, hash).unwrap_or_else(|| shard.insert(run.key, hash));
-                if let Some(replaced) = shard.delay(slot, wake_up, priority, failures) {
+            if let Some(shard) = cluster.still(run.from) {
+                let slot = cluster.slot(shard, run.key, hash);
+                let queue = cluster.queue_mut(shard);
+                let replaced =
+                    queue.and_then(|queue| queue.delay(slot, wake_up, priority, failures));
+                if let Some(replaced) = replaced {
                     self.delayed.remove(&replaced);
                 }
-                let cluster = u32::try_from(number).expect("a u32 can number the clusters");
-                self.delayed.insert(wake_up, (cluster, slot, run.from));
+                let numbered = |number: usize| {
+                    u32::try_from(number).expect("a u32 can number clusters and shards")
+                };
+                self.delayed.insert(wake_up, (numbered(number), numbered(shard), slot));
                 self.retries += 1;
             }
         }
+        let cluster = &mut self.clusters[number];
         if let Some((from, reason)) = run.again
-            && let Some(shard) = self.clusters[number].shard(from)
+            && let Some(shard) = cluster.still(from)
         {
-            let slot = shard.slot(key, hash).unwrap_or_else(|| shard.insert(key.clone(), hash));
+            let slot = cluster.slot(shard, key.clone(), hash);
             self.next_id += 1;
-            self.adds += u64::from(shard.make_ready(slot, reason, self.next_id, now));
+            self.adds += u64::from(cluster.make_ready(shard, slot, reason, self.next_id, now));
         }
         self.enlist(number);
         self.forget_if_empty(number, &key.cluster);
@@ -304,12 +321,13 @@ impl<T: Clone> Queue<T> {
 
     /// Ready keys of open shards, by priority.
     pub fn depth(&self) -> [usize; 4] {
-        self.clusters.iter().fold([0; 4], |sum, (_, cluster)| cluster.depth(sum))
+        let clusters = self.clusters.iter().map(|(_, cluster)| cluster.depth());
+        clusters.fold([0_usize; 4], |sum, depth| std::array::from_fn(|at| sum[at] + depth[at]))
     }
 
     /// Ready keys of open shards, by cluster.
     pub fn depth_by_cluster(&self) -> impl Iterator<Item = (&ClusterName, usize)> {
-        let depth = |number: usize| self.clusters[number].depth([0; 4]).iter().sum();
+        let depth = |number: usize| self.clusters[number].depth().iter().sum();
         self.by_name.iter().map(move |(cluster, number)| (cluster, depth(*number)))
     }
 
@@ -344,12 +362,17 @@ impl<T: Clone> Queue<T> {
 
     /// Since when the oldest ready key is ready.
     pub fn oldest(&self) -> Option<Moment> {
-        let shards = self.clusters.iter().flat_map(|(_, cluster)| &cluster.shards);
-        shards.filter_map(ShardQueue::oldest).min()
+        self.clusters.iter().filter_map(|(_, cluster)| cluster.oldest()).min()
     }
 
     fn number(&self, cluster: &ClusterName) -> Option<usize> {
         self.by_name.get(cluster).copied()
+    }
+
+    /// The number of a shard's cluster, and its index there.
+    fn find(&self, shard: &ShardId) -> Option<(usize, usize)> {
+        let number = self.number(&shard.cluster)?;
+        Some((number, self.clusters[number].index(shard)?))
     }
 
     /// The hash of a key among those of its cluster.
@@ -364,15 +387,14 @@ impl<T: Clone> Queue<T> {
 
     /// How long a key waits after a run that ended like this, and its priority then.
     fn delay_after(&mut self, outcome: Outcome, failures: u32) -> Option<(Duration, Priority)> {
-        match outcome {
-            Outcome::Done => None,
-            Outcome::Requeue { after, priority } => Some((after, priority)),
-            Outcome::Failed => {
-                Some((self.rate_limiter.delay(failures, &mut self.rng), Priority::Retry))
-            }
-            Outcome::Refused => Some((REFUSED_DELAY, Priority::Retry)),
-            Outcome::RetryAfter(delay) | Outcome::Held(delay) => Some((delay, Priority::Retry)),
-        }
+        let (delay, priority) = match outcome {
+            Outcome::Done => return None,
+            Outcome::Requeue { after, priority } => (after, priority),
+            Outcome::Failed => (self.rate_limiter.delay(failures, &mut self.rng), Priority::Retry),
+            Outcome::Refused => (REFUSED_DELAY, Priority::Retry),
+            Outcome::RetryAfter(delay) | Outcome::Held(delay) => (delay, Priority::Retry),
+        };
+        Some((delay.max(SHORTEST), priority))
     }
 
     /// Makes the delayed items ready that are due.
@@ -380,16 +402,16 @@ impl<T: Clone> Queue<T> {
         while let Some(first) = self.delayed.first_entry()
             && first.key().0 <= nanos(now)
         {
-            let (cluster, slot, id) = first.remove();
-            let number = cluster as usize;
+            let (cluster, shard, slot) = first.remove();
+            let (number, shard) = (cluster as usize, shard as usize);
             let token = self.fresh_id();
             // A shard queue that is closed takes its entries out of `delayed`, so it is there.
-            let shard = self.clusters.get_mut(number).and_then(|cluster| cluster.shard(id));
-            let Some(shard) = shard else { continue };
-            if let Some(priority) = shard.wake(slot) {
+            let Some(cluster) = self.clusters.get_mut(number) else { continue };
+            let woken = cluster.queue_mut(shard).and_then(|queue| queue.wake(slot));
+            if let Some(priority) = woken {
                 let retry = priority == Priority::Retry;
                 let reason = Reason { priority, retry, span: Span::none() };
-                self.adds += u64::from(shard.make_ready(slot, reason, token, now));
+                self.adds += u64::from(cluster.make_ready(shard, slot, reason, token, now));
                 self.enlist(number);
             }
         }
@@ -398,12 +420,13 @@ impl<T: Clone> Queue<T> {
     /// Gives a cluster a turn, if it has a key to give out and may run one more.
     fn enlist(&mut self, number: usize) {
         let cluster = &mut self.clusters[number];
-        if !cluster.has_turn
+        if cluster.turn.is_none()
             && cluster.running().len() < self.limits.per_cluster
-            && cluster.shards.iter().any(ShardQueue::has_ready)
+            && cluster.has_ready()
         {
-            cluster.has_turn = true;
-            self.turns.push_back(number);
+            self.next_id += 1;
+            cluster.turn = Some(self.next_id);
+            self.turns.push_back((number, self.next_id));
         }
     }
 
@@ -411,7 +434,13 @@ impl<T: Clone> Queue<T> {
         if self.clusters[number].is_empty() {
             self.clusters.remove(number);
             self.by_name.remove(cluster);
-            self.turns.retain(|turn| *turn != number);
+            if self.turns.len() > 2 * self.clusters.len() + GONE_TURNS {
+                let clusters = &self.clusters;
+                let is_there = |number, turn| {
+                    clusters.get(number).is_some_and(|cluster| cluster.turn == Some(turn))
+                };
+                self.turns.retain(|(number, turn)| is_there(*number, *turn));
+            }
         }
     }
 }

@@ -39,16 +39,23 @@ pub(super) struct Running {
     pub(super) key: ObjectKey,
     pub(super) hash: u64,
     /// The shard queue it was taken from.
-    pub(super) from: u64,
-    /// The index of its shard among those of the cluster queue.
-    pub(super) shard: usize,
+    pub(super) from: Origin,
     pub(super) since: Moment,
     /// Failures in a row before this run.
     pub(super) failures: u32,
     /// Whether a failure of this run raises the backoff.
     pub(super) escalates: bool,
     /// Why it must run again, and from which shard queue, if it was added meanwhile.
-    pub(super) again: Option<(u64, Reason)>,
+    pub(super) again: Option<(Origin, Reason)>,
+}
+
+/// The shard queue that a key came from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    /// The index of its shard in the cluster queue. Another may have it once this one is closed.
+    pub(super) shard: usize,
+    /// The id of the shard queue.
+    pub(super) id: u64,
 }
 
 /// How a run ended, as far as the queue cares.
@@ -132,8 +139,8 @@ impl Running {
         }
     }
 
-    /// Notes that the key must run again, from the shard queue of that id.
-    pub(super) fn run_again(&mut self, from: u64, reason: Reason) {
+    /// Notes that the key must run again, from that shard queue.
+    pub(super) fn run_again(&mut self, from: Origin, reason: Reason) {
         match &mut self.again {
             Some((present, earlier)) => {
                 *present = from;

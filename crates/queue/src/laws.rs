@@ -352,6 +352,40 @@ fn a_retry_after_takes_the_place_of_the_backoff_and_counts_as_a_failure() {
 }
 
 #[test]
+fn a_delay_is_a_millisecond_at_least_and_at_most_all_the_time_there_is() {
+    for after in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
+        let requeue = Outcome::Requeue { after, priority: Priority::Resync };
+        for outcome in [requeue, Outcome::RetryAfter(after), Outcome::Held(after)] {
+            let mut queue = opened(LIMITS, &["east"]);
+            let a = key("east", "a");
+            add(&mut queue, &a, Priority::Change, 0);
+            pop(&mut queue, 0).unwrap();
+            queue.finish(&a, outcome, at(0));
+            assert_eq!(pop(&mut queue, 0), None, "{outcome:?}");
+            let expect = if after < Duration::MAX { Some("a") } else { None };
+            assert_eq!(pop(&mut queue, 1).as_deref(), expect, "{outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cluster_that_went_and_came_back_has_one_turn() {
+    let limits = Limits { per_cluster: 9, total: 9, keys: 9 };
+    let mut queue = opened(limits, &["east", "west"]);
+    for epoch in 2..5 {
+        add(&mut queue, &key("east", "gone"), Priority::Change, 0);
+        queue.close(&shard("east"));
+        warm(&mut queue, &shard("east"), Epoch(epoch));
+        queue.open(&shard("east"), Epoch(epoch), at(0));
+    }
+    for (cluster, name) in [("east", "a"), ("east", "b"), ("west", "c"), ("west", "d")] {
+        add(&mut queue, &key(cluster, name), Priority::Change, 0);
+    }
+    assert_eq!(drain(&mut queue, 1), "a c b d");
+    assert!(!queue.has_turn());
+}
+
+#[test]
 fn a_requeued_key_has_the_priority_that_was_asked_for() {
     for priority in Priority::ALL {
         let mut queue = opened(LIMITS, &["east"]);

@@ -1,12 +1,16 @@
 //! Work queues, one for each controller. The decisions are in [`core`], which is pure; [`WorkQueue`]
 //! adds the clock, the lock and the waiting.
 
+mod by_range;
 mod cluster_queue;
 pub mod core;
 mod failures;
 mod item;
 #[cfg(test)]
 mod laws;
+mod lines;
+#[cfg(test)]
+mod many_shards;
 mod metrics;
 mod priority;
 mod rate_limiter;
@@ -22,6 +26,7 @@ use model::{Clock, ClusterName, ControllerName, Epoch, Moment, ObjectKey, ShardI
 use tokio::sync::Notify;
 use tracing::Span;
 
+pub use self::by_range::containing;
 pub use self::core::Limits;
 use self::core::{Added, Queue};
 use self::failures::Failures;
@@ -58,7 +63,7 @@ pub struct WorkQueue<T> {
     metrics: QueueMetrics,
     /// A key may be ready. Only the runner waits for it.
     ready: Notify,
-    /// A run ended or a shard was closed.
+    /// A run ended.
     settled: Notify,
     /// A shard was closed.
     closed: Notify,
@@ -128,7 +133,7 @@ impl<T: Clone> WorkQueue<T> {
         if !holds {
             self.failures().forget(&shard.cluster);
         }
-        for notify in [&self.room, &self.settled, &self.closed] {
+        for notify in [&self.room, &self.closed] {
             notify.notify_waiters();
         }
     }
@@ -173,6 +178,9 @@ impl<T: Clone> WorkQueue<T> {
             left = &left[added..];
             if added < next.len() {
                 room.await;
+            } else if !left.is_empty() {
+                // Many keys must not starve the other tasks of this thread.
+                tokio::task::consume_budget().await;
             }
         }
     }

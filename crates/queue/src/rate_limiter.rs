@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use model::doubled;
 
-/// The shortest first delay: without any, a key that keeps failing would never let the CPU rest.
-const SHORTEST: Duration = Duration::from_millis(1);
+/// The shortest delay: without any, a key that runs again and again would never let the CPU rest.
+pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 /// The longest delay that can be asked for.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How many lengths a delay can have by its jitter. Enough to keep keys apart; few enough that keys
