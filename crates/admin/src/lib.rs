@@ -23,7 +23,8 @@
 //! - Nothing here waits for a cluster but the guard, within a bound: a handler reads a snapshot and
 //!   answers. A program's own checks are waited for, within a bound ([`Probe`]).
 //! - Nothing here changes anything: every route is a `GET`.
-//! - Metrics are rendered on threads of their own, a few pages at a time.
+//! - Metrics are rendered on threads of their own, a few pages at a time. What slow clients have yet to take of them
+//!   is bounded in bytes.
 //! - Connections are bounded in number, for each client too, and in time.
 
 mod certificate;

@@ -1,16 +1,23 @@
 //! The page of metrics: rendered apart from the threads that work, and compressed for whoever asks for it.
 //!
-//! With a thousand clusters it has megabytes, so a few are rendered at a time and the others wait.
+//! With a thousand clusters it has megabytes, so a few are rendered at a time and the others wait. Pages that are
+//! taken slowly are kept up to a bound in bytes: then the oldest is broken off, so that nobody who reads quickly waits
+//! for those who do not.
 
+use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY,
+};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use futures::{StreamExt, stream};
 use prometheus::Registry;
 use telemetry::Format;
 use tokio::sync::Semaphore;
@@ -18,17 +25,77 @@ use tokio::sync::Semaphore;
 /// How many pages are rendered at once: one for each of two Prometheus servers. Others wait, and connections
 /// are bounded.
 const MAX_SCRAPES: usize = 2;
+/// The most bytes of pages that wait for their clients: two or three of those with a thousand clusters, or a few
+/// dozen compressed ones.
+const MAX_KEPT_BYTES: usize = 32 << 20;
+/// A client gets so many bytes of a page at once. They are copied, so that the page itself can be given up.
+const PART_BYTES: usize = 64 << 10;
 
 /// Renders pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Scrapes {
     registry: Registry,
     places: Arc<Semaphore>,
+    kept: Kept,
 }
 
 impl Scrapes {
     pub(crate) fn of(registry: &Registry) -> Self {
-        Self { registry: registry.clone(), places: Arc::new(Semaphore::new(MAX_SCRAPES)) }
+        let places = Arc::new(Semaphore::new(MAX_SCRAPES));
+        Self { registry: registry.clone(), places, kept: Kept::default() }
+    }
+}
+
+/// The pages that clients have yet to take, the oldest first. Clones share them.
+#[derive(Clone, Debug, Default)]
+struct Kept(Arc<Mutex<VecDeque<Weak<Page>>>>);
+
+/// A page while a client takes it; empty once others have its room.
+#[derive(Debug)]
+struct Page(Mutex<Vec<u8>>);
+
+/// A page that its client took too slowly.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the page was taken so slowly that others needed its room; fix: ask for it compressed, or again"
+)]
+struct TooSlow;
+
+impl Kept {
+    /// Keeps a page until its client has taken it, or others need its room.
+    fn keep(&self, text: Vec<u8>) -> Arc<Page> {
+        let page = Arc::new(Page(Mutex::new(text)));
+        let mut pages = self.0.lock().expect("no holder of this lock panics");
+        pages.retain(|page| page.strong_count() > 0);
+        pages.push_back(Arc::downgrade(&page));
+        let sizes = pages.iter().filter_map(Weak::upgrade).map(|page| page.text().capacity());
+        let mut bytes: usize = sizes.sum();
+        // The newest stays, whatever its size.
+        while bytes > MAX_KEPT_BYTES && pages.len() > 1 {
+            let oldest = pages.pop_front().and_then(|oldest| oldest.upgrade());
+            let given_up = oldest.map(|oldest| std::mem::take(&mut *oldest.text()));
+            bytes -= given_up.map_or(0, |text| text.capacity());
+        }
+        page
+    }
+}
+
+impl Page {
+    fn text(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+
+    fn part(&self, from: usize) -> Result<Bytes, TooSlow> {
+        let text = self.text();
+        let to = text.len().min(from + PART_BYTES);
+        text.get(from..to).map(Bytes::copy_from_slice).ok_or(TooSlow)
+    }
+
+    /// The body of an answer, and its length.
+    fn body(self: Arc<Self>) -> (Body, usize) {
+        let length = self.text().len();
+        let parts = stream::iter((0..length).step_by(PART_BYTES));
+        (Body::from_stream(parts.map(move |from| self.part(from))), length)
     }
 }
 
@@ -37,7 +104,7 @@ pub(crate) async fn metrics(State(scrapes): State<Scrapes>, headers: HeaderMap) 
     let is_compressed = accepts_gzip(&headers);
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let format = Format::accepted(accept);
-    let Scrapes { registry, places } = scrapes;
+    let Scrapes { registry, places, kept } = scrapes;
     let place = places.acquire_owned().await.expect("it is never closed");
     let page = tokio::task::spawn_blocking(move || {
         // Kept until it is rendered, even if nobody waits for the page any more.
@@ -49,8 +116,10 @@ pub(crate) async fn metrics(State(scrapes): State<Scrapes>, headers: HeaderMap) 
         let text = "the metrics cannot be rendered, a defect of the manager: see the log\n";
         return (StatusCode::INTERNAL_SERVER_ERROR, text).into_response();
     };
+    let (body, length) = kept.keep(page).body();
     let headers = [(CONTENT_TYPE, format.media_type()), (VARY, "accept, accept-encoding")];
-    let mut response = (headers, page).into_response();
+    let mut response = (headers, body).into_response();
+    response.headers_mut().insert(CONTENT_LENGTH, length.into());
     if is_compressed {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
@@ -61,9 +130,12 @@ pub(crate) async fn metrics(State(scrapes): State<Scrapes>, headers: HeaderMap) 
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|coding| {
-        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
-        let weight = weight.trim().strip_prefix("q=").map(str::parse::<f32>);
-        name.trim().eq_ignore_ascii_case("gzip") && weight != Some(Ok(0.0))
+        let mut parts = coding.split(';').map(str::trim);
+        let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        let is_refused = parts.filter_map(|part| part.split_once('=')).any(|(name, weight)| {
+            name.eq_ignore_ascii_case("q") && weight.parse::<f32>() == Ok(0.0)
+        });
+        is_gzip && !is_refused
     })
 }
 
@@ -80,7 +152,6 @@ mod tests {
     use std::sync::{Condvar, Mutex};
     use std::time::Duration;
 
-    use axum::body::Body;
     use axum::http::Request;
     use axum::routing::get;
     use flate2::read::GzDecoder;
@@ -124,9 +195,33 @@ mod tests {
             GzDecoder::new(&*packed).read_to_end(&mut text).unwrap();
             assert_eq!(text, plain, "{accepts}");
         }
-        for accepts in ["", "br", "gzip;q=0", "gzip; q=0.0, br"] {
+        for accepts in [
+            "",
+            "br",
+            "gzip;q=0",
+            "gzip; q=0.0, br",
+            "GZIP ;Q=0.000",
+            "gzip;q=0;x=1",
+            "*, gzip;q=0",
+        ] {
             assert_eq!(scrape(scrapes.clone(), accepts).await, (None, plain.clone()), "{accepts}");
         }
+    }
+
+    #[tokio::test]
+    async fn who_takes_a_page_slowly_loses_it_once_others_need_the_room() {
+        let kept = Kept::default();
+        let take = |bytes: usize| kept.keep(vec![b'x'; bytes]).body().0;
+        let third = MAX_KEPT_BYTES / 3;
+        let mut pages: Vec<_> = [MAX_KEPT_BYTES + 1, third, third].map(take).into();
+        let first = pages.remove(0).collect().await.unwrap_err();
+        assert!(first.to_string().contains("others needed its room; fix: "), "{first}");
+        drop(pages.remove(0));
+        pages.extend([third, third].map(take));
+        for page in pages {
+            assert_eq!(page.collect().await.unwrap().to_bytes().len(), third, "there is room");
+        }
+        assert!(kept.0.lock().unwrap().iter().all(|page| page.strong_count() == 0));
     }
 
     /// A collector that takes as long as somebody needs to come in beside as many as are allowed.

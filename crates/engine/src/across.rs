@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use cache::Entry;
+use cache::{Entry, is_name};
 use model::{ClusterName, ObjectKey, Selector};
 use queue::{HashedKey, Priority};
 use tracing::Span;
@@ -36,9 +36,19 @@ pub(crate) struct Across {
     mappings: Arc<[(usize, FleetMapping)]>,
     assigned: Arc<Assigned>,
     queue: Arc<AssignmentQueue>,
-    /// What the keys are charged to that the objects of each cluster name.
-    backlogs: Arc<Mutex<BTreeMap<ClusterName, Weak<Backlog>>>>,
+    backlogs: Arc<Mutex<Backlogs>>,
 }
+
+/// What the keys are charged to that the objects of each cluster name.
+#[derive(Default)]
+struct Backlogs {
+    by_cluster: BTreeMap<ClusterName, Weak<Backlog>>,
+    /// How many there were when those were removed whose handlers had ended.
+    swept: usize,
+}
+
+/// So many more may begin before those are removed whose handlers have ended.
+const UNSWEPT: usize = 64;
 
 impl Across {
     /// Those of a controller with these sources, if it has any.
@@ -61,14 +71,17 @@ impl Across {
     /// The handlers of a cluster begin, and charge its keys to this.
     pub(crate) fn begin(&self, cluster: &ClusterName, backlog: &Arc<Backlog>) {
         let mut all = self.backlogs.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, backlog| backlog.strong_count() > 0);
-        all.insert(cluster.clone(), Arc::downgrade(backlog));
+        if all.by_cluster.len() >= 2 * all.swept + UNSWEPT {
+            all.by_cluster.retain(|_, backlog| backlog.strong_count() > 0);
+            all.swept = all.by_cluster.len();
+        }
+        all.by_cluster.insert(cluster.clone(), Arc::downgrade(backlog));
     }
 
     /// What the keys of a cluster are charged to, while its handlers run.
     fn backlog(&self, cluster: &ClusterName) -> Option<Arc<Backlog>> {
         let all = self.backlogs.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(cluster)?.upgrade()
+        all.by_cluster.get(cluster)?.upgrade()
     }
 
     /// The caches of a cluster are complete: queues what its objects concern.
@@ -110,6 +123,8 @@ impl Across {
                 if backlog.add(&keys, Priority::Initial, &Span::none()).await.is_err() {
                     return;
                 }
+                // A mapping looks at as many objects as it likes. The tasks of other clusters need the thread too.
+                tokio::task::yield_now().await;
             }
         }
     }
@@ -131,9 +146,12 @@ pub(crate) fn keys(
         }
         return Vec::new();
     };
+    // An object may name anything, as long as it is itself. Nothing has such a name but what can be a name.
+    let can_be =
+        |key: &ObjectKey| is_name(&key.name) && key.namespace.as_deref().is_none_or(is_name);
     let hashed = |key: ObjectKey| {
         let hash = assigned.primary(&key).map(|entry| entry.header.hash());
         (key, hash)
     };
-    named.into_iter().map(hashed).collect()
+    named.into_iter().filter(can_be).map(hashed).collect()
 }

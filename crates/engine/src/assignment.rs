@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use model::{Clock, ClusterUid, Epoch, MemberId, ObjectKey, Range, ShardId};
+use model::{Clock, ClusterName, ClusterUid, Epoch, MemberId, ObjectKey, Range, ShardId};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::meter::ShardMeter;
@@ -109,14 +109,23 @@ impl Assignment {
     /// The keys of those objects of the primary kind that are in the shard.
     pub(crate) fn keys(&self, entries: &[Arc<Entry>]) -> Vec<HashedKey> {
         let ShardId { cluster, range, .. } = &self.shard;
-        let hashed = entries.iter().map(|entry| (entry, entry.header.hash()));
-        let ours = hashed.filter(|(_, hash)| range.contains(*hash));
-        let key = |(entry, hash): (&Arc<Entry>, u64)| {
-            let LocalKey { namespace, name } = &entry.header.key;
-            (ObjectKey::new(cluster.clone(), namespace.as_deref(), name), Some(hash))
-        };
-        ours.map(key).collect()
+        keys(cluster, entries, |hash| range.contains(hash))
     }
+}
+
+/// The keys of those objects of a cluster that are wanted, by their hashes.
+pub(crate) fn keys(
+    cluster: &ClusterName,
+    entries: &[Arc<Entry>],
+    is_wanted: impl Fn(u64) -> bool,
+) -> Vec<HashedKey> {
+    let hashed = entries.iter().map(|entry| (entry, entry.header.hash()));
+    let wanted = hashed.filter(|(_, hash)| is_wanted(*hash));
+    let key = |(entry, hash): (&Arc<Entry>, u64)| {
+        let LocalKey { namespace, name } = &entry.header.key;
+        (ObjectKey::new(cluster.clone(), namespace.as_deref(), name), Some(hash))
+    };
+    wanted.map(key).collect()
 }
 
 /// A controller's queue: each key is handed out with its assignment.

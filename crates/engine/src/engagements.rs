@@ -28,8 +28,6 @@ pub(crate) struct Engagements {
     ledger: Ledger,
     /// The turns of large answers. Each cluster has a part.
     large: LargeAnswers,
-    /// Of a cluster whose source does not say how much.
-    budget: Budget,
 }
 
 /// What engagements are made of.
@@ -59,10 +57,9 @@ pub(crate) struct Engaged {
 
 impl Engagements {
     pub(crate) fn new(parts: EngagementParts) -> Self {
-        let Budgets { each, max_total_cache_bytes } = parts.budgets;
-        let ledger = Ledger::new(max_total_cache_bytes);
+        let ledger = Ledger::new(parts.budgets.max_total_cache_bytes);
         let (all, large) = (BTreeMap::new(), LargeAnswers::default());
-        Self { all, last: 0, parts, ledger, large, budget: each }
+        Self { all, last: 0, parts, ledger, large }
     }
 
     /// The clusters that may be engaged, after those that exceed their budget are put under quarantine.
@@ -115,7 +112,7 @@ impl Engagements {
     }
 
     fn budget_of(&self, cluster: &Cluster) -> Budget {
-        cluster.budget.unwrap_or(self.budget)
+        self.parts.budgets.of(&cluster.name, cluster.budget)
     }
 
     fn make(&mut self, cluster: &Cluster) -> Engaged {

@@ -32,6 +32,7 @@ use upstream::{Gate, Ticket, UpstreamError};
 
 use crate::dispatch::Dispatch;
 use crate::finish::to_its_end;
+use crate::large::Reads;
 use writes::Written;
 
 /// The longest a single write may take, however long the Lease is valid.
@@ -84,6 +85,8 @@ struct Inner {
     written: Mutex<Vec<Written>>,
     /// The streams to Pods, to be cut at the end.
     lines: Mutex<Vec<Weak<Line>>>,
+    /// The large answers that the reconcile reads, of all clusters in which it works.
+    reads: Reads,
     rejected: IntCounter,
     visit: Option<Visit>,
 }
@@ -112,16 +115,17 @@ impl Fence {
         clock: Arc<dyn Clock>,
         rejected: IntCounter,
     ) -> Self {
-        Self::make(ownership, clock, rejected, None)
+        Self::make(ownership, clock, rejected, None, Reads::default())
     }
 
     /// The fence of what a reconcile writes in another cluster, where `writes` are counted too. Writes
     /// by a dispatch of the visited shard ask for that of `origin` as well.
     pub(crate) fn visiting(&self, origin: &Dispatch, writes: &TaskTracker) -> Self {
-        let Inner { ownership, clock, rejected, .. } = &*self.0;
+        let Inner { ownership, clock, rejected, reads, .. } = &*self.0;
         let origin = (origin.shard.clone(), origin.epoch);
-        let visit = Visit { origin, writes: writes.clone() };
-        Self::make(Arc::clone(ownership), Arc::clone(clock), rejected.clone(), Some(visit))
+        let visit = Some(Visit { origin, writes: writes.clone() });
+        let (ownership, clock) = (Arc::clone(ownership), Arc::clone(clock));
+        Self::make(ownership, clock, rejected.clone(), visit, reads.clone())
     }
 
     fn make(
@@ -129,16 +133,32 @@ impl Fence {
         clock: Arc<dyn Clock>,
         rejected: IntCounter,
         visit: Option<Visit>,
+        reads: Reads,
     ) -> Self {
         let (writes, over) = (TaskTracker::new(), AtomicBool::new(false));
         let (written, lines) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { ownership, clock, writes, over, written, lines, rejected, visit }))
+        Self(Arc::new(Inner {
+            ownership,
+            clock,
+            writes,
+            over,
+            written,
+            lines,
+            reads,
+            rejected,
+            visit,
+        }))
     }
 
     /// The time in which the shard of `dispatch` is held, with the cluster's label value.
     pub(crate) fn validity(&self, dispatch: &Dispatch, label: String) -> Validity {
         let ownership = Arc::clone(&self.0.ownership);
         Validity::new(ownership, dispatch.shard.clone(), dispatch.epoch, label)
+    }
+
+    /// The large answers that the reconcile reads.
+    pub(crate) fn reads(&self) -> &Reads {
+        &self.0.reads
     }
 
     /// How many members are alive.

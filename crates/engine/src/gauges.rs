@@ -5,8 +5,11 @@
 //! - A cluster has series while this member works on it, or leaves it alone because of its budget.
 //! - What there is nothing to say about has none: a kind without objects or one that is not divided, a server that
 //!   speaks, a queue without keys.
+//! - However many kinds there are, a cluster has series of a few: those of which there is most to say. All others
+//!   share a series, `kind="other"`. So no server that falls silent, or lacks every kind, costs more than others.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,7 +31,13 @@ use upstream::Reading;
 const QUIET: Duration = Duration::from_secs(75);
 /// Kinds of which the cache holds less share a series.
 const SMALL_BYTES: usize = 64 << 10;
-const SMALL_KINDS: &str = "other";
+/// The most kinds of a cluster that have series of their own in one family.
+const MOST_KINDS: usize = 4;
+/// The most kinds that a cluster lacks, each for a controller. Of a controller whose kind is missing there is
+/// nothing else to say.
+const MOST_MISSING: usize = 8;
+/// All other kinds, and controllers.
+const OTHERS: &str = "other";
 
 /// Computes the gauges of one engine.
 pub(crate) struct Gauges {
@@ -87,12 +96,14 @@ impl Collector for Gauges {
         for queue in self.board.queues() {
             families.queue(queue, &held);
         }
+        let mut by_cluster: BTreeMap<&str, Kinds> = BTreeMap::new();
         for informer in self.board.informers() {
-            families.informer(&informer, now, &held);
+            families.informer(&informer, now, &held, &mut by_cluster);
         }
-        for labels in self.board.presences().missing(&held) {
-            families.missing.with_label_values(&labels.each_ref().map(String::as_str)).set(1);
+        for (cluster, kinds) in by_cluster {
+            families.kinds(cluster, kinds);
         }
+        families.missing(self.board.presences().missing(&held));
         for (cluster, gate) in self.board.gates() {
             if let Some(series) = held.get(&cluster) {
                 families.gate(series, &gate.reading(now));
@@ -155,12 +166,13 @@ impl Families {
             )?,
             objects: ints(
                 "leasehold_cache_objects",
-                "Objects in the cache. Kinds below 64 KiB share a series.",
+                "Objects in the cache. Kinds below 64 KiB, and those after the largest, share a series.",
                 watch,
             )?,
             bytes: ints(
                 "leasehold_cache_bytes",
-                "Bytes of the cache: objects, tables, dictionaries. Kinds below 64 KiB share a series.",
+                "Bytes of the cache: objects, tables, dictionaries. Kinds below 64 KiB, and those after the \
+                 largest, share a series.",
                 watch,
             )?,
             decoded: IntGauge::new(
@@ -274,7 +286,13 @@ impl Families {
         self.concurrency.with_label_values(cluster).add(int(reading.limit));
     }
 
-    fn informer(&self, informer: &InformerState, now: Moment, held: &HeldClusters) {
+    fn informer<'h>(
+        &self,
+        informer: &InformerState,
+        now: Moment,
+        held: &'h HeldClusters,
+        by_cluster: &mut BTreeMap<&'h str, Kinds>,
+    ) {
         let kind = &informer.target.kind;
         let resource = [INFORMERS, &*kind.group, &*kind.version, &*kind.plural];
         self.queued_items.with_label_values(&resource).add(int(informer.queued()));
@@ -283,27 +301,87 @@ impl Families {
             let gauge = self.store_version.with_label_values(&resource);
             gauge.set(gauge.get().max(seen));
         }
-        let (cluster, kind) = (series.label(), kind.to_string());
         for reason in informer.intake.throttled() {
-            self.throttled.with_label_values(&[cluster, reason.label()]).set(1);
+            self.throttled.with_label_values(&[series.label(), reason.label()]).set(1);
         }
-        // Clusters past the cap share these series.
-        let watch = &[cluster, kind.as_str()];
+        // Clusters past the cap are one.
+        let kinds = by_cluster.entry(series.label()).or_default();
         if let Some(lag) = informer.lag(now).filter(|lag| *lag >= QUIET) {
-            let gauge = self.lag.with_label_values(watch);
-            gauge.set(gauge.get().max(lag.as_secs_f64()));
+            let known = kinds.silent.entry(kind.to_string()).or_default();
+            *known = lag.max(*known);
         }
         let mode = informer.condition().mode;
         if mode != ShardMode::None {
-            self.mode.with_label_values(&[cluster, kind.as_str(), mode.label()]).set(1);
+            kinds.divided.insert((kind.to_string(), mode.label()));
         }
         if !informer.store.is_empty() {
-            let bytes = informer.store.bytes();
-            let of = &[cluster, if bytes < SMALL_BYTES { SMALL_KINDS } else { kind.as_str() }];
-            self.objects.with_label_values(of).add(int(informer.store.len()));
-            self.bytes.with_label_values(of).add(int(bytes));
+            let cached = kinds.cached.entry(kind.to_string()).or_default();
+            cached.objects += informer.store.len();
+            cached.bytes += informer.store.bytes();
         }
     }
+
+    /// Shows what there is to say about the kinds of a cluster.
+    fn kinds(&self, cluster: &str, kinds: Kinds) {
+        let Kinds { cached, silent, divided } = kinds;
+        let mut cached: Vec<_> = cached.into_iter().collect();
+        cached.sort_by_key(|(_, cached)| Reverse(cached.bytes));
+        for (at, (kind, Amount { objects, bytes })) in cached.iter().enumerate() {
+            let of = &[cluster, if *bytes < SMALL_BYTES { OTHERS } else { shown(at, kind) }];
+            self.objects.with_label_values(of).add(int(*objects));
+            self.bytes.with_label_values(of).add(int(*bytes));
+        }
+        let mut silent: Vec<_> = silent.into_iter().collect();
+        silent.sort_by_key(|(_, lag)| Reverse(*lag));
+        for (at, (kind, lag)) in silent.iter().enumerate() {
+            let of = &[cluster, shown(at, kind)];
+            let gauge = self.lag.with_label_values(of);
+            gauge.set(gauge.get().max(lag.as_secs_f64()));
+        }
+        for (at, (kind, mode)) in divided.iter().enumerate() {
+            self.mode.with_label_values(&[cluster, shown(at, kind), *mode]).set(1);
+        }
+    }
+
+    /// Shows the kinds that clusters lack: of each cluster a few, those that are needed first.
+    fn missing(&self, all: BTreeSet<[String; 4]>) {
+        let mut by_cluster: BTreeMap<String, Vec<[String; 3]>> = BTreeMap::new();
+        for [cluster, controller, kind, optional] in all {
+            by_cluster.entry(cluster).or_default().push([optional, controller, kind]);
+        }
+        for (cluster, mut missing) in by_cluster {
+            // "false" comes before "true".
+            missing.sort();
+            for (at, [optional, controller, kind]) in missing.iter().enumerate() {
+                let [controller, kind] = match at < MOST_MISSING {
+                    true => [controller.as_str(), kind.as_str()],
+                    false => [OTHERS; 2],
+                };
+                let of = &[cluster.as_str(), controller, kind, optional.as_str()];
+                self.missing.with_label_values(of).set(1);
+            }
+        }
+    }
+}
+
+/// What there is to say about the kinds of the clusters with one label value.
+#[derive(Default)]
+struct Kinds {
+    cached: BTreeMap<String, Amount>,
+    /// For how long its server was not heard.
+    silent: BTreeMap<String, Duration>,
+    divided: BTreeSet<(String, &'static str)>,
+}
+
+#[derive(Default)]
+struct Amount {
+    objects: usize,
+    bytes: usize,
+}
+
+/// Under which name a kind is shown that comes after so many others.
+fn shown(before: usize, kind: &str) -> &str {
+    if before < MOST_KINDS { kind } else { OTHERS }
 }
 
 fn int(count: usize) -> i64 {
@@ -316,4 +394,60 @@ fn ints(name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, promethe
 
 fn floats(name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec, prometheus::Error> {
     GaugeVec::new(Opts::new(name, help), labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The series of a family: the values of their labels.
+    fn series(family: &dyn Collector) -> Vec<String> {
+        let found = family.collect();
+        let found = found.iter().flat_map(|family| family.get_metric());
+        let values = found.map(|metric| {
+            let values: Vec<_> = metric.get_label().iter().map(|pair| pair.value()).collect();
+            values.join(" ")
+        });
+        let mut values: Vec<_> = values.collect();
+        values.sort();
+        values
+    }
+
+    #[test]
+    fn however_many_kinds_a_cluster_has_they_cost_a_few_series() {
+        let families = Families::new().unwrap();
+        let mut kinds = Kinds::default();
+        for number in 1..=40_u32 {
+            let kind = format!("kind-{number}");
+            let bytes = number as usize * SMALL_BYTES;
+            kinds.cached.insert(kind.clone(), Amount { objects: 1, bytes });
+            kinds.silent.insert(kind.clone(), QUIET * number);
+            kinds.divided.insert((kind, "client"));
+        }
+        families.kinds("east", kinds);
+        let first = ["kind-37", "kind-38", "kind-39", "kind-40", "other"];
+        let first = first.map(|kind| format!("east {kind}"));
+        for family in [&families.objects, &families.bytes] {
+            assert_eq!(series(family), first);
+        }
+        assert_eq!(families.objects.with_label_values(&["east", "other"]).get(), 36);
+        assert_eq!(series(&families.lag), first);
+        let worst = families.lag.with_label_values(&["east", "other"]).get();
+        assert!((worst - (QUIET * 36).as_secs_f64()).abs() < 1e-9, "{worst}");
+        assert_eq!(series(&families.mode).len(), MOST_KINDS + 1);
+    }
+
+    #[test]
+    fn however_much_a_cluster_lacks_it_costs_a_few_series_and_what_is_needed_comes_first() {
+        let families = Families::new().unwrap();
+        let lacks =
+            |kind: &str, optional: &str| ["east", "maps", kind, optional].map(str::to_owned);
+        let optional = (0..40).map(|number| lacks(&format!("a{number}"), "true"));
+        families.missing(optional.chain([lacks("z", "false")]).collect());
+        let found = series(&families.missing);
+        assert_eq!(found.len(), MOST_MISSING + 1, "{found:?}");
+        for expect in ["east maps z false", "east other other true"] {
+            assert!(found.iter().any(|found| found == expect), "{expect} in {found:?}");
+        }
+    }
 }

@@ -13,10 +13,15 @@ use extent::Account;
 use informer::{Informer, Target};
 use metrics::Metrics;
 
+/// So many more informers than were alive may be started before those that have ended are removed.
+const UNSWEPT: usize = 64;
+
 /// The running informers. Holds none of them alive.
 #[derive(Debug)]
 pub(crate) struct Informers {
     running: BTreeMap<Target, Weak<Informer>>,
+    /// How many were alive when those that had ended were removed.
+    swept: usize,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     board: Arc<Board>,
@@ -36,8 +41,8 @@ impl Informers {
         options: BTreeMap<Form, OptionsByKind>,
         decoded: Arc<DecodedCache>,
     ) -> Self {
-        let (running, intake) = (BTreeMap::new(), Intake::default());
-        Self { running, clock, metrics, board, rng, options, decoded, intake }
+        let (running, swept, intake) = (BTreeMap::new(), 0, Intake::default());
+        Self { running, swept, clock, metrics, board, rng, options, decoded, intake }
     }
 
     /// The informer of a target: one that runs, or a new one. It stops when the last handle goes.
@@ -66,7 +71,10 @@ impl Informers {
             self.rng.fork(),
             (StoreWriter::new(options, decoded), account),
         );
-        self.running.retain(|_, informer| informer.strong_count() > 0);
+        if self.running.len() >= 2 * self.swept + UNSWEPT {
+            self.running.retain(|_, informer| informer.strong_count() > 0);
+            self.swept = self.running.len();
+        }
         self.running.insert(target, Arc::downgrade(&informer));
         self.board.watch_informer(&informer);
         informer

@@ -21,18 +21,22 @@
 //!   no object stays cached because it is counted.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use model::heaviest::Heaviest;
 use model::range::MAX_BITS;
-use model::{Clock, ClusterName, GroupName, Moment, ObjectKey, ShardId, Work, Workload, uid_hash};
+use model::{
+    Clock, ClusterName, GroupName, Moment, ObjectKey, Range, ShardId, Work, Workload, uid_hash,
+};
 
 use crate::presence::Presences;
 use cache::Store;
 use extent::Quarantines;
 use informer::Target;
+use queue::containing;
 use upstream::Gates;
 
 /// The counters of one engine. Clones share them.
@@ -54,9 +58,9 @@ pub(crate) struct Slices(RwLock<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
-    shards: Vec<Arc<ShardMeter>>,
-    /// Whose turn it is to count an event that concerns no single object.
-    turn: AtomicUsize,
+    shards: BTreeMap<Range, Arc<ShardMeter>>,
+    /// The range that counted the last event that concerned no single object.
+    turn: Mutex<Option<Range>>,
     stores: BTreeMap<Target, Store>,
 }
 
@@ -122,10 +126,7 @@ impl Meter {
             busy: Mutex::new(Integral::new(self.0.clock.now())),
             events: AtomicU64::new(0),
         });
-        slices.write(|held| {
-            held.shards.retain(|open| open.shard != *shard);
-            held.shards.push(Arc::clone(&shard_meter));
-        });
+        slices.write(|held| held.shards.insert(shard.range, Arc::clone(&shard_meter)));
         (slices, shard_meter)
     }
 
@@ -135,7 +136,7 @@ impl Meter {
         let mut all = self.0.slices.write().expect("no holder of this lock panics");
         let Some(slices) = all.get(&key).map(Arc::clone) else { return };
         let empty = slices.write(|held| {
-            held.shards.retain(|open| open.shard != *shard);
+            held.shards.remove(&shard.range);
             held.shards.is_empty()
         });
         if empty {
@@ -185,11 +186,8 @@ impl Slices {
     pub(crate) fn event(&self, hash: Option<u64>) {
         let held = self.0.read().expect("no holder of this lock panics");
         let counted = match hash {
-            Some(hash) => held.shards.iter().find(|held| held.shard.range.contains(hash)),
-            None => {
-                let turn = held.turn.fetch_add(1, Ordering::Relaxed);
-                held.shards.get(turn % held.shards.len().max(1))
-            }
+            Some(hash) => containing(&held.shards, hash).next(),
+            None => held.in_turn(),
         };
         if let Some(shard_meter) = counted {
             shard_meter.events.fetch_add(1, Ordering::Relaxed);
@@ -201,7 +199,7 @@ impl Slices {
         let bytes: usize = held.stores.values().map(Store::bytes).sum();
         let width =
             |shard_meter: &Arc<ShardMeter>| 1 << (MAX_BITS - shard_meter.shard.range.bits());
-        let whole: u128 = held.shards.iter().map(width).sum();
+        let whole: u128 = held.shards.values().map(width).sum();
         let work = |shard_meter: &Arc<ShardMeter>| {
             let cached = bytes as u128 * width(shard_meter) / whole;
             let (busy, heaviest_permille) = shard_meter.busy_until(now);
@@ -213,7 +211,18 @@ impl Slices {
             };
             (shard_meter.shard.clone(), work)
         };
-        held.shards.iter().map(work).collect()
+        held.shards.values().map(work).collect()
+    }
+}
+
+impl Held {
+    /// The shard whose turn it is.
+    fn in_turn(&self) -> Option<&Arc<ShardMeter>> {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let after = turn.and_then(|last| self.shards.range((Excluded(last), Unbounded)).next());
+        let (range, shard_meter) = after.or_else(|| self.shards.first_key_value())?;
+        *turn = Some(*range);
+        Some(shard_meter)
     }
 }
 
@@ -339,6 +348,25 @@ mod tests {
         slices.event(None);
         let events: Vec<u64> = meter.measure().values().map(|work| work.events).collect();
         assert_eq!(events, [2, 2], "the last counts once");
+    }
+
+    #[test]
+    fn ten_thousand_ranges_of_a_cluster_count_apart() {
+        let (_, meter) = meter();
+        let ranges = (0..10_000).map(|index| Range::new(index, 14).unwrap());
+        let all: Vec<_> = ranges.map(|range| ShardId { range, ..shard("east/g/0/1") }).collect();
+        let opened: Vec<_> = all.iter().map(|shard| meter.open(shard)).collect();
+        let (slices, _) = &opened[0];
+        for ShardId { range, .. } in &all {
+            slices.event(u64::try_from(range.bounds().0).ok());
+            slices.event(None);
+        }
+        // In a range that is not held.
+        slices.event(Some(u64::MAX));
+        let measured = meter.measure();
+        assert!(measured.len() == all.len() && measured.values().all(|work| work.events == 2));
+        all.iter().for_each(|shard| meter.close(shard));
+        assert!(meter.measure().is_empty());
     }
 
     #[test]

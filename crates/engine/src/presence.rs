@@ -56,7 +56,12 @@ impl Presences {
     ) {
         let (controller, cluster) = (controller.clone(), cluster.clone());
         let mut all = self.0.lock().expect("no holder of this lock panics");
-        all.retain(|presence| presence.view.strong_count() > 0);
+        if all.len() == all.capacity() {
+            // Seldom, because a cluster more is no reason to look at those of all others.
+            all.retain(|presence| presence.view.strong_count() > 0);
+            let alive = all.len();
+            all.reserve(alive);
+        }
         all.push(Presence { controller, cluster, view: Arc::downgrade(view) });
     }
 

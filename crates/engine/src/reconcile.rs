@@ -12,7 +12,7 @@ use crate::run::Run;
 pub enum Action {
     /// Nothing until something changes. An earlier wake-up is dropped.
     Done,
-    /// Again after this long, or earlier if something changes. Replaces an earlier wake-up.
+    /// Again after this long, a millisecond at least, or earlier if something changes. Replaces an earlier wake-up.
     RequeueAfter(Duration),
 }
 

@@ -34,7 +34,7 @@ use upstream::{Caller, Gate, Outcome, Ticket};
 
 use crate::dispatch::Dispatch;
 use crate::fence::{Fence, FencedError};
-use crate::large::{Expected, LargeAnswers};
+use crate::large::{Expected, LargeAnswers, Reads};
 use metrics::RestMetrics;
 use writes::Written;
 use writes::stamp;
@@ -124,16 +124,20 @@ impl ClusterClient {
         Self(Arc::new(inner))
     }
 
-    /// Sends a request that changes nothing, when it is its turn.
-    pub(crate) fn read(&self, request: Request<Body>, caller: Caller) -> Answering {
+    /// Sends a request that changes nothing, when it is its turn: of a reconcile, which reads its answers in turns,
+    /// or of an informer, which bounds what it reads itself.
+    fn read(&self, request: Request<Body>, reads: Option<Reads>) -> Answering {
         let (cluster, span) = (self.clone(), api_span(&request));
         let exchange = async move {
+            let caller = if reads.is_some() { Caller::Reconcile } else { Caller::Informer };
             let ticket = cluster.0.gate.admit(caller).await?;
-            // Informers bound what they read themselves.
-            let takes_turns = caller == Caller::Reconcile && !is_followed(request.uri());
+            let reads = reads.filter(|_| !is_followed(request.uri()));
             let (large, expected) = (cluster.0.large.clone(), Expected::of(&request));
             let answer = cluster.send(ticket, request).await?;
-            Ok(if takes_turns { answer.map(|body| large.in_turn(expected, body)) } else { answer })
+            Ok(match reads {
+                Some(reads) => answer.map(|body| large.in_turn(reads, expected, body)),
+                None => answer,
+            })
         };
         exchange.instrument(span).boxed()
     }
@@ -141,7 +145,7 @@ impl ClusterClient {
     /// What sends the requests of informers, each when it is its turn.
     pub(crate) fn wire(&self) -> Wire {
         let client = self.clone();
-        Wire::new(move |request| client.read(request, Caller::Informer))
+        Wire::new(move |request| client.read(request, None))
     }
 
     /// Sends a write of `dispatch`, when it is its turn and while the fence allows it. Reads the
@@ -165,7 +169,8 @@ impl ClusterClient {
             let (method, uri) = (request.method().clone(), request.uri().clone());
             let (large, expected) = (self.0.large.clone(), Expected::of(&request));
             let (parts, body) = self.send(ticket, request).await?.into_parts();
-            let answer = large.in_turn(expected, body).collect().await?.to_bytes();
+            let reads = written.reads().clone();
+            let answer = large.in_turn(reads, expected, body).collect().await?.to_bytes();
             let query = uri.query().unwrap_or_default();
             if parts.status.is_success()
                 && let Some(one) = Written::read(&method, uri.path(), query, &answer)
@@ -311,7 +316,7 @@ impl FencedClient {
         }
         request.headers_mut().insert(USER_AGENT, self.user_agent.clone());
         if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
-            return self.cluster.read(request, Caller::Reconcile);
+            return self.cluster.read(request, Some(self.fence.reads().clone()));
         }
         let (cluster, span) = (self.cluster.clone(), api_span(&request));
         let (fence, dispatch) = (self.fence.clone(), self.dispatch.clone());

@@ -12,10 +12,11 @@
 //! - A reconcile has ended when its future is gone *and* none of its writes is under way.
 //! - A reconcile begins only when the cache shows what the last one of its key wrote, or after a limited
 //!   wait (`expectations`). A drain does not wait for that.
-//! - A panic, a timeout or a lost shard ends only the one reconcile.
+//! - A panic, a timeout or a lost shard ends only the one reconcile. A panic of what is dropped with it does so too:
+//!   its writes are waited for whichever way it ends.
 //! - No key is taken once the runner stops.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -243,8 +244,14 @@ impl Runner {
         let unseen =
             written.into_iter().flat_map(|one| Expectation::of(one, &context.informers, now));
         self.expectations.expect(&dispatch.key, unseen.chain(elsewhere).collect(), now);
-        self.remember(&dispatch.key, &ended);
-        self.outcome(context, ended, self.clock.now().since(started))
+        let took = self.clock.now().since(started);
+        let conclude = |ended: Ended| {
+            self.remember(&dispatch.key, &ended);
+            self.outcome(context, ended, took)
+        };
+        // An error is the user's code, too, which runs when it is shown or dropped.
+        catch_unwind(AssertUnwindSafe(|| conclude(ended)))
+            .unwrap_or_else(|panic| conclude(Ended::Panicked(panic_text(&*panic))))
     }
 
     /// Access to other clusters, if the controller may work there.
@@ -261,7 +268,8 @@ impl Runner {
         Some(Arc::new(Visits::new(origin, Arc::clone(&self.assigned), Arc::clone(&self.queue))))
     }
 
-    /// Runs the user's code under the fence and catches its panics.
+    /// Runs the user's code under the fence and catches its panics, those of what is dropped when it is cancelled
+    /// included.
     async fn guarded(
         &self,
         run: Run,
@@ -272,18 +280,21 @@ impl Runner {
             self.observer.started(dispatch);
             self.spec.reconcile.reconcile(run).await
         };
-        let run = fence.run(dispatch, ran, AssertUnwindSafe(work).catch_unwind());
-        tokio::select! {
-            biased;
-            () = cancel.cancelled() => Ended::Cancelled,
-            result = tokio::time::timeout(self.spec.timeout, run) => match result {
-                Ok(Some(Ok(Ok(action)))) => Ended::Ok(action),
-                Ok(Some(Ok(Err(error)))) => Ended::Failed(error),
-                Ok(Some(Err(panic))) => Ended::Panicked(panic_text(&*panic)),
-                Ok(None) => Ended::Fenced,
-                Err(_) => Ended::TimedOut,
-            },
-        }
+        let run = fence.run(dispatch, ran, work);
+        let ended = async {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => Ended::Cancelled,
+                result = tokio::time::timeout(self.spec.timeout, run) => match result {
+                    Ok(Some(Ok(action))) => Ended::Ok(action),
+                    Ok(Some(Err(error))) => Ended::Failed(error),
+                    Ok(None) => Ended::Fenced,
+                    Err(_) => Ended::TimedOut,
+                },
+            }
+        };
+        let ended = AssertUnwindSafe(ended).catch_unwind().await;
+        ended.unwrap_or_else(|panic| Ended::Panicked(panic_text(&*panic)))
     }
 
     /// Keeps why a key failed, for whoever asks, until it does not.

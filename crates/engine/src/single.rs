@@ -188,15 +188,16 @@ impl SingleRun {
             (spec.run)(self.clone()).await;
         };
         let mut ran = None;
-        let run = fence.run(dispatch, &mut ran, AssertUnwindSafe(work).catch_unwind());
-        let ended = cancel.run_until_cancelled(run).await;
+        let run = fence.run(dispatch, &mut ran, work);
+        // What panics when it is dropped is caught, too: its writes are waited for whichever way it ends.
+        let ended = AssertUnwindSafe(cancel.run_until_cancelled(run)).catch_unwind().await;
         match &ended {
-            Some(Some(Ok(()))) => tracing::info!(runnable = %name, "single work has ended"),
-            Some(Some(Err(_))) => tracing::error!(runnable = %name, "single work panicked"),
-            Some(None) => {
+            Ok(Some(Some(()))) => tracing::info!(runnable = %name, "single work has ended"),
+            Err(_) => tracing::error!(runnable = %name, "single work panicked"),
+            Ok(Some(None)) => {
                 tracing::warn!(runnable = %name, "single work stopped: the fence refuses it")
             }
-            None => {
+            Ok(None) => {
                 tracing::warn!(runnable = %name, "single work cancelled, its shard is no longer ours");
             }
         }
@@ -205,7 +206,7 @@ impl SingleRun {
             shared.observer.finished(dispatch, ran);
         }
         match ended {
-            Some(None) => None,
+            Ok(Some(None)) => None,
             _ => Some(()),
         }
     }

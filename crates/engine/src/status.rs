@@ -84,7 +84,12 @@ impl Board {
 
     pub(crate) fn watch_informer(&self, informer: &Arc<Informer>) {
         let mut informers = self.informers.lock().expect("no holder of this lock panics");
-        informers.retain(|informer| informer.strong_count() > 0);
+        if informers.len() == informers.capacity() {
+            // Seldom, because a cluster more is no reason to look at the informers of all others.
+            informers.retain(|informer| informer.strong_count() > 0);
+            let alive = informers.len();
+            informers.reserve(alive);
+        }
         informers.push(Arc::downgrade(informer));
         self.began.get_or_init(|| self.now());
     }

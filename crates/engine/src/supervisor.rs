@@ -103,6 +103,8 @@ pub(crate) struct Supervised {
     outside: Arc<Outside>,
     /// The clusters gained in this step, for mappings across clusters.
     gained: BTreeSet<ClusterName>,
+    /// The shards gained in this step in clusters whose caches the controller had already.
+    joined: BTreeMap<ClusterName, Vec<Arc<Assignment>>>,
 }
 
 impl Supervised {
@@ -114,8 +116,8 @@ impl Supervised {
     ) -> Self {
         let across = Across::of(&spec.sources, assigned, queue);
         let (queue, assigned) = (Arc::clone(queue), Arc::clone(assigned));
-        let (outside, gained) = (Arc::default(), BTreeSet::new());
-        Self { spec, queue, metrics, assigned, across, outside, gained }
+        let (outside, gained, joined) = (Arc::default(), BTreeSet::new(), BTreeMap::new());
+        Self { spec, queue, metrics, assigned, across, outside, gained, joined }
     }
 
     /// Opens an assignment: the queue hands out its keys.
@@ -123,6 +125,15 @@ impl Supervised {
         let opened = self.queue.open(&assignment.shard, assignment.epoch);
         if let Some(across) = self.across.clone().filter(|_| opened) {
             tokio::spawn(across.opened(Arc::clone(assignment)));
+        }
+    }
+
+    /// Queues what is cached already of the shards gained: a member may gain thousands in one cluster, and its caches
+    /// are read once.
+    fn look_at_joined(&mut self) {
+        for assignments in std::mem::take(&mut self.joined).into_values() {
+            let queue = Arc::clone(&self.queue);
+            tokio::spawn(enqueue_all(queue, assignments, Priority::Initial));
         }
     }
 
@@ -254,6 +265,7 @@ impl Supervisor {
         self.carry_out(others);
         self.linger(owned);
         for (name, controller) in &mut self.controllers {
+            controller.look_at_joined();
             controller.look_across();
             let contexts = self.contexts.keys().filter(|(context, _)| context == name).count();
             let running = contexts * controller.spec.workers;
@@ -322,7 +334,8 @@ impl Supervisor {
                 // The handlers queue everything, now that the queue takes keys of the shard.
                 self.start_handlers(&name, &shard.cluster, &slices);
             } else {
-                tokio::spawn(enqueue_all(queue, Arc::clone(&assignment), Priority::Initial));
+                let joined = controller.joined.entry(shard.cluster.clone()).or_default();
+                joined.push(Arc::clone(&assignment));
             }
             self.assignments.insert((shard.clone(), name), assignment);
         }

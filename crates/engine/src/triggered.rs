@@ -46,8 +46,9 @@ impl Triggered {
     }
 
     async fn all(&self) {
-        for assignment in self.assigned.all() {
-            enqueue_all(Arc::clone(&self.queue), assignment, Priority::Resync).await;
+        let all = self.assigned.all();
+        for of_context in all.chunk_by(|a, b| Arc::ptr_eq(&a.context, &b.context)) {
+            enqueue_all(Arc::clone(&self.queue), of_context.to_vec(), Priority::Resync).await;
         }
     }
 }

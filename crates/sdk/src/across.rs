@@ -58,7 +58,8 @@ impl fmt::Debug for ClusterLookup {
 impl<K: AnyObject> Controller<K> {
     /// Watches `C` in every cluster and reconciles the objects of kind `K` that `map` names, in any
     /// cluster. They need not exist: a key without an object is reconciled too, so that a reconciler may
-    /// create the object. [`crate::mapping`] has the usual mappings.
+    /// create the object. Names that no object can have are ignored. [`crate::mapping`] has the usual
+    /// mappings.
     ///
     /// Gives the controller the scope [`GroupScope::Fleet`]. As with [`Self::watches`], `map` runs for
     /// an object as it was before a change and as it is after. It also runs for every cached object when

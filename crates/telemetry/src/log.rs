@@ -88,11 +88,15 @@ fn is_coloured(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
 
 /// A filter as it is applied: under the full names of our crates, and without what kube's client says
 /// of each connection and each failed request. That names no cluster, and whoever sent the request
-/// reports the failure. A filter that names `kube_client` has its way.
+/// reports the failure. A filter that names `kube_client` has its way. The same holds for `h2`, whose warnings are about
+/// single frames of a server: it could fill the log with them.
 fn directives(filter: &str) -> String {
     let mut directives = full_names(filter);
     if !filter.contains("kube_client") {
         directives.push_str(",kube_client=error,kube_client::client::builder=off");
+    }
+    if !filter.contains("h2") {
+        directives.push_str(",h2=error");
     }
     directives
 }
@@ -354,10 +358,11 @@ mod tests {
     }
 
     #[test]
-    fn the_client_of_kube_is_quiet_unless_the_filter_names_it() {
-        for (filter, expect) in [("info", 1), ("info,kube_client=info", 2)] {
+    fn libraries_that_speak_of_each_failure_are_quiet_unless_the_filter_names_them() {
+        for (filter, expect) in [("info", 1), ("info,kube_client=info", 2), ("info,h2=warn", 2)] {
             let text = logged(LogFormat::Json, filter, || {
                 warn!(target: "kube_client::client", "a request failed");
+                warn!(target: "h2::proto::ping_pong", "a frame that nobody asked for");
                 info!("said");
             });
             assert_eq!(text.lines().count(), expect, "{filter}: {text}");

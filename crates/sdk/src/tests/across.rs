@@ -1,13 +1,15 @@
 //! Mappings across clusters: what changes in one concerns keys of others.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::playing::Play;
 use super::world::{World, idle, run, settle};
-use crate::{ClusterName, Controller, ControllerSpec, GroupScope, mapping};
+use crate::{ClusterName, Controller, ControllerSpec, GroupScope, ObjectKey, mapping};
 
 fn hub() -> ClusterName {
     "hub".parse().unwrap()
@@ -103,7 +105,7 @@ async fn a_mapping_looks_into_other_clusters() {
                 caches.lookup().get::<ConfigMap>(Some("ns"), "wants").is_some()
             });
             let name = map.metadata.name.as_deref().unwrap();
-            let key = |cluster| crate::ObjectKey::new(cluster, Some("ns"), name);
+            let key = |cluster| ObjectKey::new(cluster, Some("ns"), name);
             has_it.map(key).collect()
         })
         .reconciler(run(idle));
@@ -116,6 +118,60 @@ async fn a_mapping_looks_into_other_clusters() {
     in_hub.put("a", "u2");
     settle().await;
     assert_eq!(ended(&world, start), set(["hub/ns/a", "west/ns/a"]));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mapping_that_names_what_nothing_can_be_called_names_nothing() {
+    let spec = Controller::for_kind::<ConfigMap>("copies")
+        .watches_across::<ConfigMap>(|_, lookup| {
+            let long = "x".repeat(1 << 20);
+            let key = |namespace: &str, name: &str| {
+                ObjectKey::new(lookup.cluster().clone(), Some(namespace), name)
+            };
+            let names = ["", "..", "a/b", "a b", "a\n", &long, "other"];
+            let mut keys: Vec<_> = names.iter().map(|name| key("ns", name)).collect();
+            keys.extend([key("no/namespace", "b"), key(&long, "b")]);
+            keys
+        })
+        .reconciler(run(idle));
+    let world = World::start(vec![spec]);
+    let in_hub = gain(&world, "hub");
+    settle().await;
+    in_hub.put("a", "u1");
+    settle().await;
+    assert_eq!(ended(&world, 0), set(["hub/ns/a", "hub/ns/other"]));
+    world.stop().await;
+}
+
+/// Another task of the same thread gets its turn after each object that is mapped when a cluster opens, though the
+/// mapping names nothing that could be waited for.
+#[tokio::test(start_paused = true)]
+async fn a_slow_mapping_of_many_objects_leaves_the_thread_to_others() {
+    let (in_a_row, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (count, all) = (Arc::clone(&in_a_row), Arc::clone(&most));
+    let spec = Controller::for_kind::<ConfigMap>("copies")
+        .watches_across::<ConfigMap>(move |_, _| {
+            all.fetch_max(count.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            Vec::new()
+        })
+        .reconciler(run(idle));
+    let world = World::start(vec![spec]);
+    let play = Play::default();
+    for number in 0..100 {
+        play.put(&format!("o{number}"), &format!("u{number}"));
+    }
+    play.answer(world.engage("hub", 1));
+    world.hold_active("hub", 1);
+    for _ in 0..50 {
+        for _ in 0..400 {
+            in_a_row.store(0, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+        tokio::time::advance(Duration::from_micros(100)).await;
+    }
+    let most = most.load(Ordering::Relaxed);
+    assert!((1..=4).contains(&most), "{most} objects in a row");
     world.stop().await;
 }
 

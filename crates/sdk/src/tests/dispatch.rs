@@ -122,7 +122,35 @@ async fn results_decide_what_comes_next() {
     })
     .await;
     assert_eq!((runs, counters.join(" ").as_str()), (3, "1 0 1 1 1 0 1"));
+    let (runs, counters) = outcome(|run| match run {
+        0 => Err(ReconcileError::terminal(PanicsWhenShown)),
+        _ => Ok(Action::Done),
+    })
+    .await;
+    assert_eq!((runs, counters.join(" ").as_str()), (2, "1 0 0 1 1 0 1"));
+    // The longest delay there is, and none at all: a millisecond.
+    let (runs, counters) = outcome(|_| Ok(Action::RequeueAfter(Duration::MAX))).await;
+    assert_eq!((runs, counters.join(" ").as_str()), (1, "0 1 0 0 0 0 0"));
+    let (runs, _) = outcome(|_| Ok(Action::RequeueAfter(Duration::ZERO))).await;
+    assert!((100..=10_001).contains(&runs), "{runs} in ten seconds");
+    for (delay, most) in [(Duration::MAX, 1), (Duration::ZERO, 10_001)] {
+        let fail = move |_| Err(ReconcileError::transient(failure()).retry_after(delay));
+        let (runs, _) = outcome(fail).await;
+        assert!((1..=most).contains(&runs), "{runs} in ten seconds, with {delay:?}");
+    }
 }
+
+/// An error with a defect.
+#[derive(Debug)]
+struct PanicsWhenShown;
+
+impl std::fmt::Display for PanicsWhenShown {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("the test wants it")
+    }
+}
+
+impl std::error::Error for PanicsWhenShown {}
 
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_that_takes_too_long_is_cancelled_and_retried() {

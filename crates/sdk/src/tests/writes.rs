@@ -177,6 +177,43 @@ async fn a_drain_waits_for_the_writes_of_what_it_cancels() {
     assert!(results.borrow().is_empty(), "the reconcile itself was cancelled long ago");
 }
 
+/// Panics when it is dropped.
+struct PanicsInDrop;
+
+impl Drop for PanicsInDrop {
+    fn drop(&mut self) {
+        panic!("the test wants it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_the_writes_of_what_panics_when_it_is_cancelled() {
+    let world = World::start(vec![maps(|ctx, _| {
+        let client = ctx.client();
+        async move {
+            let _held = PanicsInDrop;
+            delete(client).await?;
+            Ok(Action::Done)
+        }
+        .boxed()
+    })]);
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 3);
+    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let write = server.asked().await;
+    world.drain("east", 3, Duration::from_secs(2));
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(world.acknowledged().is_empty(), "the write is under way still");
+    assert_eq!(world.journal().len(), 1, "and so the dispatch has not ended");
+    write.answer(200, &json!({"kind": "Status", "status": "Success"}));
+    world.wait_acknowledged("east/g/0/1@3").await;
+    assert_eq!(world.journal().len(), 2);
+    settle().await;
+    let panics = r#"controller_runtime_reconcile_panics_total{controller="maps"}"#;
+    let active = r#"controller_runtime_active_workers{controller="maps"}"#;
+    assert_eq!([world.metric(panics), world.metric(active)], ["1", "0"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_is_published_once_and_then_counted() {
     let world = World::start(vec![maps(|ctx, key| {
