@@ -219,7 +219,8 @@ impl Builder {
         let tls = tls::generate(address.ip())?;
         let mut rng = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let token = self.token.clone().unwrap_or_else(|| format!("{:032x}", rng.u128(..)));
-        let (name, runs) = (self.name.clone(), (self.workloads, self.garbage_collector));
+        let (name, clock) = (self.name.clone(), self.clock.clone());
+        let runs = (self.workloads, self.garbage_collector);
         let inner = self.api(rng, Some(token.clone()));
         let acceptor = Acceptor {
             tls: TlsAcceptor::from(tls.config),
@@ -240,12 +241,13 @@ impl Builder {
         };
         let (workloads, garbage_collector) = runs;
         if workloads {
-            let shutdown = server.inner.shutdown().child_token();
-            let handle = workloads::spawn(server.client(), server.inner.processes(), shutdown);
+            let (processes, shutdown) =
+                (server.inner.processes(), server.inner.shutdown().child_token());
+            let handle = workloads::spawn(server.client(), clock.clone(), processes, shutdown);
             server.stand_ins.push(handle);
         }
         if garbage_collector {
-            let handle = gc::spawn(server.client(), server.inner.shutdown().child_token());
+            let handle = gc::spawn(server.client(), clock, server.inner.shutdown().child_token());
             server.stand_ins.push(handle);
         }
         Ok(server)

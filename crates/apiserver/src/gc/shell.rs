@@ -2,13 +2,12 @@
 //!
 //! One task owns the graph. An object has at most one decision in flight; its changes come back as
 //! events, from which the next decision follows.
-#![expect(clippy::disallowed_methods, reason = "the shell gives Events their time")]
+#![expect(clippy::disallowed_methods, reason = "the shell rests between discoveries")]
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{
     DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions,
@@ -23,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::expiry::Expiry;
 use super::graph::{Decision, Graph, KindName, Node};
 use super::kinds::{Kinds, KnownKind};
+use crate::clock::Clock;
 use crate::follow::{FollowEvent, Source, follow};
 
 /// How many changes may wait.
@@ -46,10 +46,10 @@ const EVENTS: &str = "events";
 struct Message(KindName, FollowEvent<PartialObjectMeta>);
 
 /// Runs garbage collection until `shutdown`.
-pub fn spawn(client: Client, shutdown: CancellationToken) -> JoinHandle<()> {
+pub fn spawn(client: Client, clock: Clock, shutdown: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
         let (sender, messages) = mpsc::channel(MESSAGES);
-        let mut collector = Collector::new(client, sender, shutdown.clone());
+        let mut collector = Collector::new(client, clock, sender, shutdown.clone());
         tokio::select! {
             () = collector.run(messages) => {}
             () = shutdown.cancelled() => {}
@@ -61,6 +61,7 @@ pub fn spawn(client: Client, shutdown: CancellationToken) -> JoinHandle<()> {
 /// The task that owns the graph.
 struct Collector {
     client: Client,
+    clock: Clock,
     sender: mpsc::Sender<Message>,
     shutdown: CancellationToken,
     kinds: Arc<Kinds>,
@@ -96,9 +97,15 @@ enum Task {
 }
 
 impl Collector {
-    fn new(client: Client, sender: mpsc::Sender<Message>, shutdown: CancellationToken) -> Self {
+    fn new(
+        client: Client,
+        clock: Clock,
+        sender: mpsc::Sender<Message>,
+        shutdown: CancellationToken,
+    ) -> Self {
         Self {
             client,
+            clock,
             sender,
             shutdown,
             kinds: Arc::default(),
@@ -130,7 +137,7 @@ impl Collector {
                 Some(Ok(done)) = self.work.join_next() => self.finish(done),
                 Some(Ok(uid)) = self.resting.join_next() => drop(self.dirty.insert(uid)),
                 () = at(discover_at), if discover_at.is_some() => self.discover().await,
-                _ = expiry.tick() => self.dirty.extend(self.expiry.due(Timestamp::now())),
+                _ = expiry.tick() => self.dirty.extend(self.expiry.due((self.clock)())),
             }
             self.dispatch();
         }
@@ -189,7 +196,7 @@ impl Collector {
                     objects.iter().for_each(|object| self.note_namespace(object, true));
                 }
                 for object in objects.iter().filter(|_| kind == EVENTS) {
-                    let written = object.creation_timestamp().map_or_else(Timestamp::now, |t| t.0);
+                    let written = object.creation_timestamp().map_or_else(&*self.clock, |t| t.0);
                     self.expiry.touch(&object.uid().unwrap_or_default(), written);
                 }
                 let nodes = objects.iter().map(|o| (o.uid().unwrap_or_default(), node(&kind, o)));
@@ -199,7 +206,7 @@ impl Collector {
             FollowEvent::Applied(object) => {
                 let uid = object.uid().unwrap_or_default();
                 if kind == EVENTS {
-                    self.expiry.touch(&uid, Timestamp::now());
+                    self.expiry.touch(&uid, (self.clock)());
                 }
                 if kind == NAMESPACES {
                     self.note_namespace(&object, true);
@@ -271,7 +278,7 @@ impl Collector {
         if node.deleting {
             return None;
         }
-        if node.at.kind == EVENTS && self.expiry.is_due(uid, Timestamp::now()) {
+        if node.at.kind == EVENTS && self.expiry.is_due(uid, (self.clock)()) {
             return Some(Task::Expired);
         }
         self.terminating.contains_key(&node.at.namespace).then_some(Task::Evicted)

@@ -3,14 +3,12 @@
 //! One task owns the world. A key has at most one batch of writes in flight; when it returns, the
 //! key waits until the world has seen what was written. The event of the last write makes it dirty
 //! again, so nothing has to be polled.
-#![expect(clippy::disallowed_methods, reason = "the shell gives plans their time")]
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
@@ -23,6 +21,7 @@ use super::action::{Action, Kind, ObjectRef};
 use super::mounts;
 use super::object::Object;
 use super::world::{News, World};
+use crate::clock::Clock;
 use crate::follow::{Source, follow, version_number};
 use crate::program::{Processes, Start, State};
 
@@ -46,13 +45,14 @@ const MAX_RESTART: Duration = Duration::from_secs(2);
 /// Runs the stand-ins until `shutdown`.
 pub(crate) fn spawn(
     client: Client,
+    clock: Clock,
     processes: Arc<Processes>,
     shutdown: CancellationToken,
 ) -> JoinHandle<()> {
-    tokio::spawn(run(client, processes, shutdown))
+    tokio::spawn(run(client, clock, processes, shutdown))
 }
 
-async fn run(client: Client, processes: Arc<Processes>, shutdown: CancellationToken) {
+async fn run(client: Client, clock: Clock, processes: Arc<Processes>, shutdown: CancellationToken) {
     let (sender, mut messages) = mpsc::channel(MESSAGES);
     let mut followers = JoinSet::new();
     for kind in Kind::ALL {
@@ -65,7 +65,7 @@ async fn run(client: Client, processes: Arc<Processes>, shutdown: CancellationTo
     let nodes = Source { client: client.clone(), path, metadata: true };
     followers.spawn(follow(nodes, News::Node, sender, shutdown.clone()));
 
-    let mut shell = Shell::new(client, processes);
+    let mut shell = Shell::new(client, clock, processes);
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         tokio::select! {
@@ -96,6 +96,7 @@ async fn run(client: Client, processes: Arc<Processes>, shutdown: CancellationTo
 /// The task that owns the world.
 struct Shell {
     client: Arc<Client>,
+    clock: Clock,
     world: World,
     /// Objects to plan.
     dirty: BTreeSet<ObjectRef>,
@@ -140,9 +141,10 @@ enum Outcome {
 }
 
 impl Shell {
-    fn new(client: Client, processes: Arc<Processes>) -> Self {
+    fn new(client: Client, clock: Clock, processes: Arc<Processes>) -> Self {
         Self {
             client: Arc::new(client),
+            clock,
             world: World::default(),
             dirty: BTreeSet::new(),
             busy: HashSet::new(),
@@ -159,7 +161,7 @@ impl Shell {
         if !self.world.is_complete() {
             return;
         }
-        let now = Timestamp::now();
+        let now = (self.clock)();
         let mut later = BTreeSet::new();
         while self.writing.len() < MAX_IN_FLIGHT {
             let Some(key) = self.dirty.pop_first() else { break };

@@ -159,14 +159,16 @@ impl Builder {
     pub async fn start(self) -> TestEnv {
         let Self { wall, deadline, crds, namespaces, clusters, programs } = self;
         assert!(!clusters.is_empty(), "an environment has at least one cluster");
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(wall));
         let mut members = Vec::new();
         for name in clusters {
-            members.push(TestCluster::start(&name, &crds, &namespaces, &programs).await);
+            let member = TestCluster::start(&name, &crds, &namespaces, &programs, &clock);
+            members.push(member.await);
         }
         TestEnv {
             clusters: watch::Sender::new(engaged(&members)),
             members,
-            clock: Arc::new(TokioClock::starting_at(wall)),
+            clock,
             deadline,
             epoch: Epoch(0),
             engine: None,
@@ -206,14 +208,17 @@ impl TestCluster {
         crds: &[CustomResourceDefinition],
         namespaces: &[String],
         programs: &Programs,
+        clock: &Arc<dyn Clock>,
     ) -> Self {
         let with = |server: apiserver::Builder,
                     (matcher, program): &(Matcher, Arc<dyn Program>)| {
             server.program(matcher.clone(), Arc::clone(program))
         };
         let server = programs.0.iter().fold(Server::builder(), with);
+        let clock = Arc::clone(clock);
         let server = server
             .name(name)
+            .clock(Arc::new(move || clock.wall()))
             .workloads(true)
             .garbage_collector(true)
             .start()

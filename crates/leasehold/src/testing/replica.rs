@@ -71,7 +71,8 @@ impl TestEnv {
             Some(home) => home,
             None => {
                 let namespaces = std::slice::from_ref(&config.namespace);
-                TestCluster::start(HOME, &home_crds(), namespaces, &Programs::default()).await
+                let programs = Programs::default();
+                TestCluster::start(HOME, &home_crds(), namespaces, &programs, &self.clock()).await
             }
         };
         let client = self.home.insert(home).client();
