@@ -1,6 +1,8 @@
 //! Connections that break when a server sends too much that is no part of an answer: interim answers, settings, pings,
-//! frames of answers that nobody reads. The library takes them in as fast as they come and keeps none, so nothing else
-//! ends them. Bytes are counted below TLS, and the count goes with each answer to its reader ([`Unread`]).
+//! frames of answers that nobody reads. The library takes them in as fast as they come, so nothing else ends them. It
+//! keeps none but interim answers of HTTP/2, each in some 200 bytes, until their request is polled: after what its
+//! connection reads in one turn. Bytes are counted below TLS, and the count goes with each answer to its reader
+//! ([`Unread`]).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

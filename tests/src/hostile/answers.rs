@@ -37,8 +37,18 @@ pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) body: BoxStream<'static, Bytes>,
-    /// Whether it is sent in chunks of a byte.
-    pub(super) is_tiny: bool,
+    pub(super) form: Form,
+}
+
+/// How an answer is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Each piece of its body is a chunk.
+    Chunks,
+    /// Each byte is one.
+    Bytes,
+    /// Its body is all of it, with its head.
+    Raw,
 }
 
 impl Asked {
@@ -87,9 +97,14 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
         return Some(status(410, "Expired", &[]));
     }
     match mode {
-        Mode::Behaves | Mode::WrongClock | Mode::HangingCredentials => None,
+        Mode::Behaves
+        | Mode::WrongClock
+        | Mode::HangingCredentials
+        | Mode::Http2Frames
+        | Mode::Http2InterimAnswers
+        | Mode::Http2EndlessHead => None,
         Mode::TinyChunks => match asked.path.as_str() {
-            "/version" => Some(Reply { is_tiny: true, ..ok(padded_version()) }),
+            "/version" => Some(Reply { form: Form::Bytes, ..ok(padded_version()) }),
             "/api/v1/namespaces/kube-system" => Some(status(403, "Forbidden", &[])),
             _ => None,
         },
@@ -226,6 +241,8 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
             list(page_of([one, other].into_iter(), ""))
         }
         Mode::ManyNamespaces => asked.is_stream().then(|| ok(many_namespaces())),
+        Mode::InterimAnswers => asked.is_of_maps().then(|| raw("", "HTTP/1.1 103 X\r\n\r\n")),
+        Mode::EndlessHead => asked.is_of_maps().then(|| raw("HTTP/1.1 200 OK\r\n", "x: y\r\n")),
         Mode::Redirects => {
             let itself = [("location", format!("{}?{}", asked.path, asked.query))];
             asked.is_of_maps().then(|| status(302, "Found", &itself))
@@ -246,14 +263,21 @@ pub(super) fn headers(mode: Mode) -> Vec<(&'static str, String)> {
 
 fn ok(body: BoxStream<'static, Bytes>) -> Reply {
     let headers = vec![("content-type", "application/json".to_owned())];
-    Reply { status: 200, headers, body, is_tiny: false }
+    Reply { status: 200, headers, body, form: Form::Chunks }
+}
+
+/// These bytes as they are, and others without an end.
+fn raw(begins: &'static str, goes_on: &str) -> Reply {
+    let goes_on = Bytes::from(goes_on.repeat(PIECE_BYTES / goes_on.len()));
+    let begins = stream::once(async move { Bytes::from_static(begins.as_bytes()) });
+    Reply { form: Form::Raw, ..ok(begins.chain(stream::repeat(goes_on)).boxed()) }
 }
 
 fn status(code: u16, reason: &str, headers: &[(&'static str, String)]) -> Reply {
     let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
         "reason": reason, "message": format!("the cluster says {code}")});
     let body = whole(body.to_string().into_bytes());
-    Reply { status: code, headers: headers.to_vec(), body, is_tiny: false }
+    Reply { status: code, headers: headers.to_vec(), body, form: Form::Chunks }
 }
 
 fn whole(body: Vec<u8>) -> BoxStream<'static, Bytes> {

@@ -8,6 +8,7 @@
 //! - `mode`: the ways to misbehave, and what a replica makes of each
 //! - `answers`: the bodies of each
 //! - `server`: the server that sends them
+//! - `http2`: the frames of one that speaks HTTP/2
 //! - `strangers`: kubeconfigs of clusters that nobody can reach
 //! - `stage`: all of them together, and what the replica does meanwhile
 //! - `replica`: the replica's process
@@ -16,6 +17,7 @@
 //! `cargo xtask hostile` runs each mode by itself and prints a table; `tests/hostile` runs all of them at once.
 
 mod answers;
+mod http2;
 mod mode;
 mod pulse;
 mod replica;

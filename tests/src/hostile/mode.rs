@@ -72,6 +72,17 @@ pub enum Mode {
     ManyNamespaces,
     /// Every request is redirected to itself.
     Redirects,
+    /// Interim answers without an end, and never an answer.
+    InterimAnswers,
+    /// An answer whose head has no end.
+    EndlessHead,
+    /// Over HTTP/2, frames without an end that are no part of an answer: settings, pings, answers to pings that nobody
+    /// sent, more window, priorities, and what no standard knows.
+    Http2Frames,
+    /// Over HTTP/2, interim answers without an end, and never an answer.
+    Http2InterimAnswers,
+    /// Over HTTP/2, an answer whose head has no end.
+    Http2EndlessHead,
     /// Good answers with a clock that is wrong by decades, and a long `Retry-After`.
     WrongClock,
     /// Good answers, and beside the cluster 1,000 kubeconfigs whose credentials never come, or do not come to their end.
@@ -91,7 +102,7 @@ pub enum Expected {
 
 impl Mode {
     /// All that misbehave.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 38] = [
         Self::VersionBomb,
         Self::TinyChunks,
         Self::PageBomb,
@@ -123,6 +134,11 @@ impl Mode {
         Self::TwiceTheUid,
         Self::ManyNamespaces,
         Self::Redirects,
+        Self::InterimAnswers,
+        Self::EndlessHead,
+        Self::Http2Frames,
+        Self::Http2InterimAnswers,
+        Self::Http2EndlessHead,
         Self::WrongClock,
         Self::HangingCredentials,
     ];
@@ -150,6 +166,11 @@ impl Mode {
             Self::ManyObjects => Expected::Reported("more than 16384 objects"),
             Self::TwiceTheUid => Expected::Reported("twice"),
             Self::Redirects => Expected::Reported("302"),
+            Self::InterimAnswers | Self::Http2Frames | Self::Http2InterimAnswers => {
+                Expected::Reported("no part of an answer")
+            }
+            Self::EndlessHead => Expected::Reported("head is too large"),
+            Self::Http2EndlessHead => Expected::Reported("too_many_continuations"),
             Self::SlowStream
             | Self::OneByOne
             | Self::FloodedWatch
@@ -180,9 +201,19 @@ impl Mode {
                 | Self::BlankLines
                 | Self::SlowLine
                 | Self::Refusals
+                | Self::InterimAnswers
+                | Self::EndlessHead
+                | Self::Http2Frames
+                | Self::Http2InterimAnswers
+                | Self::Http2EndlessHead
                 | Self::WrongClock
                 | Self::HangingCredentials
         )
+    }
+
+    /// Whether its cluster speaks HTTP/2.
+    pub(super) fn is_http2(self) -> bool {
+        matches!(self, Self::Http2Frames | Self::Http2InterimAnswers | Self::Http2EndlessHead)
     }
 
     /// How long it may take until the cluster is reported: failures for half a minute, and the ten seconds

@@ -1,5 +1,5 @@
 //! A server in front of an embedded one that misbehaves as it is told. It speaks HTTP/1.1 by itself, so that it
-//! can say what no library would.
+//! can say what no library would; `http2` speaks the other protocol.
 
 use std::future::ready;
 use std::io;
@@ -20,7 +20,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::answers::{self, Asked, Reply};
+use super::answers::{self, Asked, Form, Reply};
+use super::http2::Tls;
 use super::mode::Mode;
 
 /// The longest body of a request.
@@ -31,29 +32,36 @@ const MAX_BODY_BYTES: u64 = 1 << 20;
 pub struct Hostile {
     /// What answers when it behaves.
     pub behind: Server,
-    address: SocketAddr,
+    kubeconfig: String,
     mode: watch::Sender<Mode>,
     requests: Arc<AtomicU64>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Hostile {
-    /// A cluster of this name that behaves, for now.
+    /// A cluster that will misbehave in this mode, which is its name, and behaves for now.
     ///
     /// # Errors
-    /// If there is no free port.
-    pub async fn start(name: &str) -> anyhow::Result<Self> {
-        let behind = Server::builder().name(name).bind("127.0.0.1:0").start().await?;
+    /// If there is no free port, or no certificate can be made.
+    pub async fn start(later: Mode) -> anyhow::Result<Self> {
+        let behind = Server::builder().name(later.to_string()).bind("127.0.0.1:0").start().await?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
+        let (tls, kubeconfig) = if later.is_http2() {
+            let (tls, kubeconfig) = Tls::before(&behind, address)?;
+            (Some(tls), kubeconfig)
+        } else {
+            (None, kubeconfig(behind.name(), address))
+        };
         let (mode, requests) = (watch::Sender::new(Mode::Behaves), Arc::default());
         let front = Front {
             behind: behind.client(),
+            tls,
             mode: mode.subscribe(),
             requests: Arc::clone(&requests),
         };
         let task = AbortOnDropHandle::new(tokio::spawn(front.listen(listener)));
-        Ok(Self { behind, address, mode, requests, _task: task })
+        Ok(Self { behind, kubeconfig, mode, requests, _task: task })
     }
 
     /// Does this from now on. Connections are closed, so that whatever was under way begins anew.
@@ -61,26 +69,32 @@ impl Hostile {
         self.mode.send_replace(mode);
     }
 
-    /// How many requests it has got.
+    /// How many requests it has got; over HTTP/2, those while it misbehaved.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
     /// Its kubeconfig.
-    pub fn kubeconfig(&self) -> String {
-        let (name, address) = (self.behind.name(), self.address);
-        format!(
-            "clusters: [{{name: {name}, cluster: {{server: 'http://{address}'}}}}]\n\
-             users: [{{name: {name}, user: {{}}}}]\n\
-             contexts: [{{name: {name}, context: {{cluster: {name}, user: {name}}}}}]\n\
-             current-context: {name}\n"
-        )
+    pub fn kubeconfig(&self) -> &str {
+        &self.kubeconfig
     }
+}
+
+/// The kubeconfig of a cluster without TLS.
+fn kubeconfig(name: &str, address: SocketAddr) -> String {
+    format!(
+        "clusters: [{{name: {name}, cluster: {{server: 'http://{address}'}}}}]\n\
+         users: [{{name: {name}, user: {{}}}}]\n\
+         contexts: [{{name: {name}, context: {{cluster: {name}, user: {name}}}}}]\n\
+         current-context: {name}\n"
+    )
 }
 
 #[derive(Clone)]
 struct Front {
     behind: kube::Client,
+    /// None where it speaks HTTP/1.1.
+    tls: Option<Tls>,
     mode: watch::Receiver<Mode>,
     requests: Arc<AtomicU64>,
 }
@@ -98,9 +112,15 @@ impl Front {
     async fn until_it_turns(self, stream: TcpStream) {
         let mut mode = self.mode.clone();
         let now = *mode.borrow_and_update();
+        let served = async {
+            match &self.tls {
+                Some(tls) => tls.serve(stream, now, &self.requests).await,
+                None => self.serve(stream, now).await,
+            }
+        };
         tokio::select! {
             // The client has gone, or asks what nobody understands.
-            _ = self.serve(stream, now) => {}
+            _ = served => {}
             _ = mode.changed() => {}
         }
     }
@@ -138,7 +158,7 @@ impl Front {
                 status: 502,
                 headers: Vec::new(),
                 body: futures::stream::empty().boxed(),
-                is_tiny: false,
+                form: Form::Chunks,
             };
         };
         let (head, body) = answer.into_parts();
@@ -147,7 +167,7 @@ impl Front {
         let pieces = body.into_data_stream().take_while(|piece| ready(piece.is_ok()));
         let pieces = pieces.filter_map(|piece| ready(piece.ok())).boxed();
         let headers = vec![("content-type", content_type)];
-        Reply { status: head.status.as_u16(), headers, body: pieces, is_tiny: false }
+        Reply { status: head.status.as_u16(), headers, body: pieces, form: Form::Chunks }
     }
 }
 
@@ -176,8 +196,14 @@ async fn read(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Option<Asked>
     Ok(Some(Asked { method, path, query, takes_gzip, headers, body }))
 }
 
-/// Writes an answer, in chunks.
+/// Writes an answer.
 async fn write(writer: &mut OwnedWriteHalf, mut reply: Reply) -> io::Result<()> {
+    if reply.form == Form::Raw {
+        while let Some(piece) = reply.body.next().await {
+            writer.write_all(&piece).await?;
+        }
+        return Ok(());
+    }
     let mut head = format!("HTTP/1.1 {} X\r\ntransfer-encoding: chunked\r\n", reply.status);
     for (name, value) in &reply.headers {
         head += &format!("{name}: {value}\r\n");
@@ -185,7 +211,7 @@ async fn write(writer: &mut OwnedWriteHalf, mut reply: Reply) -> io::Result<()> 
     head += "\r\n";
     writer.write_all(head.as_bytes()).await?;
     while let Some(piece) = reply.body.next().await {
-        if reply.is_tiny {
+        if reply.form == Form::Bytes {
             let chunks = piece.iter().flat_map(|byte| [b'1', b'\r', b'\n', *byte, b'\r', b'\n']);
             writer.write_all(&chunks.collect::<Vec<_>>()).await?;
         } else if !piece.is_empty() {

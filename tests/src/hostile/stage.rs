@@ -170,9 +170,8 @@ impl Stage {
         let mut hostile = Vec::new();
         let mut clusters = vec![write(dir.path(), "healthy", &healthy.kubeconfig())?];
         for mode in modes {
-            let name = mode.to_string();
-            let cluster = handle.spawn(async move { Hostile::start(&name).await }).await??;
-            clusters.push(write(dir.path(), &mode.to_string(), &cluster.kubeconfig())?);
+            let cluster = handle.spawn(Hostile::start(*mode)).await??;
+            clusters.push(write(dir.path(), &mode.to_string(), cluster.kubeconfig())?);
             hostile.push((*mode, cluster));
         }
         for client in hostile.iter().map(|(_, h)| h.behind.client()).chain([healthy.client()]) {

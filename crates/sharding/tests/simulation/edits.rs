@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_sharding::LeaseTimings;
+use leasehold_sharding::{DEFAULT_INSTALLATION, LeaseTimings};
 
 use crate::fleet::{Bug, Edit, Fault, Fleet, Network};
 use crate::{assert_caught, for_each_seed};
@@ -108,14 +108,14 @@ fn a_member_writes_its_own_installation_and_nothing_moves() {
         fleet.edit_lease(0, Edit::Installation("oops"));
         assert_eq!(fleet.named_installation(), Some("oops"));
         fleet.run_for(2_500);
-        assert_eq!(fleet.named_installation(), Some("leasehold"));
+        assert_eq!(fleet.named_installation(), Some(DEFAULT_INSTALLATION));
         fleet.run_for(10_000);
         assert_eq!((fleet.oracle.moves(), fleet.oracle.owners()), (moves, vec![4, 4, 4]));
         assert!(fleet.coordinates(coordinator));
         fleet.edit_lease(0, Edit::Installation("oops"));
         fleet.inject(Fault::Crash(coordinator));
         fleet.run_for(12_000);
-        assert_eq!(fleet.named_installation(), Some("leasehold"));
+        assert_eq!(fleet.named_installation(), Some(DEFAULT_INSTALLATION));
         assert_eq!(fleet.oracle.owners(), [6, 6]);
     });
 }
@@ -142,7 +142,7 @@ fn nobody_who_edits_leases_under_faults_breaks_a_rule() {
         }
         fleet.heal();
         // If nobody is left who has seen what stood there, somebody repairs it.
-        fleet.edit_lease(0, Edit::Installation("leasehold"));
+        fleet.edit_lease(0, Edit::Installation(DEFAULT_INSTALLATION));
         // The longest duration that somebody wrote is believed of the dead.
         fleet.run_for(60_000 + 40_000);
         assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 12, "all owned");

@@ -1,5 +1,7 @@
 //! Two installations in one namespace: replicas that do not share a configuration share no work.
 
+use leasehold_sharding::DEFAULT_INSTALLATION;
+
 use crate::fleet::{Edit, Fault, Fleet, Network};
 use crate::{assert_caught, for_each_seed};
 
@@ -60,7 +62,7 @@ fn a_lease_that_is_gone_for_a_moment_gives_the_namespace_to_nobody_else() {
         for _ in 0..4 {
             fleet.delete_lease("leasehold-coordinator");
             fleet.run_for(20_000);
-            assert_eq!(fleet.named_installation(), Some("leasehold"));
+            assert_eq!(fleet.named_installation(), Some(DEFAULT_INSTALLATION));
             assert_eq!(fleet.oracle.owners(), [4, 4, 4]);
         }
     });
@@ -69,7 +71,7 @@ fn a_lease_that_is_gone_for_a_moment_gives_the_namespace_to_nobody_else() {
 /// The planted bug: a replica that takes itself for one of the fleet.
 #[test]
 fn a_replica_that_takes_itself_for_one_of_the_fleet_is_caught() {
-    assert_caught("the first three have all", |seed| drop(beside(seed, "leasehold")));
+    assert_caught("the first three have all", |seed| drop(beside(seed, DEFAULT_INSTALLATION)));
 }
 
 #[test]
@@ -107,7 +109,7 @@ fn a_namespace_that_somebody_gave_to_another_installation_is_left_alone() {
         assert!((3..6).all(|replica| fleet.problem(replica).is_some()));
         assert_eq!(fleet.server.maps(), 12, "what nobody may move stays");
         // Somebody repairs it.
-        fleet.edit_lease(3, Edit::Installation("leasehold"));
+        fleet.edit_lease(3, Edit::Installation(DEFAULT_INSTALLATION));
         fleet.run_for(700_000);
         assert_eq!((fleet.oracle.owners(), fleet.server.maps()), (vec![2, 2, 2], 6));
         assert!((3..6).all(|replica| fleet.problem(replica).is_none()));

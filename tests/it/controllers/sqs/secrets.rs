@@ -85,6 +85,7 @@ pub async fn replaced() {
     assert_eq!(finalizers(&env).await, 1);
     delete_secret(&env).await;
     aws.sqs(|sqs| sqs.messages.clear());
+    pass_hours(&env).await;
     env.until_gone(&queues(&env), "orders").await;
     env.until_gone(&secrets, "aws").await;
     assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0]);
