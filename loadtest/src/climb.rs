@@ -149,7 +149,7 @@ impl Curve {
         let highest = self.factor.powi(ABOVE - 1) * EXACT;
         let is_crossed = above.is_some_and(|above| last.per_second >= above.0 * highest);
         let is_enough = rungs.len() >= self.steps as usize;
-        (!is_crossed && !is_enough).then(|| last.per_second * self.factor)
+        (!is_crossed && !is_enough).then_some(last.per_second * self.factor)
     }
 
     /// Whether to run a rate again after these runs of it.

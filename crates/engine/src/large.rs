@@ -107,7 +107,7 @@ struct Turn {
     part: PollSemaphore,
     all: PollSemaphore,
     waits: bool,
-    /// Whom to wake while the reader waits for more; nobody while it is busy with what it has read.
+    /// Whom to wake while the reader reads on or waits for more; nobody while it is busy with what it has read.
     reader: Option<Waker>,
     /// How often the reader has come.
     visits: u64,
@@ -185,9 +185,9 @@ impl Turn {
     }
 
     /// The reader is here. Returns whom to wake no more.
-    fn visit(&mut self) -> Option<Waker> {
+    fn visit(&mut self, reader: Waker) -> Option<Waker> {
         self.visits += 1;
-        self.reader.take()
+        self.reader.replace(reader)
     }
 
     /// Takes what it does not have, first of its cluster's part: nobody else waits for a cluster that has its part.
@@ -344,14 +344,16 @@ impl Body for InTurn {
             return this.poll_on(cx);
         }
         let number = this.begin();
-        drop(this.reads.with(number, Turn::visit));
+        let reader = cx.waker().clone();
+        drop(this.reads.with(number, |turn| turn.visit(reader)));
         let polled = match this.poll_turn(number, cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) if this.is_late(cx) => Poll::Ready(Some(Err(SlowAnswer.into()))),
             Poll::Ready(()) => this.poll_on(cx),
         };
-        if polled.is_pending() {
-            this.reads.with(number, |turn| turn.reader = Some(cx.waker().clone()));
+        if polled.is_ready() {
+            // It is busy with what has come.
+            drop(this.reads.with(number, |turn| turn.reader.take()));
         }
         polled
     }
@@ -507,6 +509,23 @@ mod tests {
             sleep(2 * COMES_WITHIN).await;
             assert_eq!(poll(&mut lists), [1024, 272], "the first is read on");
         }
+    }
+
+    /// Another task of the reconcile waits for its turn meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_read_at_this_moment_does_not_give_way() {
+        let (turns, reads) = (LargeAnswers::default(), Reads::default());
+        let mut other = [read_with(&turns, &reads, PODS)];
+        let frame = |_| Ok::<_, WireError>(Frame::data(vec![b'x'; 16 << 10].into()));
+        let slow = stream::poll_fn(move |_| {
+            assert_eq!(poll(&mut other), [272]);
+            Poll::Pending
+        });
+        let body = StreamBody::new(stream::iter(0..20).map(frame).chain(slow)).boxed_unsync();
+        let expected = Expected { weigher: None, ..expected(Method::GET, PODS) };
+        let mut body = turns.in_turn(reads, expected, body);
+        read_some(&mut body, 20).await;
+        assert!(body.frame().now_or_never().is_none(), "its server is slow");
     }
 
     #[tokio::test(start_paused = true)]

@@ -35,6 +35,7 @@ pub(super) enum InvalidSpec {
 
 /// What a reconcile found.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "each reconcile has one")]
 pub(super) enum Found {
     /// The spec cannot be acted on.
     Invalid(InvalidSpec),
