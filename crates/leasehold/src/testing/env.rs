@@ -47,6 +47,7 @@ pub struct Builder {
     namespaces: Vec<String>,
     clusters: Vec<String>,
     programs: Programs,
+    has_server_times: bool,
 }
 
 /// What runs in containers.
@@ -133,6 +134,13 @@ impl Builder {
         self
     }
 
+    /// Lets the servers write times of the same clock into objects, instead of the machine's: for controllers that
+    /// compare the two. Events go after an hour of it.
+    pub fn server_times(mut self) -> Self {
+        self.has_server_times = true;
+        self
+    }
+
     /// How long to wait for a condition, in tokio's time; 120 s by default.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -157,12 +165,13 @@ impl Builder {
     /// # Panics
     /// If a server does not start or refuses a CRD or namespace, or a name is not a valid cluster name.
     pub async fn start(self) -> TestEnv {
-        let Self { wall, deadline, crds, namespaces, clusters, programs } = self;
+        let Self { wall, deadline, crds, namespaces, clusters, programs, has_server_times } = self;
         assert!(!clusters.is_empty(), "an environment has at least one cluster");
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(wall));
         let mut members = Vec::new();
         for name in clusters {
-            let member = TestCluster::start(&name, &crds, &namespaces, &programs, &clock);
+            let times = has_server_times.then_some(&clock);
+            let member = TestCluster::start(&name, &crds, &namespaces, &programs, times);
             members.push(member.await);
         }
         TestEnv {
@@ -208,17 +217,19 @@ impl TestCluster {
         crds: &[CustomResourceDefinition],
         namespaces: &[String],
         programs: &Programs,
-        clock: &Arc<dyn Clock>,
+        clock: Option<&Arc<dyn Clock>>,
     ) -> Self {
         let with = |server: apiserver::Builder,
                     (matcher, program): &(Matcher, Arc<dyn Program>)| {
             server.program(matcher.clone(), Arc::clone(program))
         };
         let server = programs.0.iter().fold(Server::builder(), with);
-        let clock = Arc::clone(clock);
+        let server = match clock.cloned() {
+            Some(clock) => server.clock(Arc::new(move || clock.wall())),
+            None => server,
+        };
         let server = server
             .name(name)
-            .clock(Arc::new(move || clock.wall()))
             .workloads(true)
             .garbage_collector(true)
             .start()
@@ -284,6 +295,7 @@ impl TestEnv {
             namespaces: Vec::new(),
             clusters,
             programs: Programs::default(),
+            has_server_times: false,
         }
     }
 

@@ -72,7 +72,7 @@ impl TestEnv {
             None => {
                 let namespaces = std::slice::from_ref(&config.namespace);
                 let programs = Programs::default();
-                TestCluster::start(HOME, &home_crds(), namespaces, &programs, &self.clock()).await
+                TestCluster::start(HOME, &home_crds(), namespaces, &programs, None).await
             }
         };
         let client = self.home.insert(home).client();

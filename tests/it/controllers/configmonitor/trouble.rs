@@ -68,7 +68,8 @@ where
 /// A world with the monitor and its ConfigMap, seen, and nothing that is selected.
 async fn bare_world(spec: Value) -> TestEnv {
     let crds = controllers::crds().into_iter().chain([rollouts()]).collect::<Vec<_>>();
-    let mut env = TestEnv::builder().at("2026-11-21T10:00:00Z").crds(crds).start().await;
+    let env = TestEnv::builder().at("2026-11-21T10:00:00Z").server_times();
+    let mut env = env.crds(crds).start().await;
     start(&mut env);
     let map = json!({"metadata": {"name": CONFIG_MAP}, "data": {"config.cfg": "a"}});
     let maps: Api<ConfigMap> = env.api(NAMESPACE);

@@ -269,7 +269,7 @@ pub async fn world() -> (TestEnv, Aws) {
 
 /// The same without the Secret.
 pub async fn without_secret() -> (TestEnv, Aws) {
-    let env = TestEnv::builder().crds(controllers::crds()).start().await;
+    let env = TestEnv::builder().server_times().crds(controllers::crds()).start().await;
     super::super::confine(&env, super::super::rights_of("sqs"));
     let aws = aws(&env);
     (env, aws)
