@@ -86,6 +86,7 @@ mod tests {
     #[test]
     fn what_the_program_allocates_counts_and_what_it_frees_does_not() {
         const MIB: usize = 1 << 20;
+        let _alone = crate::process::MEMORY.lock();
         let before = now();
         // In one mapping, and in pieces of an arena. Other tests may allocate a little meanwhile.
         let large = vec![1_u8; 64 * MIB];

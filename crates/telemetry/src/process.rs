@@ -184,6 +184,10 @@ fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// Tests that take and free much memory, and see how much the process has, do so one at a time.
+#[cfg(test)]
+pub(crate) static MEMORY: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,6 +228,7 @@ mod tests {
 
     #[test]
     fn the_figures_are_of_this_process() {
+        let _alone = MEMORY.lock();
         let process = Process::of_self().unwrap();
         process.read();
         let before = process.cpu_seconds.get();

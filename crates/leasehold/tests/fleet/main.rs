@@ -421,7 +421,7 @@ async fn a_replica_of_another_installation_takes_no_part() {
     fleet.join_as(Config { installation, ..Config::new("laptop", groups, 9) });
     let stranger = fleet.members.pop().expect("it joined");
     let refused = async {
-        let text = "belongs to the installation \"leasehold\", and this replica is of \"laptop\"";
+        let text = "belongs to the installation \"standalone\", and this replica is of \"laptop\"";
         while !stranger.status().problems.iter().any(|problem| problem.contains(text)) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
