@@ -25,7 +25,7 @@ fn beside(seed: u64, second: &'static str) -> Fleet {
     assert_eq!(fleet.oracle.owners(), [4, 4, 4], "the first three have all");
     for stranger in [3, 4] {
         let problem = fleet.problem(stranger).expect("it says why");
-        assert!(problem.contains("belongs to the installation \"leasehold\""), "{problem}");
+        assert!(problem.contains("belongs to the installation \"standalone\""), "{problem}");
         assert_eq!(fleet.hindrance(stranger), Some(problem));
     }
     fleet
