@@ -11,7 +11,7 @@ use loadtest::capacity;
 use serde::{Deserialize, Serialize};
 
 use crate::durations::{duration, seconds};
-use crate::markdown::GREAT_LAG;
+use crate::latencies::GREAT_LAG;
 
 /// The most rates that are tried with one number of replicas, but for those around the crossing.
 pub const MAX_STEPS: u32 = 40;

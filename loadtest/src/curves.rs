@@ -26,7 +26,7 @@ use crate::results;
 use crate::run::{Options, Run};
 use crate::sampler::SHARDS;
 use crate::scenario::{self, Load, Scenario};
-use crate::vary;
+use crate::vary::{self, Outcome};
 
 /// The core of the servers, generator and tracker.
 const SERVERS_CORE: usize = 0;
@@ -51,9 +51,6 @@ struct Curves<'a> {
     machine: &'a Machine,
     climbs: &'a [Climb],
 }
-
-/// The tables of a scenario, and what is wrong: why it was not run to its end, or which goal was missed.
-pub type Outcome = (String, Vec<String>);
 
 /// Runs this program anew on [`SERVERS_CORE`] alone. Returns only if that fails.
 pub fn rerun_on_one_core() -> anyhow::Error {

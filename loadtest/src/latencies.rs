@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// The longest latency that is recorded as such, in milliseconds: ten minutes.
 pub const MAX_LATENCY_MS: u32 = 600_000;
+/// Above which part of the latencies the generator's own lag is a good part of what they say.
+pub const GREAT_LAG: f64 = 0.25;
 
 /// Latencies of some changes, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

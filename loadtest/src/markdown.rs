@@ -3,7 +3,7 @@
 use std::fmt::{Result, Write};
 
 use crate::growth::Growth;
-use crate::latencies::Convergence;
+use crate::latencies::{Convergence, GREAT_LAG};
 use crate::report::{Calm, Replica, Report, Start, Suffered};
 use crate::sampler::Scraped;
 use crate::scenario::{Scenario, Troubles};
@@ -11,8 +11,6 @@ use crate::slo::Measure;
 
 /// The share of a load or of a flood that is enough of it.
 const LEAST_MADE: f64 = 0.9;
-/// Above which part of the latencies the generator's own lag is a good part of what they say.
-pub const GREAT_LAG: f64 = 0.25;
 /// The fewest changes whose 99th percentile is not that of the slowest.
 const FEW: u64 = 100;
 /// What is said of a manager that did not end on SIGTERM, in time and with exit code 0.

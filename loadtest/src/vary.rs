@@ -5,7 +5,6 @@ use std::fmt::Write;
 use anyhow::Context;
 
 use crate::climb::{Goal, replicas_of};
-use crate::curves::Outcome;
 use crate::machine::Machine;
 use crate::process::Cpu;
 use crate::report::{Replica, Report};
@@ -13,6 +12,9 @@ use crate::results;
 use crate::run::{self, Options};
 use crate::scenario::Vary;
 use crate::slo::Measure;
+
+/// The tables of a scenario, and what is wrong: why it was not run to its end, or which goal was missed.
+pub type Outcome = (String, Vec<String>);
 
 /// Runs the scenario with each number of replicas, all of them on one core, and writes the table after each. It ends
 /// with the first run that fails or exceeds a limit, because the others are compared with the first.
