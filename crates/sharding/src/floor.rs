@@ -6,7 +6,8 @@
 //! that returns goes on from its epochs, even if no member is left that saw it before.
 //!
 //! Home itself may be restored or emptied, and the floor with it, while no member is left. Therefore whoever
-//! takes the Lease raises the floor to the time of day, in seconds since 1970. A shard would need a new owner
+//! takes the Lease raises the floor to the time of day, in seconds since 1970; who waits because of a change of home's
+//! history does so at the end (`src/history.rs`). A shard would need a new owner
 //! each second, on average over a coordinator's whole time, to overtake it. Nothing else here is decided by a
 //! wall clock: if it goes back between two coordinators, and home forgets the first, epochs may return. Where
 //! anybody remembers, a wrong clock changes nothing: the floor never falls.
@@ -14,7 +15,7 @@
 //! # Invariants
 //! - **S3** The floor never falls. A member that takes, renews or gives back the Lease keeps it
 //!   ([`LeaseRecord`](crate::lease::LeaseRecord)); a member that creates the Lease begins from the
-//!   highest floor it has seen (`World::highest_floor`).
+//!   highest floor it has seen (`World::highest_floor`), as soon as it need not wait.
 //! - A floor that cannot be read counts as higher than any epoch. Until somebody repairs it, no map is
 //!   deleted, and none is created for a cluster whose epochs nobody knows.
 //! - No floor is above [`MAX_FLOOR`]: as many owners can follow as lie between that and [`MAX_READ`], more than

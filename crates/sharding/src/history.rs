@@ -38,7 +38,8 @@
 //!   An owner whose Lease was restored at exactly the version that it holds lost no renewal. It goes on,
 //!   rightly, until it is told.
 //! - **S3** The coordinator carries the highest reported epoch into the epoch floor of its Lease, and reads
-//!   that back, before it writes maps. No owner is named at or below the floor
+//!   that back, before it writes maps. It does so when it has waited. So if it goes before, whoever comes next
+//!   sees the low floor, and waits as well (S1). No owner is named at or below the floor
 //!   ([`crate::coordinator`]). Epochs that nobody remembers lie below the time of day at which it took its
 //!   Lease ([`crate::floor`]).
 //! - **S5** Silence of a restored Lease counts from when it was read anew.

@@ -152,7 +152,8 @@
 //!   it fences itself, joins under a new id, forgets what it observed and reads home anew. A coordinator
 //!   writes no map before one silence has passed. Epochs go on above all that anybody saw (`history`).
 //!   Attacked by `homes_history_changes_under_faults`, with oracles that remember what home forgot, by
-//!   `a_restored_home_is_served_again_in_time` and its like, and by the bugs `HoldOn` and `ForgetEpochs`.
+//!   `a_restored_home_is_served_again_in_time` and its like, by
+//!   `who_comes_after_a_change_waits_one_silence_unless_somebody_has`, and by the bugs `HoldOn` and `ForgetEpochs`.
 //! - **S10** *All shards of a group of scope `Fleet` have one owner.* They lie in several maps, and a write changes one
 //!   of them. A coordinator gives such a shard to a next owner only while no other member may act for any of them
 //!   ([`coordinator`]), and while no write under way can change that: each of the maps has a version that this

@@ -212,6 +212,8 @@ pub struct Node {
     floor: Epoch,
     /// The seconds since 1970, as an epoch.
     wall: Epoch,
+    /// The same when it last left the epoch floor low, because of a change of home's history.
+    waited: Epoch,
     planning: Planning,
     /// From when this member watches the coordinator's Lease only.
     narrow_from: Option<Moment>,
@@ -264,6 +266,7 @@ impl Node {
             written: Written::default(),
             floor: Epoch::default(),
             wall: Epoch::default(),
+            waited: Epoch::default(),
             planning: Planning::default(),
             narrow_from: None,
             handovers: HandoverLog::default(),

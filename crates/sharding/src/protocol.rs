@@ -14,6 +14,8 @@
 //!   (`the_version_in_use_is_spoken_by_the_coordinator_and_by_owners`). A stray replica of a much
 //!   older or newer release gets nothing and takes nothing away.
 //!
+//! Attacked by `releases_mix_under_faults`, and by the bugs `BelievesAllSpeak` and `ReadsAllVersions`.
+//!
 //! # Why each map says its version, and not one object for all
 //! Whoever acts on an entry must know how to read it. A map and its version are one object: who sees the one sees the
 //! other, and one compare-and-swap changes both (S4). Another object would come by another watch, earlier or later

@@ -10,10 +10,10 @@
 //!   and the map is all that tells which one it was. Nor does it while some member has a cluster that has not told which
 //!   one it is, because it may be that one;
 //! - while it is not known what some live member has configured, no map goes;
-//! - a mass of maps does not go soon either, nor all of them if they are several: a Secret or a folder that
+//! - a mass of maps does not go soon either, nor most of them if they are several: a Secret or a folder that
 //!   somebody emptied by mistake must not drain a fleet. Meanwhile the shards stay where they are, and go on when
-//!   the clusters are back. The only map goes as soon as any: nothing tells whether it was meant, and of all
-//!   fleets that have one cluster, most are tried out and taken down.
+//!   the clusters are back. Those that are not back yet stay as long as if all were missing. The only map goes as soon as
+//!   any: nothing tells whether it was meant, and of all fleets that have one cluster, most are tried out and taken down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -56,6 +56,8 @@ struct Missing {
     was_removed: bool,
     /// Whether the last members that had it left in order.
     was_left: bool,
+    /// Whether it would have gone with a mass of others.
+    was_of_mass: bool,
 }
 
 /// Whether live members have a cluster configured.
@@ -81,38 +83,48 @@ impl Removals {
         self.follow(view, peers, now);
         let all = reach::mapped(view.world).count();
         let count = self.missing.keys().filter(|name| is_workload(name)).count();
-        let is_mass = (count > MASS && count * MASS_PART > all) || (count > 1 && count == all);
+        let is_mass = (count > MASS && count * MASS_PART > all) || (count > 1 && count * 2 > all);
         let (mut due, mut kept, mut paused) = (BTreeSet::new(), Vec::new(), None);
+        let mut any_of_mass = false;
         let maps = view.world.maps();
         let is_there =
             |cluster: &ClusterName| is_workload(cluster) && !self.missing.contains_key(cluster);
         let any_untold =
             maps.values().any(|map| map.cluster_uid.is_none() && is_there(&map.cluster));
-        for (cluster, missing) in &self.missing {
+        for (cluster, missing) in &mut self.missing {
+            let early = missing.since + REMOVAL_GRACE;
+            if now < early {
+                plan.wake_at(early);
+                continue;
+            }
+            missing.was_of_mass |= is_mass && is_workload(cluster) && !missing.is_death();
             let map = &maps[cluster];
             let mut paths = map.entries.keys().filter(|_| is_workload(cluster));
             let policy = paths.find_map(|path| view.policies.pause_in(map, path));
             let may_be_another = policy.is_some() && map.cluster_uid.is_some() && any_untold;
             let may_be_mistaken =
-                is_mass && is_workload(cluster) || may_return(cluster, peers) || policy.is_some();
+                missing.was_of_mass || may_return(cluster, peers) || policy.is_some();
             let grace = missing.grace(may_be_mistaken);
-            let (early, late) = (missing.since + REMOVAL_GRACE, missing.since + grace);
-            if now < early {
-                plan.wake_at(early);
-            } else if now < late || may_be_another {
+            let late = missing.since + grace;
+            if now < late || may_be_another {
                 if now < late {
                     plan.wake_at(late);
                 }
                 match policy {
                     _ if grace < LONG_GRACE || is_renamed(cluster) => {}
-                    Some(policy) if !is_mass => paused = paused.or(Some((cluster, policy))),
-                    _ => kept.push(cluster),
+                    Some(policy) if !missing.was_of_mass => {
+                        paused = paused.or(Some((cluster, policy)));
+                    }
+                    _ => {
+                        any_of_mass |= missing.was_of_mass;
+                        kept.push(cluster);
+                    }
                 }
             } else if wanted(cluster, view, peers) == Wanted::No {
                 due.insert(cluster.clone());
             }
         }
-        plan.problems.extend(problem::unclaimed(&kept, LONG_GRACE, is_mass));
+        plan.problems.extend(problem::unclaimed(&kept, LONG_GRACE, any_of_mass));
         plan.problems.extend(paused.map(|(name, policy)| problem::paused_and_gone(name, policy)));
         plan.problems.extend(perhaps_unclaimed(view, peers));
         if all == 0
@@ -150,13 +162,18 @@ impl Removals {
             let was_removed =
                 cluster.as_str() == single::FLEET || holders.any(|holder| peers.is_alive(holder));
             let was_left = self.leaving.contains(cluster);
-            let fresh = Missing { since: now, was_removed: false, was_left };
+            let fresh = Missing { since: now, was_removed: false, was_left, was_of_mass: false };
             self.missing.entry(cluster.clone()).or_insert(fresh).was_removed |= was_removed;
         }
     }
 }
 
 impl Missing {
+    /// Whether all who had it died, as far as is known.
+    fn is_death(&self) -> bool {
+        !self.was_removed && !self.was_left
+    }
+
     /// How long its map stays.
     fn grace(&self, may_be_mistaken: bool) -> Duration {
         match self {

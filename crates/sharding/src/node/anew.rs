@@ -5,7 +5,7 @@
 use model::{Epoch, Moment};
 
 use super::{Node, Note};
-use crate::lease;
+use crate::lease::{self, COORDINATOR};
 use crate::member::Standing;
 use crate::record::{Observation, Write, WriteOutcome};
 
@@ -84,12 +84,23 @@ impl Node {
     /// Until when a coordinator writes no map because of a change of history: one silence, and until the
     /// epochs that nobody may repeat are durable.
     pub(super) fn waits_for_history(&mut self, now: Moment) -> Option<Moment> {
-        let required = self.required_floor();
-        // While the floor cannot be read, nobody can raise it: this member keeps it in mind.
-        let durable = self.world.durable_floor().unwrap_or(required);
+        let until = self.silent_until(now);
+        let least = self.required_floor().max(self.waited);
+        until.or_else(|| (self.durable() < least).then(|| now + super::MAX_SLEEP))
+    }
+
+    /// Until when somebody may act of whom home knows nothing any more.
+    pub(super) fn silent_until(&mut self, now: Moment) -> Option<Moment> {
+        let (required, durable) = (self.required_floor(), self.durable());
         let timings = (self.config.lease, self.world.silence(self.config.lease, now));
-        let until = self.history.waits(required, durable, timings, now);
-        until.or_else(|| (durable < required).then(|| now + super::MAX_SLEEP))
+        self.history.waits(required, durable, timings, now)
+    }
+
+    /// The epoch floor in the coordinator's Lease; the lowest if there is no Lease. While it cannot be read, nobody can
+    /// raise it: this member keeps in mind what it should be.
+    pub(super) fn durable(&self) -> Epoch {
+        let lease = self.world.leases().get(COORDINATOR);
+        lease.map_or_else(Epoch::default, |it| it.record.floor.known().unwrap_or(Epoch::MAX))
     }
 
     fn begin_anew(&mut self, proof: &'static str, now: Moment) {
@@ -112,3 +123,7 @@ impl Node {
         self.notes.push(Note::HistoryChanged { proof });
     }
 }
+
+#[cfg(test)]
+#[path = "anew_tests.rs"]
+mod tests;

@@ -38,6 +38,7 @@ impl Hash for Node {
             floor,
             // The model tells no time of day.
             wall: _,
+            waited: _,
             planning,
             narrow_from,
             // Estimates. Their result is in the Member, which is part of the world. The model measures

@@ -105,6 +105,12 @@ impl Node {
     }
 
     fn stand_for_election(&mut self, now: Moment) -> Option<Moment> {
+        // Who waits after a change of home's history leaves the floor low: if it goes before the end, the next one sees
+        // that nobody has waited.
+        let is_low = self.durable() < self.required_floor() && self.silent_until(now).is_some();
+        if is_low {
+            self.waited = self.wall;
+        }
         let observed = self.world.leases().get(COORDINATOR);
         let me = self.membership.id();
         let holds =
@@ -115,9 +121,10 @@ impl Node {
             self.written.succeed();
         }
         // Whoever takes office begins above all that was named before, known or not (`crate::floor`).
-        let began = if is_mine == Some(true) { Epoch::default() } else { self.wall };
+        let began = if is_mine == Some(true) { self.waited } else { self.wall };
+        let floor = self.floor.max(self.world.highest_floor()).max(began);
         let carried = election::Carried {
-            floor: self.floor.max(self.world.highest_floor()).max(began),
+            floor: if is_low { Epoch::default() } else { floor },
             installation: &self.config.installation,
         };
         let is_dead = self.world.coordinator().is_some_and(|holder| self.world.is_dead(&holder));

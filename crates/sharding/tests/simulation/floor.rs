@@ -32,7 +32,7 @@ fn a_removed_cluster_drains_and_its_map_goes() {
 #[test]
 fn a_cluster_returns_to_a_fleet_that_never_knew_it_and_goes_on_from_its_epochs() {
     for_each_seed("return", |seed| {
-        let mut fleet = shrunk(seed, 3, 1);
+        let mut fleet = shrunk(seed, 3, 2);
         let floor = fleet.server.floor();
         // All members that saw the deletion are replaced, the last after a while without any member.
         fleet.start();
@@ -51,14 +51,14 @@ fn a_cluster_returns_to_a_fleet_that_never_knew_it_and_goes_on_from_its_epochs()
         fleet.run_for(7_000);
         assert_eq!(fleet.oracle.owners(), [3]);
         assert_eq!(fleet.server.floor(), floor, "it has only been carried on");
-        assert!((1..3).all(|cluster| fleet.oracle.epoch(&format!("c{cluster}")) > floor));
+        assert!(fleet.oracle.epoch("c2") > floor);
     });
 }
 
 #[test]
 fn a_coordinators_lease_made_anew_carries_what_others_have_seen() {
     for_each_seed("lease anew", |seed| {
-        let mut fleet = shrunk(seed, 3, 1);
+        let mut fleet = shrunk(seed, 3, 2);
         let floor = fleet.server.floor();
         fleet.delete_lease(leasehold_sharding::lease::COORDINATOR);
         fleet.run_for(5_000);

@@ -2,9 +2,10 @@
 //! number here: it means the same as the first.
 
 use leasehold_sharding::ProtocolVersions;
+use leasehold_sharding::lease::COORDINATOR;
 
-use crate::fleet::{Fault, Fleet, LONGEST_RECONCILE_MS, Network};
-use crate::for_each_seed;
+use crate::fleet::{Bug, Fault, Fleet, LONGEST_RECONCILE_MS, Network};
+use crate::{assert_caught, for_each_seed};
 
 const OLD: ProtocolVersions = ProtocolVersions { oldest: 1, newest: 1 };
 const BOTH: ProtocolVersions = ProtocolVersions { oldest: 1, newest: 2 };
@@ -127,5 +128,33 @@ fn releases_mix_under_faults() {
         fleet.run_for(60_000);
         assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 12, "all owned");
         assert_eq!(fleet.server.protocols().len(), 1, "all in one version");
+    });
+}
+
+#[test]
+fn a_fleet_that_ignores_versions_is_caught() {
+    assert_caught("does not speak the version of", |seed| {
+        let mut fleet = Fleet::new(seed, 9, Network::Calm);
+        fleet.bug = Bug::BelievesAllSpeak;
+        fleet.speaks = OLD;
+        fleet.start();
+        fleet.run_for(5_000);
+        fleet.speaks = BOTH;
+        fleet.start_all(2);
+        fleet.run_for(10_000);
+        // Perhaps one that speaks both coordinates next.
+        fleet.delete_lease(COORDINATOR);
+        fleet.run_for(10_000);
+    });
+    assert_caught("who speaks protocol version 1 replaces", |seed| {
+        let mut fleet = Fleet::new(seed, 6, Network::Calm);
+        fleet.bug = Bug::ReadsAllVersions;
+        fleet.start_all(2);
+        fleet.run_for(10_000);
+        fleet.rewrite_map("c0", 2);
+        fleet.inject(Fault::Crash(0));
+        fleet.inject(Fault::Crash(1));
+        fleet.start();
+        fleet.run_for(20_000);
     });
 }

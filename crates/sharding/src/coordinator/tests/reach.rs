@@ -309,11 +309,14 @@ fn a_mass_of_maps_does_not_go_soon() {
     }
 }
 
-/// A small fleet whose folder is emptied is one as well; but who removes one cluster means it, also the only one.
+/// A small fleet whose Secret is emptied is one as well, also beside a cluster of another source; but who removes one
+/// cluster means it, also the only one.
 #[test]
-fn all_maps_of_a_small_fleet_do_not_go_soon_either() {
+fn most_maps_of_a_small_fleet_do_not_go_soon_either() {
     let all = ["a", "b", "c"];
-    for (before, left, is_mass) in [(3, 0, true), (3, 1, false), (2, 0, true), (1, 0, false)] {
+    for (before, left, is_mass) in
+        [(3, 0, true), (3, 1, true), (3, 2, false), (2, 0, true), (2, 1, false), (1, 0, false)]
+    {
         let mut scene = Scene::new(&["m-0"], &[]);
         for name in &all[..before] {
             scene.map(name, "m-0@1");
@@ -335,4 +338,24 @@ fn all_maps_of_a_small_fleet_do_not_go_soon_either() {
         scene.later(&["m-0"], LONG_GRACE);
         assert_eq!(of_clusters(&mut scene), gone, "it was meant");
     }
+}
+
+/// An emptied Secret is filled again part by part: what is not back yet does not go sooner for that.
+#[test]
+fn what_went_with_a_mass_stays_while_others_return() {
+    let all = ["a", "b", "c"];
+    let mut scene = Scene::new(&["m-0"], &[]);
+    for name in all {
+        scene.map(name, "m-0@1");
+    }
+    for back in [0, 1, 2] {
+        scene.clusters = all[..back].iter().map(|name| name.parse().unwrap()).collect();
+        scene.says("m-0", &all[..back], &[]);
+        scene.check(&[]);
+        scene.later(&["m-0"], REMOVAL_GRACE);
+        scene.check(&[]);
+        assert!(scene.problems()[0].contains("Secret"), "{back} are back");
+    }
+    scene.later(&["m-0"], LONG_GRACE);
+    assert_eq!(scene.writes().len(), 1, "it was meant");
 }

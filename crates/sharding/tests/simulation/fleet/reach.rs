@@ -68,6 +68,10 @@ pub enum Bug {
     HidesFailures,
     /// Clusters that are gone all at once are told a few at a time, so that they are no mass.
     LosesInParts,
+    /// Everybody is believed to speak the first two versions of the protocol.
+    BelievesAllSpeak,
+    /// Every map is read as one in the first version of the protocol.
+    ReadsAllVersions,
 }
 
 impl Reached {
@@ -148,7 +152,13 @@ impl Fleet {
 
     /// An input as a replica gets it.
     pub fn seen(&self, input: Input) -> Input {
-        let forgets = [Bug::IgnoresReports, Bug::ForgetsDurations, Bug::ForgetsOffices];
+        let forgets = [
+            Bug::IgnoresReports,
+            Bug::ForgetsDurations,
+            Bug::ForgetsOffices,
+            Bug::BelievesAllSpeak,
+            Bug::ReadsAllVersions,
+        ];
         if !forgets.contains(&self.bug) {
             return input;
         }
@@ -156,6 +166,15 @@ impl Fleet {
             Object::Member(mut member) if self.bug == Bug::IgnoresReports => {
                 member.spec.clusters = None;
                 Object::Member(member)
+            }
+            Object::Member(mut member) if self.bug == Bug::BelievesAllSpeak => {
+                let spec = &mut member.spec;
+                (spec.protocol_version, spec.oldest_protocol_version) = (2, Some(1));
+                Object::Member(member)
+            }
+            Object::Map(mut map) if self.bug == Bug::ReadsAllVersions => {
+                map.protocol = 1;
+                Object::Map(map)
             }
             Object::Lease(mut lease) if self.bug == Bug::ForgetsDurations => {
                 lease.duration = LeaseTimings::default().duration;
