@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::weight::TooHeavy;
+use model::error::reorders;
 use model::uid_hash;
 use uuid::Uuid;
 
@@ -24,11 +25,16 @@ pub(super) const MAX_OWNERS: usize = 1024;
 /// Whether a text can be the name of an object: one part of a path, as Kubernetes has it, that also needs no escapes
 /// there and shows in a log as what it is.
 pub fn is_name(text: &str) -> bool {
-    let is_bad = |c: char| c.is_control() || c.is_whitespace() || "/%?#".contains(c);
+    let is_bad = |c: char| is_hidden(c) || c.is_whitespace() || "/%?#".contains(c);
     !text.is_empty()
         && text.len() <= MAX_NAME_BYTES
         && !matches!(text, "." | "..")
         && !text.contains(is_bad)
+}
+
+/// Whether a character does not show as what it is: with one, two names may look alike.
+pub(super) fn is_hidden(c: char) -> bool {
+    c.is_control() || reorders(c)
 }
 
 /// Names an object of one kind in one cluster. Ordered by namespace, then name.
@@ -282,7 +288,7 @@ pub enum HeaderError {
     Label,
     /// A name or namespace that no API server lets an object have: it could not be part of a path.
     #[error(
-        "an object came with metadata.{field} {value:?}: a name has no spaces, no control characters, none of /%?#, and is not . or .."
+        "an object came with metadata.{field} {value:?}: a name has no spaces, no control or invisible characters, none of /%?#, and is not . or .."
     )]
     Name {
         /// The field.
@@ -291,7 +297,7 @@ pub enum HeaderError {
         value: String,
     },
     /// A uid or version with characters that do not show.
-    #[error("an object came with a metadata.{0} that has control characters")]
+    #[error("an object came with a metadata.{0} that has control or invisible characters")]
     Control(&'static str),
     /// It has too many labels.
     #[error("an object came with more than {MAX_LABELS} labels or {MAX_LABEL_BYTES} bytes of them")]

@@ -5,7 +5,7 @@
 //! pass; it is stored as it is and fails when decoded. The pass never panics and never recurses deeper than
 //! [`MAX_TRANSFORM_DEPTH`].
 
-use super::header::{HeaderError, MAX_NAME_BYTES, is_name};
+use super::header::{HeaderError, MAX_NAME_BYTES, is_hidden, is_name};
 use super::options::{MAX_TRANSFORM_DEPTH, Transform};
 use super::pass::{Pass, Scan, unquoted};
 use super::weight;
@@ -68,7 +68,7 @@ pub(super) fn scan<'a>(
         }
     }
     for (field, value) in [("uid", &scan.uid), ("resourceVersion", &scan.resource_version)] {
-        if value.contains(char::is_control) {
+        if value.contains(is_hidden) {
             return Err(HeaderError::Control(field));
         }
     }

@@ -269,6 +269,8 @@ fn names_are_parts_of_paths_and_show_as_what_they_are() {
         "a\u{1b}[31m",
         "a\u{9b}31m",
         "a\u{2028}b",
+        "a\u{200b}",
+        "a\u{202e}b",
         "a b",
         "a/b",
         "a%2fb",
@@ -284,9 +286,10 @@ fn names_are_parts_of_paths_and_show_as_what_they_are() {
         assert!(error.starts_with("an object came with metadata.namespace \""), "{error}");
     }
     assert!(of("a", "", "u").is_ok(), "no namespace");
-    assert!(
-        of("a", "ns", "u\n").unwrap_err().ends_with("metadata.uid that has control characters")
-    );
+    for bad in ["u\n", "u\u{feff}"] {
+        let error = of("a", "ns", bad).unwrap_err();
+        assert!(error.ends_with("metadata.uid that has control or invisible characters"));
+    }
 }
 
 #[test]

@@ -37,6 +37,8 @@ const MAX_STRANGERS: usize = 64;
 const CALM: Duration = Duration::from_secs(600);
 /// So many changes in a row are those of a person at work.
 const EDITS: u32 = 10;
+/// So many reasons why a cluster cannot be used are told within [`CALM`]: its server may give another each time.
+const REASONS: u32 = 10;
 
 /// A configured cluster.
 pub(crate) struct Entry {
@@ -45,6 +47,8 @@ pub(crate) struct Entry {
     destination: Option<Fingerprint>,
     /// When its source changed last, and how often in a row.
     changed: Option<(Moment, u32)>,
+    /// Since when reasons are counted why it cannot be used, and how many there were.
+    reasons: Option<(Moment, u32)>,
     /// The place of its source in the configuration.
     pub(crate) place: usize,
     /// How much is kept of it.
@@ -95,6 +99,7 @@ impl Entry {
         Self {
             destination: source.destination(),
             changed: None,
+            reasons: None,
             source,
             place,
             budget: None,
@@ -197,6 +202,14 @@ impl Entry {
         before == 0
     }
 
+    /// Whether another reason why it cannot be used is told. If not, the one before it stands.
+    pub(crate) fn is_news(&mut self, now: Moment) -> bool {
+        let lately = self.reasons.filter(|(since, _)| now < *since + CALM);
+        let (since, times) = lately.unwrap_or((now, 0));
+        self.reasons = Some((since, times.saturating_add(1)));
+        times < REASONS
+    }
+
     /// Counts a look at its marks.
     pub(crate) fn looked(&mut self, found: &Standing) {
         self.denials = match found {
@@ -222,6 +235,7 @@ impl Entry {
         let is_calm = self.changed.is_none_or(|(last, _)| last + CALM < now);
         let changes = self.changed.filter(|_| !is_calm).map_or(1, |(_, times)| times + 1);
         self.changed = Some((now, changes));
+        self.reasons = None;
         let before = self.destination;
         self.destination = source.destination();
         self.source = source;
@@ -413,5 +427,15 @@ mod tests {
         assert_eq!(attempts, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]);
         assert_eq!(change(600), 5);
         assert_eq!(change(600 + CALM.as_secs() + 1), 0);
+    }
+
+    #[test]
+    fn a_server_with_another_reason_each_time_is_told_of_now_and_then() {
+        let mut entry = Entry::new(source("https://a", "one"), 0);
+        let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
+        let told = (0..1_000_u64).filter(|probe| entry.is_news(at(10 * *probe))).count();
+        assert_eq!(told, 170, "ten times in ten minutes");
+        entry.replace(source("https://a", "two"), at(9_990));
+        assert!(entry.is_news(at(9_990)), "somebody is at work on it");
     }
 }

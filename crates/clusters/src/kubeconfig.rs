@@ -134,13 +134,13 @@ impl Origin {
     pub(crate) fn nameless(&self) -> (ClusterName, Arc<str>) {
         let stem = self.path.file_stem().unwrap_or(self.path.as_os_str()).to_string_lossy();
         let origin = format!("kubeconfig {}", self.path.display());
-        (model::cluster_name(self.prefix.as_ref(), &stem), origin.into())
+        (model::cluster_name(self.prefix.as_ref(), &stem), foreign(&origin).into())
     }
 
     /// Name and origin of one of its contexts.
     pub(crate) fn named(&self, context: &str) -> (ClusterName, Arc<str>) {
         let origin = format!("kubeconfig {}, context {context:?}", self.path.display());
-        (model::cluster_name(self.prefix.as_ref(), context), origin.into())
+        (model::cluster_name(self.prefix.as_ref(), context), foreign(&origin).into())
     }
 
     pub(crate) fn down_as_a_whole(&self, error: Unusable) -> Draft {

@@ -89,6 +89,18 @@ fn check(text: &str, wanted: Contexts, expect: &[(&str, &str)]) {
 }
 
 #[test]
+fn where_a_cluster_comes_from_is_told_in_one_short_line() {
+    let long = "x".repeat(10_000);
+    let text = format!("{GOOD}- {{name: {long}, context: {{cluster: b}}}}\n");
+    let drafts = read(&text, Contexts::All);
+    let longest = drafts.iter().map(|draft| draft.origin.len()).max();
+    assert!(drafts.len() == 8 && longest < Some(1_000), "{longest:?}");
+    let path = "/k/a\n2026-01-01T00:00:00Z ERROR forged.yaml".into();
+    let (_, origin) = Origin { path, prefix: None, trust: Trust::own() }.nameless();
+    assert!(!origin.contains('\n'), "{origin}");
+}
+
+#[test]
 fn every_context_stands_for_itself() {
     check(
         GOOD,

@@ -492,9 +492,12 @@ impl Task {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.stop();
         entry.finding = None;
-        if !matches!(&entry.serving, Serving::Down(old) if *old == reason) {
-            warn!(cluster = %name, "cluster down: {reason}");
+        let is_same = matches!(&entry.serving, Serving::Down(old) if *old == reason);
+        let is_down = matches!(entry.serving, Serving::Down(_));
+        if is_same || (is_down && !entry.is_news(self.clock.now())) {
+            return;
         }
+        warn!(cluster = %name, "cluster down: {reason}");
         entry.serving = Serving::Down(reason);
     }
 
@@ -527,14 +530,21 @@ impl Task {
         if (cluster.incarnation, entry.probes) != of {
             return;
         }
-        match (&entry.finding, &finding) {
-            (Some(Err(_)), Ok(())) => info!(cluster = %name, "cluster answers again"),
-            (Some(Err(old)), Err(new)) if old == new => {}
-            (_, Err(reason)) => warn!(cluster = %name, "cluster engaged but {reason}"),
-            (_, Ok(())) => {}
-        }
-        (entry.finding, entry.is_prompt) = (Some(finding), is_prompt);
         let mut cluster = cluster.clone();
+        let now = self.clock.now();
+        let finding = match (entry.finding.take(), finding) {
+            (Some(Err(_)), Ok(())) => {
+                info!(cluster = %name, "cluster answers again");
+                Ok(())
+            }
+            (_, Ok(())) => Ok(()),
+            (Some(Err(old)), Err(new)) if old == new || !entry.is_news(now) => Err(old),
+            (_, Err(reason)) => {
+                warn!(cluster = %name, "cluster engaged but {reason}");
+                Err(reason)
+            }
+        };
+        (entry.finding, entry.is_prompt) = (Some(finding), is_prompt);
         if let Some(wait) = answer.and_then(|answer| self.learn_again(name, &mut cluster, answer)) {
             let Cluster { client, wire, .. } = cluster;
             return self.told(name.clone(), Link { client, wire }, wait);

@@ -105,14 +105,6 @@ impl Assignment {
     }
 }
 
-impl Assignment {
-    /// The keys of those objects of the primary kind that are in the shard.
-    pub(crate) fn keys(&self, entries: &[Arc<Entry>]) -> Vec<HashedKey> {
-        let ShardId { cluster, range, .. } = &self.shard;
-        keys(cluster, entries, |hash| range.contains(hash))
-    }
-}
-
 /// The keys of those objects of a cluster that are wanted, by their hashes.
 pub(crate) fn keys(
     cluster: &ClusterName,

@@ -321,12 +321,13 @@ impl Supervisor {
             };
             let assignment = Arc::new(assignment);
             let Some(controller) = self.controllers.get_mut(&name) else { continue };
-            let queue = Arc::clone(&controller.queue);
-            queue.warm(shard, epoch, Arc::clone(&assignment));
-            if let Some(interval) = controller.spec.resync_every {
-                let (queue, assignment) = (Arc::clone(&queue), Arc::clone(&assignment));
+            controller.queue.warm(shard, epoch, Arc::clone(&assignment));
+            if let Some(interval) = controller.spec.resync_every.filter(|_| begun) {
+                let (cluster, context) = (shard.cluster.clone(), &assignment.context);
+                let (stores, queue) = (context.primary().into(), Arc::clone(&controller.queue));
                 let (clock, rng) = (Arc::clone(&self.clock), self.rng.fork());
-                Resync { queue, assignment, interval, clock, rng }.start();
+                let resync = Resync { cluster, stores, queue, interval, clock, rng };
+                resync.start(context.stop().clone());
             }
             controller.assigned.begin(&assignment);
             controller.gained.insert(shard.cluster.clone());

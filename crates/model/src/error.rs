@@ -35,7 +35,7 @@ pub fn foreign_to(text: &str, most: usize) -> String {
 }
 
 /// Whether a character is invisible or changes the order in which others are shown (Unicode TR 36).
-fn reorders(c: char) -> bool {
+pub fn reorders(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 

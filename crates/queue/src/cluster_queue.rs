@@ -74,6 +74,11 @@ impl<T: Clone> ClusterQueue<T> {
         self.held > 0
     }
 
+    /// Whether a shard gives out keys.
+    pub(super) fn has_open(&self) -> bool {
+        self.queues().any(|(_, queue)| queue.opened().is_some())
+    }
+
     /// Adds the queue of a shard whose range has none.
     pub(super) fn hold(&mut self, id: &ShardId, queue: ShardQueue<T>) {
         self.held += 1;

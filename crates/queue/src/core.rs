@@ -173,6 +173,11 @@ impl<T: Clone> Queue<T> {
         queue.is_some_and(|queue| queue.epoch == epoch && queue.opened().is_some())
     }
 
+    /// Whether a shard of a cluster gives out keys.
+    pub fn has_open(&self, cluster: &ClusterName) -> bool {
+        self.number(cluster).is_some_and(|number| self.clusters[number].has_open())
+    }
+
     /// How many keys of a shard run, whatever the epoch they were given out at.
     pub fn running_of(&self, shard: &ShardId) -> usize {
         let number = self.number(&shard.cluster);

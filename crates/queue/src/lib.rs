@@ -143,6 +143,11 @@ impl<T: Clone> WorkQueue<T> {
         self.with(|queue, _| queue.is_open(shard, epoch))
     }
 
+    /// Whether keys of any shard of a cluster are given out.
+    pub fn has_open(&self, cluster: &ClusterName) -> bool {
+        self.with(|queue, _| queue.has_open(cluster))
+    }
+
     /// Waits until the keys of a shard held at this epoch are no longer given out. Each run that waits for its own
     /// writes waits here too, so no run that ends may wake it.
     pub async fn closed(&self, shard: &ShardId, epoch: Epoch) {

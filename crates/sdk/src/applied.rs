@@ -154,16 +154,16 @@ impl Applied {
 
 /// What an answer is read for beside its content.
 #[derive(Deserialize)]
-struct Answer {
+pub(crate) struct Answer {
     #[serde(default)]
-    metadata: AnswerMeta,
+    pub(crate) metadata: AnswerMeta,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct AnswerMeta {
+pub(crate) struct AnswerMeta {
     uid: String,
-    resource_version: String,
+    pub(crate) resource_version: String,
 }
 
 fn fields(object: Value) -> Map<String, Value> {

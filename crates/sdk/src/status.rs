@@ -9,9 +9,10 @@ use http::header::ACCEPT;
 use kube::ResourceExt;
 use kube::api::{Patch, PostParams};
 use model::{AnyObject, Kind};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
+use crate::applied::Answer;
 use crate::context::Context;
 use crate::owner::named;
 use crate::remembered::{Known, Part};
@@ -26,19 +27,6 @@ const METADATA: HeaderValue =
 #[derive(Serialize)]
 struct StatusPatch {
     status: Value,
-}
-
-/// What the answer to a patch is read for.
-#[derive(Deserialize)]
-struct Answer {
-    #[serde(default)]
-    metadata: AnswerMeta,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct AnswerMeta {
-    resource_version: String,
 }
 
 /// What a patch of a status asks for, in short.

@@ -15,11 +15,15 @@ use std::time::Duration;
 use model::{Clock, ClusterName, Moment};
 use tokio::sync::Notify;
 
+use super::breaker::BreakerPhase;
 use super::guard::{Admit, Guard, Pass, Reading, Transition};
 use super::outcome::Outcome;
 use super::status::UpstreamStatus;
 use super::waiting::{Caller, WaitQueues, WaiterId};
 use super::{Upstream, UpstreamError, UpstreamLimits};
+
+/// How often a log is told that a breaker opens, at most.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// The gate before one upstream.
 #[derive(Debug)]
@@ -33,6 +37,10 @@ pub struct Gate {
 struct State {
     guard: Guard,
     waiting: WaitQueues<Arc<Notify>>,
+    /// When a log was last told that the breaker opened.
+    told: Option<Moment>,
+    /// Whether it was told so, and not yet that it has closed.
+    is_told: bool,
 }
 
 /// Permission to send one request. It ends when the head of the answer has come.
@@ -73,7 +81,8 @@ impl Gate {
         clock: Arc<dyn Clock>,
         rng: fastrand::Rng,
     ) -> Arc<Self> {
-        let state = State { guard: Guard::new(limits, rng), waiting: WaitQueues::new() };
+        let (guard, waiting) = (Guard::new(limits, rng), WaitQueues::new());
+        let state = State { guard, waiting, told: None, is_told: false };
         Arc::new(Self { upstream, clock, state: Mutex::new(state) })
     }
 
@@ -199,12 +208,13 @@ impl Gate {
         let timed = caller == Caller::Reconcile;
         let mut state = self.state();
         state.waiting.ended((caller, cluster));
-        let turn = state.guard.ended(pass, outcome, timed, now);
+        state.guard.ended(pass, outcome, timed, now);
         let refusal = state.guard.refusal(now);
+        let told = state.tells(refusal.is_some(), now);
         state.wake(now);
         drop(state);
         let upstream = &self.upstream;
-        match (turn, refusal) {
+        match (told, refusal) {
             (Some(Transition::Opened), Some(refusal)) => {
                 let retry_ms = now.until(refusal.until).as_millis();
                 let error = &*refusal.cause;
@@ -225,6 +235,21 @@ impl Gate {
 }
 
 impl State {
+    /// What a log is told: that the breaker has opened, once in [`TOLD_EVERY`] however often it does, and then that it
+    /// has closed. `is_refused` says whether reconciles are refused now.
+    fn tells(&mut self, is_refused: bool, now: Moment) -> Option<Transition> {
+        let is_closed = self.guard.reading(now).phase == BreakerPhase::Closed;
+        let lately = self.told.is_some_and(|told| now.since(told) < TOLD_EVERY);
+        if is_closed {
+            return std::mem::take(&mut self.is_told).then_some(Transition::Closed);
+        }
+        if self.is_told || lately || !is_refused {
+            return None;
+        }
+        (self.told, self.is_told) = (Some(now), true);
+        Some(Transition::Opened)
+    }
+
     /// Wakes the waiter that may go on, and those that have to be refused.
     fn wake(&self, now: Moment) {
         if self.guard.refusal(now).is_some() {

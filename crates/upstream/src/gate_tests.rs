@@ -152,3 +152,18 @@ async fn a_cluster_that_has_all_places_at_a_service_gives_them_to_another() {
     two.ended(Outcome::Answered);
     further.await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_log_is_told_once_in_a_while_that_a_server_fails() {
+    let gate = gate(&LIMITS);
+    let probe = async |outcome| gate.admit(Caller::Informer).await.unwrap().ended(outcome);
+    open(&gate).await;
+    assert!(gate.state().is_told);
+    probe(Outcome::Answered).await;
+    assert!(!gate.state().is_told, "that it answers again is told too");
+    open(&gate).await;
+    assert!(!gate.state().is_told, "it was, a moment ago");
+    tokio::time::sleep(TOLD_EVERY).await;
+    probe(refused()).await;
+    assert!(gate.state().is_told, "it goes on");
+}

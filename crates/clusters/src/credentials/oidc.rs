@@ -146,7 +146,8 @@ impl Issuer {
         refreshed.map_err(|problem| Unusable::Issuer {
             origin: origin.to_owned(),
             issuer: self.url.clone(),
-            problem,
+            // It is kept until the next attempt, and the issuer may have said much.
+            problem: model::error::foreign(&problem),
         })
     }
 

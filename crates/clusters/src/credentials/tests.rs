@@ -29,6 +29,7 @@ use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 use crate::role::Role;
 use crate::trust::{Environment, Granted};
 
+mod issuers;
 mod programs;
 
 const START: i64 = 1_800_000_000;

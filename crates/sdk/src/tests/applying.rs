@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::world::{World, run};
+use super::world::{World, holding, run};
 use crate::{
     Action, ApplyConflict, ApplyOptions, Context, Controller, ReconcileError, RetryClass, mapping,
 };
@@ -58,9 +58,7 @@ impl Stage {
                 }
                 .boxed()
             }));
-        let world = World::start(vec![spec]);
-        let mut server = world.engage("east", 1);
-        world.hold_active("east", 3);
+        let (world, mut server) = holding(vec![spec], 3);
         let (mut maps, mut pods) = (None, None);
         for _ in 0..2 {
             let asked = server.asked().await;

@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use model::{Budget, Clock, Cluster, ClusterName, Workload};
 use serde_json::json;
 
-use super::ranges::MAPS;
-use super::world::{World, idle, maps, run, settle};
+use super::world::{MAPS, World, holding, idle, maps, run, settle};
 use crate::{Controller, FleetLookup, ObjectKey};
 
 /// A cluster with a budget of three objects.
@@ -263,9 +262,7 @@ async fn first_lists_that_begin_again_and_again_are_waited_for_a_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_comes_to_no_end_keeps_nobody_unready_and_one_that_fails_is_reported() {
-    let world = World::start(vec![maps(idle)]);
-    let mut east = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut east) = holding(vec![maps(idle)], 1);
     let stream = east.expect(MAPS).await.watch();
     for _ in 0..12 {
         stream.event("ADDED", &config_map("m1", 1));

@@ -10,12 +10,9 @@ use model::Hold;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::world::{World, idle, maps, run, settle};
+use super::world::{MAPS, SECRETS, World, idle, listed, maps, run, settle};
 use crate::{Action, Controller, ReconcileError, Selector, predicate};
 use engine::testing::config_map;
-
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
-const SECRETS: &str = "GET /api/v1/secrets watch=true&sendInitialEvents=true&resourceVersion=";
 
 fn secret(name: &str, version: u64, extra: &Value) -> Value {
     let mut metadata = json!({"namespace": "ns", "name": name, "uid": format!("uid-{name}"),
@@ -55,10 +52,7 @@ async fn a_shard_fills_its_caches_warm_and_runs_when_active() {
 #[tokio::test(start_paused = true)]
 async fn nothing_runs_until_every_kind_has_synced() {
     let spec = Controller::for_kind::<ConfigMap>("maps").owns::<Secret>().reconciler(run(idle));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
-    let maps = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, mut server, maps) = listed(vec![spec], 1, &["a"]).await;
     let secrets = server.expect(SECRETS).await;
     settle().await;
     assert!(world.journal().is_empty());
@@ -79,13 +73,11 @@ async fn outcome(
     result: impl Fn(u32) -> Result<Action, ReconcileError> + Send + Sync + 'static,
 ) -> (usize, Vec<String>) {
     let runs = AtomicU32::new(0);
-    let world = World::start(vec![maps(move |_, _| {
+    let spec = maps(move |_, _| {
         let result = result(runs.fetch_add(1, Ordering::Relaxed));
         std::future::ready(result).boxed()
-    })]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
-    let list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    });
+    let (world, _server, list) = listed(vec![spec], 1, &["a"]).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let counters = [
         r#"reconcile_total{controller="maps",result="success"}"#,
@@ -157,10 +149,7 @@ async fn a_reconcile_that_takes_too_long_is_cancelled_and_retried() {
     let spec = Controller::for_kind::<ConfigMap>("maps")
         .timeout(Duration::from_secs(3))
         .reconciler(run(|_, _| std::future::pending().boxed()));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
-    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, _server, _list) = listed(vec![spec], 1, &["a"]).await;
     world.wait_entries(5).await;
     let timeouts = r#"controller_runtime_reconcile_timeouts_total{controller="maps"}"#;
     assert_eq!(world.metric(timeouts), "2");
@@ -202,17 +191,15 @@ async fn a_cluster_that_hangs_delays_no_other() {
 async fn a_key_that_changes_while_it_runs_runs_again_but_never_twice_at_once() {
     let gate = Arc::new(Notify::new());
     let opened = Arc::clone(&gate);
-    let world = World::start(vec![maps(move |_, _| {
+    let spec = maps(move |_, _| {
         let gate = Arc::clone(&gate);
         async move {
             gate.notified().await;
             Ok(Action::Done)
         }
         .boxed()
-    })]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
-    let list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    });
+    let (world, _server, list) = listed(vec![spec], 1, &["a"]).await;
     world.wait_entries(1).await;
     for version in 6..9 {
         list.event("MODIFIED", &config_map("a", version));
@@ -248,10 +235,7 @@ async fn children_and_mappings_lead_to_the_object() {
             },
         )
         .reconciler(run(idle));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
-    let maps = server.expect(MAPS).await.list(5, &[config_map("a", 1), config_map("b", 1)]);
+    let (world, mut server, maps) = listed(vec![spec], 1, &["a", "b"]).await;
     let labelled =
         |label: &str| SECRETS.replace("watch=true", &format!("watch=true&labelSelector={label}"));
     let owned = server.expect(&labelled("own")).await.list(5, &[]);
@@ -293,10 +277,7 @@ async fn controllers_share_the_informer_of_a_kind() {
         .watches::<ConfigMap>(|_, _| Vec::new())
         .predicate(predicate::generation_changed())
         .reconciler(super::world::Idle::<Secret>::default());
-    let world = World::start(vec![maps(idle), other]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
-    let list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, mut server, list) = listed(vec![maps(idle), other], 1, &["a"]).await;
     let _secrets = server.expect(SECRETS).await.list(5, &[secret("s", 1, &json!({}))]);
     world.wait_entries(4).await;
     server.quiet(Duration::from_secs(60)).await;

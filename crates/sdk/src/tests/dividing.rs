@@ -3,8 +3,8 @@
 use model::{Hold, Range, uid_hash};
 use serde_json::{Value, json};
 
-use super::ranges::{LOW, MAPS, all, held, hostile, low, names, part, reconciled, set, watch};
-use super::world::{World, idle, maps, settle};
+use super::ranges::{LOW, all, held, hostile, low, names, part, reconciled, set, watch};
+use super::world::{MAPS, World, idle, maps, settle};
 use engine::testing::Asked;
 
 /// Answers a list of a part as a server that knows parts does.

@@ -7,11 +7,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::PostParams;
 
-use super::world::{World, maps, settle};
+use super::world::{World, listed, maps, settle};
 use crate::{Action, ControllerSpec};
 use engine::testing::{Server, Watch, config_map};
 
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 const PUT: &str = "PUT /api/v1/namespaces/ns/configmaps/a timeout=30000ms";
 const STALE: &str = r#"leasehold_stale_reconciles_total{controller="maps"}"#;
 
@@ -32,10 +31,7 @@ fn replacer() -> ControllerSpec {
 /// A world in which `a` was replaced, which made version 9 of it, and has changed before that: the
 /// cache is at version 7, and the key waits.
 async fn behind() -> (World, Server, Watch) {
-    let world = World::start(vec![replacer()]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let watch = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, mut server, watch) = listed(vec![replacer()], 3, &["a"]).await;
     server.expect(PUT).await.answer(200, &config_map("a", 9));
     world.wait_entries(2).await;
     watch.event("MODIFIED", &config_map("a", 7));

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ObjectMeta;
 use model::testing::PausedClock;
 
-use super::world::{World, maps};
+use super::world::{holding, maps};
 use crate::{Action, Event, EventRecorder};
 use engine::testing::{Asked, Server, config_map, server};
 
@@ -67,7 +67,7 @@ async fn one_from_outside_of_a_reconcile_says_who_and_what_it_is_about() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_that_talks_too_much_about_an_object_is_held_back() {
-    let world = World::start(vec![maps(|ctx, key| {
+    let spec = maps(|ctx, key| {
         async move {
             if let Some(map) = ctx.get::<ConfigMap>(key.namespace.as_deref(), &key.name)? {
                 for number in 0..40 {
@@ -78,9 +78,8 @@ async fn a_reconcile_that_talks_too_much_about_an_object_is_held_back() {
             Ok(Action::Done)
         }
         .boxed()
-    })]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
+    });
+    let (world, mut server) = holding(vec![spec], 3);
     let list = server.asked().await.list(5, &[config_map("a", 1)]);
     for _ in 0..25 {
         let asked = made(&mut server).await;

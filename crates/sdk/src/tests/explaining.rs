@@ -10,12 +10,10 @@ use kube::api::DeleteParams;
 use model::Hold;
 use tokio::sync::Notify;
 
-use super::world::{World, idle, maps, run, settle};
+use super::world::{MAPS, World, holding, idle, listed, maps, run, settle};
 use crate::{Action, Controller, ReconcileError};
 use engine::testing::config_map;
 use explain::{Explained, Explanation};
-
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 
 fn explain(world: &World, object: &str) -> Explanation {
     world.status.explain(&object.parse().unwrap())
@@ -50,9 +48,7 @@ async fn keys_are_running_ready_delayed_or_failing() {
             }
             .boxed()
         }));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
+    let (world, mut server) = holding(vec![spec], 3);
     let all = ["fails", "later", "busy", "queued"].map(|name| config_map(name, 1));
     let _list = server.expect(MAPS).await.list(5, &all);
     blocked.notified().await;
@@ -126,10 +122,7 @@ async fn shards_are_elsewhere_warming_held_draining_or_fenced() {
 async fn an_object_that_a_predicate_leaves_out_does_not_matter() {
     let controller = Controller::for_kind::<ConfigMap>("maps");
     let spec = controller.filter(|_, new| new.is_none()).reconciler(run(idle));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
-    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, _server, _list) = listed(vec![spec], 1, &["a"]).await;
     settle().await;
     let left_out = of(&world, "a");
     assert!(!left_out.cached.expect("it is cached").matters);
@@ -146,9 +139,7 @@ async fn a_key_of_a_dead_cluster_is_held_back_by_the_breaker() {
         }
         .boxed()
     });
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     let all: Vec<_> = (0..20).map(|n| config_map(&format!("m{n}"), 1)).collect();
     let _list = server.expect(MAPS).await.list(5, &all);
     let broken = async {

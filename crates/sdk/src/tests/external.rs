@@ -9,13 +9,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
-use super::world::{Owner, World, maps, settle};
+use super::world::{MAPS, Owner, World, holding, maps, settle};
 use crate::{Action, ControllerSpec};
 use crate::{ExternalFailure, ExternalLimits, Verdict};
 use engine::testing::{Server, Watch, config_map};
 use model::testing::PausedClock;
-
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the upstream says {0:?}")]
@@ -72,9 +70,7 @@ fn names(calls: &Calls) -> Vec<String> {
 
 /// A world with this many keys to reconcile.
 async fn world(spec: ControllerSpec, keys: usize) -> (World, Server, Watch) {
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
+    let (world, mut server) = holding(vec![spec], 3);
     let maps: Vec<_> = (0..keys).map(|n| config_map(&format!("m{n}"), 1)).collect();
     let list = server.expect(MAPS).await.list(5, &maps);
     (world, server, list)

@@ -10,14 +10,13 @@ use kube::api::PostParams;
 use model::Hold;
 use tokio::sync::{Mutex, mpsc, watch};
 
-use super::world::{World, maps, run, settle};
+use super::world::{MAPS, World, listed, maps, run, settle};
 use crate::{
     Action, ClusterName, Context, Controller, ControllerSpec, FencedError, GroupScope,
     ReconcileError, RetryClass,
 };
 use engine::testing::{PATIENCE, Server, Watch, config_map};
 
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 const PUT: &str = "PUT /api/v1/namespaces/ns/configmaps/a timeout=30000ms";
 const EAST: &str = "east/g/0/1";
 const WEST: &str = "west/g/0/1";
@@ -131,19 +130,13 @@ async fn a_cluster_that_is_not_at_hand_is_refused_until_it_is() {
         Controller::for_kind::<ConfigMap>("maps").group_scope(scope).reconciler(reconciler)
     };
 
-    let world = World::start(vec![visit(GroupScope::Cluster)]);
-    let mut east = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let _east = east.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, _server, _list) = listed(vec![visit(GroupScope::Cluster)], 3, &["a"]).await;
     world.wait_journal("end east/ns/a@3").await;
     let (class, text) = refusals.borrow_and_update().last().cloned().unwrap();
     assert!(class == RetryClass::Terminal && text.contains("scope Fleet"), "{class:?} {text}");
     world.stop().await;
 
-    let world = World::start(vec![visit(GroupScope::Fleet)]);
-    let mut east = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let _east = east.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, _server, _list) = listed(vec![visit(GroupScope::Fleet)], 3, &["a"]).await;
     let mut next = async |expect: &str| {
         let expected = |all: &Vec<(RetryClass, String)>| {
             let last = all.last().map(|(class, text)| (*class, text.contains(expect)));
@@ -312,10 +305,7 @@ async fn controllers_that_work_in_one_cluster_have_that_one() {
         let same = ctx.in_cluster(&key.cluster).map(|same| assert_eq!(same.shard(), ctx.shard()));
         std::future::ready(same.map(|()| Action::Done)).boxed()
     });
-    let world = World::start(vec![spec]);
-    let mut east = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let _east = east.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, _server, _list) = listed(vec![spec], 3, &["a"]).await;
     world.wait_journal("end east/ns/a@3").await;
     let errors = world.metric(r#"controller_runtime_reconcile_errors_total{controller="maps"}"#);
     assert_eq!(errors, "0");

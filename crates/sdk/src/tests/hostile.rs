@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context as LogContext, Layer, SubscriberExt};
 
-use super::world::{World, idle, run, settle};
+use super::world::{World, holding, idle, run, settle};
 use crate::{Action, Controller, Kind, RetryClass, Selector};
 use engine::testing::config_map;
 
@@ -98,9 +98,7 @@ async fn an_answer_that_would_take_too_much_is_not_decoded() {
         }
         .boxed()
     }));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     let _maps = server.asked().await.list(5, &[config_map("a", 1)]);
     let heavy = |containers: usize| {
         json!({"metadata": {"name": "x"}, "spec": {"selector": {}, "template": {"spec":
@@ -138,9 +136,7 @@ async fn a_list_that_would_take_too_much_is_not_decoded() {
         }
         std::future::ready(Ok(Action::Done)).boxed()
     }));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     let dense = |number: u64| {
         let mut map = config_map(&format!("m-{number}"), 1 + number);
         map["spec"] = vec![json!({}); 16_000].into();
@@ -170,9 +166,7 @@ async fn others_run_between_two_events_of_a_mapping() {
             Vec::new()
         })
         .reconciler(run(idle));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     let _maps = server.asked().await.list(5, &[config_map("a", 1)]);
     let secrets = server.asked().await.list(5, &[]);
     world.wait_entries(2).await;

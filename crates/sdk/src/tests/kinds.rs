@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use serde_json::{Value, json};
 
-use super::world::{World, run, settle};
+use super::world::{World, holding, run, settle};
 use crate::{
     Action, Context, Controller, Kind, ObjectKey, ReconcileError, RetryClass, Selector, Watch,
     predicate,
@@ -106,9 +106,7 @@ async fn a_kind_that_is_known_at_run_time_is_reconciled_owned_mapped_and_indexed
             let found = look(ctx, key).map(|found| noted.lock().unwrap().push(found));
             std::future::ready(found.map(|()| Action::Done)).boxed()
         }));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     let list = |plural: &str| {
         format!(
             "GET /apis/example.com/v1/{plural} watch=true&sendInitialEvents=true&resourceVersion="
@@ -178,9 +176,7 @@ where
         }
         .boxed()
     }));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     for objects in [vec![object(&widgets(), "a", 1, "red")], vec![]] {
         std::mem::forget(server.asked().await.list(5, &objects));
     }
@@ -308,9 +304,7 @@ async fn of_a_kind_only_metadata_may_be_watched() {
             noted.lock().unwrap().push(format!("s@{version} {noted_as} {listed}"));
             std::future::ready(Ok(Action::Done)).boxed()
         }));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     let maps = server.asked().await;
     assert!(!is_partial(&maps));
     let _maps = maps.list(5, &[config_map("a", 1)]);
@@ -346,9 +340,7 @@ async fn metadata_alone_is_reconciled_and_written() {
         }
         .boxed()
     }));
-    let world = World::start(vec![spec, whole]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec, whole], 1);
     let mut lists = Vec::new();
     let mut partial_watch = None;
     for _ in 0..2 {

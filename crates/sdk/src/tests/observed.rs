@@ -11,11 +11,9 @@ use tracing::span::{Attributes, Id};
 use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::world::{World, idle, maps, settle};
+use super::world::{MAPS, World, holding, idle, listed, maps, settle};
 use crate::Action;
 use engine::testing::config_map;
-
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 
 /// Writes down each span with its ancestors, outermost first.
 #[derive(Clone, Default)]
@@ -32,7 +30,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lineages {
 /// The spans of a first list and its reconcile, and those of a change and its reconcile.
 async fn lineages(lineages: &Lineages) -> [Vec<String>; 2] {
     let take = || std::mem::take(&mut *lineages.0.lock().unwrap());
-    let world = World::start(vec![maps(|ctx, key| {
+    let spec = maps(|ctx, key| {
         let api: Api<ConfigMap> = Api::namespaced(ctx.client(), "ns");
         let name = key.name.to_string();
         async move {
@@ -40,10 +38,8 @@ async fn lineages(lineages: &Lineages) -> [Vec<String>; 2] {
             Ok(Action::Done)
         }
         .boxed()
-    })]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
-    let list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    });
+    let (world, mut server, list) = listed(vec![spec], 1, &["a"]).await;
     let success = serde_json::json!({"kind": "Status", "status": "Success"});
     server.asked().await.answer(200, &success);
     world.wait_entries(2).await;
@@ -79,9 +75,7 @@ async fn one_trace_runs_from_the_watch_event_to_the_api_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_without_objects_has_no_series_but_of_a_silent_server() {
-    let world = World::start(vec![maps(idle)]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![maps(idle)], 1);
     let _list = server.expect(MAPS).await.list(77, &[]);
     settle().await;
     let lag = r#"leasehold_watch_lag_seconds{cluster="east",kind="ConfigMap"}"#;

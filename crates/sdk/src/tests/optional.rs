@@ -7,13 +7,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use model::{Hold, Workload};
 use serde_json::{Value, json};
 
-use super::world::{World, idle, run, settle};
+use super::world::{MAPS, SECRETS, World, holding, idle, listed, run, settle};
 use crate::{Action, Controller, ControllerSpec, Selector, Watch, mapping};
 use engine::testing::{Server, Watch as Stream, config_map};
 use engine::{Absence, AbsentSource};
-
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
-const SECRETS: &str = "GET /api/v1/secrets watch=true&sendInitialEvents=true&resourceVersion=";
 
 fn secret(name: &str, version: u64, owner: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "ns", "name": name,
@@ -76,9 +73,7 @@ fn absent(world: &World) -> Vec<(bool, Absence)> {
 async fn a_controller_runs_without_an_optional_kind_and_joins_it_when_it_comes() {
     for (status, absence) in [(404, Absence::NotInstalled), (403, Absence::Forbidden)] {
         let (spec, seen) = owned();
-        let world = World::start(vec![spec]);
-        let mut server = world.engage("east", 1);
-        world.hold_active("east", 1);
+        let (world, mut server) = holding(vec![spec], 1);
         let maps = refused(&mut server, status).await;
         world.wait_entries(4).await;
         assert_eq!(take(&seen), ["a false 0", "b false 0"]);
@@ -114,9 +109,7 @@ async fn everything_that_is_mapped_is_followed_up_when_its_kind_comes() {
     let watch =
         Watch::<Secret>::all().optional().predicate(|_: Option<&Secret>, _: Option<&Secret>| false);
     let (spec, seen) = without(|maps| maps.watches_with(watch, mapping::namesake()));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     let _maps = refused(&mut server, 404).await;
     world.wait_entries(4).await;
     take(&seen);
@@ -161,10 +154,7 @@ async fn shards_that_come_while_the_kind_is_not_there_open_without_it() {
 #[tokio::test(start_paused = true)]
 async fn an_optional_kind_that_goes_is_said_to_be_gone_and_kept_as_it_was() {
     let (spec, seen) = owned();
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
-    let maps = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, mut server, maps) = listed(vec![spec], 1, &["a"]).await;
     let secrets = server.expect(SECRETS).await.list(5, &[secret("s", 2, "a")]);
     world.wait_entries(2).await;
     assert_eq!(take(&seen), ["a true 1"]);
@@ -186,9 +176,7 @@ async fn an_optional_kind_that_goes_is_said_to_be_gone_and_kept_as_it_was() {
 async fn a_primary_kind_may_be_optional_too() {
     let spec =
         Controller::for_watch("maps", Watch::<ConfigMap>::all().optional()).reconciler(run(idle));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     server.expect(MAPS).await.refuse(404, "NotFound");
     let again = server.expect(MAPS).await;
     settle().await;
@@ -204,9 +192,7 @@ async fn a_kind_that_is_needed_keeps_the_controller_out_and_that_is_said() {
     let (mut spec, seen) = owned();
     spec.name = "other".parse().unwrap();
     let needs = Controller::for_kind::<ConfigMap>("maps").owns::<Secret>().reconciler(run(idle));
-    let world = World::start(vec![needs, spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![needs, spec], 1);
     let _maps = refused(&mut server, 403).await;
     let again = server.expect(SECRETS).await;
     settle().await;
@@ -229,9 +215,7 @@ async fn a_kind_that_is_needed_keeps_the_controller_out_and_that_is_said() {
 
 #[tokio::test(start_paused = true)]
 async fn the_series_of_a_missing_kind_goes_with_the_shard() {
-    let world = World::start(vec![owned().0]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![owned().0], 1);
     let _maps = refused(&mut server, 404).await;
     world.wait_entries(4).await;
     assert_eq!(missing(&world, "Secret", true), "1");
@@ -244,10 +228,7 @@ async fn the_series_of_a_missing_kind_goes_with_the_shard() {
 #[tokio::test(start_paused = true)]
 async fn other_refusals_say_nothing_of_the_kind() {
     let (spec, seen) = owned();
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
-    let _maps = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, mut server, _maps) = listed(vec![spec], 1, &["a"]).await;
     for status in [401, 500, 405] {
         server.asked().await.refuse(status, "No");
         settle().await;

@@ -22,11 +22,9 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::{Message, protocol::Role};
 use tower::BoxError;
 
-use super::world::{World, maps, settle};
-use crate::{Action, Context, ControllerSpec, PodStream, ReconcileError, RetryClass};
+use super::world::{MAPS, World, listed, maps, settle};
+use crate::{Action, Context, PodStream, ReconcileError, RetryClass};
 use engine::testing::{PATIENCE, Server, Watch, config_map, server};
-
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 
 /// The kubelet's end of a stream.
 type Kubelet = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
@@ -135,15 +133,6 @@ impl Stage {
         let all = tokio::time::timeout(PATIENCE, some).await.expect("an end").unwrap();
         all[0].clone()
     }
-}
-
-/// A world with one key to reconcile, and a server that answers every request itself.
-async fn with_one_map(spec: ControllerSpec) -> (World, Server, Watch) {
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
-    (world, server, list)
 }
 
 async fn dial(ctx: &Context) -> Result<PodStream, ReconcileError> {
@@ -303,7 +292,7 @@ async fn a_refusal_is_told_in_the_words_of_the_server() {
         }
         .boxed()
     });
-    let (world, mut server, _list) = with_one_map(spec).await;
+    let (world, mut server, _list) = listed(vec![spec], 3, &["a"]).await;
     let asked = server.asked().await;
     assert_eq!(asked.line, "GET /api/v1/namespaces/ns/pods/db-0/portforward ports=2379");
     asked.answer(500, &serde_json::json!("pod not found (\"db-0_ns\")"));
@@ -335,7 +324,7 @@ async fn a_name_that_would_be_another_request_is_not_sent() {
         }
         .boxed()
     });
-    let (world, mut server, _list) = with_one_map(spec).await;
+    let (world, mut server, _list) = listed(vec![spec], 3, &["a"]).await;
     for _ in HOSTILE {
         let (class, text) = results.recv().await.unwrap();
         assert_eq!(class, RetryClass::Terminal);
@@ -359,7 +348,7 @@ async fn upgrades_past_the_fence_are_refused() {
         }
         .boxed()
     });
-    let (world, mut server, _list) = with_one_map(spec).await;
+    let (world, mut server, _list) = listed(vec![spec], 3, &["a"]).await;
     let error = results.recv().await.unwrap();
     assert!(error.contains("use ctx.pod(namespace, name).dial(port)"), "{error}");
     server.quiet(Duration::from_secs(1)).await;

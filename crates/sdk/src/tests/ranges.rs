@@ -10,15 +10,12 @@ use model::{Hold, Range, uid_hash};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::world::{World, idle, maps, run, settle};
+use super::world::{MAPS, SECRETS, World, idle, maps, run, settle};
 use crate::{Action, Controller, ControllerSpec, Selector};
 use engine::testing::config_map;
 
 pub(super) const LOW: &str = "east/g/0/2";
 pub(super) const HIGH: &str = "east/g/1/2";
-pub(super) const MAPS: &str =
-    "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
-const SECRETS: &str = "GET /api/v1/secrets watch=true&sendInitialEvents=true&resourceVersion=";
 
 /// A list of a part, asked for in pages to see whether the server knows parts.
 pub(super) fn part(kind: &str, from: &str, to: &str) -> String {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
-use super::world::{World, run};
+use super::world::{holding, run};
 use crate::Transform;
 use crate::{Action, Context, Controller, ReconcileError, RetryClass, Selector};
 use engine::testing::config_map;
@@ -50,9 +50,7 @@ async fn a_controller_reads_what_it_declared() {
             let found = look(ctx).map(|found| seeing.lock().unwrap().push(found));
             std::future::ready(found.map(|()| Action::Done)).boxed()
         }));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     let coloured = |name, version, colour: &str| {
         let mut map = config_map(name, version);
         map["data"]["colour"] = colour.into();

@@ -12,13 +12,10 @@ use model::{Clock, Hold, Moment};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::world::{World, idle, run, settle};
+use super::world::{MAPS, SECRETS, World, holding, idle, listed, run, settle};
 use crate::{Action, Controller, Priority, RateLimiter, ReconcileError, Watch, mapping};
 use engine::testing::{Server, Watch as Stream, config_map};
 use model::testing::PausedClock;
-
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
-const SECRETS: &str = "GET /api/v1/secrets watch=true&sendInitialEvents=true&resourceVersion=";
 
 fn maps() -> Controller<ConfigMap> {
     Controller::for_kind::<ConfigMap>("maps")
@@ -108,9 +105,7 @@ async fn changes_have_the_priority_of_their_source() {
             }
             .boxed()
         }));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     let names = ["a", "b", "c"];
     let maps = server.expect(MAPS).await.list(5, &names.map(|name| config_map(name, 1)));
     let secrets = server.expect(SECRETS).await.list(5, &[]);
@@ -180,6 +175,24 @@ async fn a_resync_reconciles_every_object_about_once_in_an_interval() {
     }
 }
 
+/// However many shards are held, the objects of a cluster are walked once.
+#[test]
+fn the_shards_of_a_cluster_share_a_resync() {
+    let tasks = |shards: &[&'static str]| {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let (world, _server, _runs) = resynced(shards).await;
+            settle().await;
+            let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+            world.stop().await;
+            tasks
+        })
+    };
+    let quarters = ["east/g/0/4", "east/g/1/4", "east/g/2/4", "east/g/3/4"];
+    assert_eq!(tasks(&quarters), tasks(&["east/g/0/1"]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_resync_ends_with_its_shard() {
     let (world, _server, runs) = resynced(&["east/g/0/1"]).await;
@@ -206,10 +219,7 @@ async fn a_resync_has_its_own_priority() {
         }
         .boxed()
     }));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
-    let _list = server.expect(MAPS).await.list(5, &["a", "b"].map(|name| config_map(name, 1)));
+    let (world, _server, _list) = listed(vec![spec], 1, &["a", "b"]).await;
     world.wait_entries(1).await;
     // One waits for its first run, which is raised; one runs, and must run again.
     tokio::time::sleep(Duration::from_secs(90)).await;
@@ -222,10 +232,7 @@ async fn a_resync_has_its_own_priority() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_resync_nothing_runs_again() {
-    let world = World::start(vec![maps().reconciler(run(idle))]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
-    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, _server, _list) = listed(vec![maps().reconciler(run(idle))], 1, &["a"]).await;
     tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
     assert_eq!(world.journal().len(), 2);
     world.stop().await;

@@ -10,11 +10,9 @@ use model::{Hold, Work, Workload};
 use tokio::sync::{Notify, Semaphore};
 
 use super::ranges::{HIGH, LOW, all, high, names, reconciled, set};
-use super::world::{World, idle, maps, run, settle};
+use super::world::{MAPS, World, holding, idle, listed, maps, run, settle};
 use crate::{Action, Controller, ControllerSpec};
 use engine::testing::config_map;
-
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 
 /// A controller whose reconciles wait for leave to end.
 fn gated(workers: usize) -> (ControllerSpec, Arc<Semaphore>) {
@@ -38,10 +36,7 @@ fn gated(workers: usize) -> (ControllerSpec, Arc<Semaphore>) {
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_what_runs_and_drops_what_waits() {
     let (spec, gate) = gated(1);
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let list = server.expect(MAPS).await.list(5, &["a", "b"].map(|name| config_map(name, 1)));
+    let (world, mut server, list) = listed(vec![spec], 3, &["a", "b"]).await;
     world.wait_entries(1).await;
     world.drain("east", 3, Duration::from_secs(600));
     settle().await;
@@ -93,10 +88,7 @@ async fn what_a_shard_costs_is_measured_while_it_is_held() {
 #[tokio::test(start_paused = true)]
 async fn a_drain_past_its_deadline_cancels() {
     let (spec, _gate) = gated(1);
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, _server, _list) = listed(vec![spec], 3, &["a"]).await;
     world.wait_entries(1).await;
     world.drain("east", 3, Duration::from_secs(30));
     tokio::time::sleep(Duration::from_secs(29)).await;
@@ -115,10 +107,7 @@ async fn a_drain_of_what_never_ran_is_acknowledged() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_shard_is_cancelled_at_once_and_a_regained_one_never_overlaps() {
     let (spec, gate) = gated(1);
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, mut server, _list) = listed(vec![spec], 3, &["a"]).await;
     world.wait_entries(1).await;
     world.hold("east", None);
     world.wait_journal("end east/ns/a@3").await;
@@ -138,10 +127,7 @@ async fn a_lost_shard_is_cancelled_at_once_and_a_regained_one_never_overlaps() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_member_that_joins_again_gets_back_is_not_listed_anew() {
-    let world = World::start(vec![maps(idle)]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, mut server, list) = listed(vec![maps(idle)], 3, &["a"]).await;
     world.wait_journal("end east/ns/a@3").await;
     world.rejoin("m-2");
     server.quiet(Duration::from_secs(100)).await;
@@ -171,9 +157,7 @@ async fn caches_that_are_not_needed_again_go_soon_after_a_member_has_shards() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_valid_lease_nothing_is_dispatched() {
-    let world = World::start(vec![maps(idle)]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
+    let (world, mut server) = holding(vec![maps(idle)], 3);
     world.lease(Duration::ZERO);
     let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -214,10 +198,7 @@ async fn no_line_of_a_reconcile_runs_after_its_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn another_kubeconfig_means_another_connection() {
-    let world = World::start(vec![maps(idle)]);
-    let mut old = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let first = old.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, mut old, first) = listed(vec![maps(idle)], 3, &["a"]).await;
     world.wait_entries(2).await;
     let mut new = world.engage("east", 2);
     first.hung_up().await;

@@ -9,11 +9,9 @@ use model::Hold;
 use serde_json::{Value, json};
 
 use super::ranges::{HIGH, LOW, held, low, names, reconciled, set, watch};
-use super::world::{World, idle, run, settle};
+use super::world::{SECRETS, World, holding, idle, run, settle};
 use crate::{Action, Controller, Scope, Selector, Watch, mapping, predicate};
 use engine::testing::{Server, config_map};
-
-const SECRETS: &str = "GET /api/v1/secrets watch=true&sendInitialEvents=true&resourceVersion=";
 
 /// A Secret with these owners, of which the first controls it if `controlled`.
 fn secret(name: &str, version: u64, owners: &[&str], controlled: bool) -> Value {
@@ -54,9 +52,7 @@ async fn each_source_has_predicates_of_its_own() {
         .owns_with(owned)
         .watches_with(mapped, mapping::named_by_label("for"))
         .reconciler(run(idle));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     let maps = server.asked().await.list(5, &[config_map("a", 1), config_map("b", 1)]);
     let child = |version| secret("s", version, &["a"], true);
     let owned = server.asked().await.list(5, &[child(2)]);
@@ -123,9 +119,7 @@ async fn several_namespaces_are_watched_each_by_itself_and_read_as_one() {
             noted.lock().unwrap().push(format!("{key}: {line}"));
             std::future::ready(Ok(Action::Done)).boxed()
         }));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     let mut child = in_namespace(secret("s", 2, &["a"], true), "web");
     child["metadata"]["ownerReferences"][0]["uid"] = r#"uid-web-"a""#.into();
     let mut open = Vec::new();
@@ -186,9 +180,7 @@ fn by_every_owner() -> (crate::ControllerSpec, Arc<Mutex<Vec<String>>>) {
 #[tokio::test(start_paused = true)]
 async fn every_owner_of_the_kind_is_followed_where_that_is_asked_for() {
     let (spec, seen) = by_every_owner();
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 1);
+    let (world, mut server) = holding(vec![spec], 1);
     let maps = ["a", "b", "c"].map(|name| config_map(name, 1));
     let _maps = server.asked().await.list(5, &maps);
     // One is left over by an owner that is gone; the first look says so, for nobody else would.

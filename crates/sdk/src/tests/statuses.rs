@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::holding;
 use crate::{Action, Context, Controller, ObjectKey, ReconcileError, Reconciler};
 use engine::testing::Server;
 
@@ -46,9 +46,8 @@ async fn patched(server: &mut Server, version: u64) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_status_has_is_not_sent() {
-    let world = World::start(vec![Controller::for_kind::<Deployment>("count").reconciler(Count)]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
+    let spec = Controller::for_kind::<Deployment>("count").reconciler(Count);
+    let (_world, mut server) = holding(vec![spec], 3);
     let list = server.asked().await;
     // Both stand already: seen by reading it.
     let watch = list.list(5, &[deployment(5, 1, json!({"replicas": 1, "observedGeneration": 1}))]);

@@ -7,12 +7,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::sync::Semaphore;
 
 use super::ranges::{LOW, names};
-use super::world::{World, idle, run, settle};
+use super::world::{MAPS, World, holding, idle, run, settle};
 use crate::{Action, Controller, ControllerSpec, ObjectKey, Trigger};
 use engine::testing::config_map;
 use model::Hold;
-
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 
 fn key(text: &str) -> ObjectKey {
     let mut parts = text.split('/');
@@ -32,9 +30,7 @@ async fn a_key_from_outside_is_reconciled_where_its_shard_is_held() {
     for _ in 0..20 {
         trigger.reconcile(key("east/ns/a")).await;
     }
-    let world = World::start(vec![triggered(&trigger)]);
-    let mut east = world.engage("east", 1);
-    world.hold_active("east", 3);
+    let (world, mut east) = holding(vec![triggered(&trigger)], 3);
     let maps = ["a", "b"].map(|name| config_map(name, 1));
     let _list = east.expect(MAPS).await.list(5, &maps);
     world.wait_entries(4).await;
@@ -94,9 +90,7 @@ async fn what_is_asked_for_at_large_comes_after_what_is_asked_for_by_name() {
         .boxed()
     });
     let spec = Controller::for_kind::<ConfigMap>("maps").workers(1).triggered_by(&trigger);
-    let world = World::start(vec![spec.reconciler(reconciler)]);
-    let mut east = world.engage("east", 1);
-    world.hold_active("east", 3);
+    let (world, mut east) = holding(vec![spec.reconciler(reconciler)], 3);
     let maps = ["a", "b", "c"].map(|name| config_map(name, 1));
     let list = east.expect(MAPS).await.list(5, &maps);
     world.wait_entries(6).await;
@@ -123,9 +117,7 @@ async fn streams_are_followed_while_the_controller_runs() {
         .reconcile_on(keys)
         .reconcile_all_on(all)
         .reconciler(run(idle));
-    let world = World::start(vec![spec]);
-    let mut east = world.engage("east", 1);
-    world.hold_active("east", 3);
+    let (world, mut east) = holding(vec![spec], 3);
     let maps = ["a", "b"].map(|name| config_map(name, 1));
     let _list = east.expect(MAPS).await.list(5, &maps);
     world.wait_entries(4).await;

@@ -9,11 +9,10 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts};
 
-use super::world::{World, run};
+use super::world::{MAPS, World, run};
 use crate::{Action, Controller, Validity};
 use engine::testing::config_map;
 
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 const SEEN: &str = r#"maps_seen{cluster="east"}"#;
 
 /// How many keys were seen whose shards are held.

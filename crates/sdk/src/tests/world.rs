@@ -18,11 +18,18 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler};
-use engine::testing::{PATIENCE, Server, server};
+use engine::testing::{PATIENCE, Server, Watch, config_map, server};
 use engine::{Dispatch, DispatchObserver};
 use engine::{Engine, EngineConfig, EngineStatus, Meter, SingleSpec};
 use model::testing::PausedClock;
 use upstream::UpstreamLimits;
+
+/// The first list of ConfigMaps.
+pub(super) const MAPS: &str =
+    "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
+/// The first list of Secrets.
+pub(super) const SECRETS: &str =
+    "GET /api/v1/secrets watch=true&sendInitialEvents=true&resourceVersion=";
 
 /// Ownership as the test says it is.
 #[derive(Debug)]
@@ -312,6 +319,26 @@ impl Drop for World {
     fn drop(&mut self) {
         self.stop.cancel();
     }
+}
+
+/// A world that holds the shard of `east` at this epoch.
+pub(super) fn holding(controllers: Vec<ControllerSpec>, epoch: u64) -> (World, Server) {
+    let world = World::start(controllers);
+    let server = world.engage("east", 1);
+    world.hold_active("east", epoch);
+    (world, server)
+}
+
+/// The same, where the ConfigMaps with these names are listed first.
+pub(super) async fn listed(
+    controllers: Vec<ControllerSpec>,
+    epoch: u64,
+    names: &[&str],
+) -> (World, Server, Watch) {
+    let (world, mut server) = holding(controllers, epoch);
+    let maps: Vec<_> = names.iter().map(|name| config_map(name, 1)).collect();
+    let list = server.expect(MAPS).await.list(5, &maps);
+    (world, server, list)
 }
 
 async fn wait(state: &watch::Sender<Vec<String>>, until: impl FnMut(&Vec<String>) -> bool) {

@@ -11,11 +11,10 @@ use model::Clock;
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 
-use super::world::{World, maps, settle};
+use super::world::{World, listed, maps, settle};
 use crate::{Action, ControllerSpec, Event, FencedError, ReconcileError};
 use engine::testing::{Server, Watch, config_map};
 
-const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 const REJECTED: &str = "leasehold_fence_rejected_writes_total";
 
 async fn delete(client: kube::Client) -> Result<(), kube::Error> {
@@ -80,10 +79,7 @@ struct Stage {
 
 async fn about_to_write(writes: Writes) -> Stage {
     let (spec, go, results) = writer(writes);
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let (world, server, list) = listed(vec![spec], 3, &["a"]).await;
     world.wait_entries(1).await;
     Stage { world, server, _list: list, go, results }
 }
@@ -188,7 +184,7 @@ impl Drop for PanicsInDrop {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_the_writes_of_what_panics_when_it_is_cancelled() {
-    let world = World::start(vec![maps(|ctx, _| {
+    let spec = maps(|ctx, _| {
         let client = ctx.client();
         async move {
             let _held = PanicsInDrop;
@@ -196,10 +192,8 @@ async fn a_drain_waits_for_the_writes_of_what_panics_when_it_is_cancelled() {
             Ok(Action::Done)
         }
         .boxed()
-    })]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    });
+    let (world, mut server, _list) = listed(vec![spec], 3, &["a"]).await;
     let write = server.asked().await;
     world.drain("east", 3, Duration::from_secs(2));
     tokio::time::sleep(Duration::from_secs(20)).await;
@@ -216,7 +210,7 @@ async fn a_drain_waits_for_the_writes_of_what_panics_when_it_is_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_is_published_once_and_then_counted() {
-    let world = World::start(vec![maps(|ctx, key| {
+    let spec = maps(|ctx, key| {
         async move {
             if let Some(map) = ctx.get::<ConfigMap>(key.namespace.as_deref(), &key.name)? {
                 ctx.publish(Event::normal(&*map, "Scaled", "Scale", "from 1 to 2")).await;
@@ -224,10 +218,8 @@ async fn an_event_is_published_once_and_then_counted() {
             Ok(Action::Done)
         }
         .boxed()
-    })]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    });
+    let (world, mut server, list) = listed(vec![spec], 3, &["a"]).await;
     let create = server.asked().await;
     assert!(create.line.starts_with("POST /apis/events.k8s.io/v1/namespaces/ns/events"));
     assert_eq!(create.body["regarding"]["uid"], "uid-a");
@@ -250,7 +242,7 @@ async fn an_event_is_published_once_and_then_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn reads_pass_the_fence() {
-    let world = World::start(vec![maps(|ctx, _| {
+    let spec = maps(|ctx, _| {
         let api: Api<ConfigMap> = Api::namespaced(ctx.client(), "ns");
         let both = async move {
             api.get("other").await?;
@@ -258,10 +250,8 @@ async fn reads_pass_the_fence() {
             Ok(Action::Done)
         };
         tokio::spawn(both).map(|ended| ended.expect("no panic")).boxed()
-    })]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    });
+    let (world, mut server, _list) = listed(vec![spec], 3, &["a"]).await;
     let read = server.expect("GET /api/v1/namespaces/ns/configmaps/other").await;
     world.lease(Duration::ZERO);
     read.answer(200, &config_map("other", 1));
@@ -273,13 +263,11 @@ async fn reads_pass_the_fence() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_outlives_its_reconcile_only_reads() {
     let (keep, kept) = watch::channel(None);
-    let world = World::start(vec![maps(move |ctx, _| {
+    let spec = maps(move |ctx, _| {
         keep.send_replace(Some(ctx.client()));
         std::future::ready(Ok(Action::Done)).boxed()
-    })]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    });
+    let (world, mut server, _list) = listed(vec![spec], 3, &["a"]).await;
     world.wait_entries(2).await;
     let client = kept.borrow().clone().unwrap();
     let error = delete(client.clone()).await.unwrap_err();
