@@ -63,9 +63,9 @@ struct Entry {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Role {
     arn: String,
-    /// What the role asks of whoever assumes it.
+    /// What the role asks of whoever assumes it; it is then for `assumeRole` alone.
     external_id: Option<String>,
-    /// The file of a token; the role is then assumed with it.
+    /// The file of a token; the role is then assumed with it, and for `webIdentity` alone.
     token_file: Option<String>,
 }
 
@@ -158,9 +158,15 @@ impl Settings {
         if let (Source::Secret(name), None) = (&asked.source, asked.endpoint) {
             return Ok(Grant::Secret(name.clone()));
         }
-        let entries = self.access.iter().filter(|entry| entry.is_for(asked));
-        let mut grants = entries.filter_map(|entry| entry.grant(&asked.source));
-        grants.next().ok_or_else(|| asked.not_permitted())
+        let entries: Vec<_> = self.access.iter().filter(|entry| entry.is_for(asked)).collect();
+        let granted = |entry: &&Entry| entry.grant(&asked.source);
+        // Its dead-letter queue gives a Queue no other credentials than it has without one.
+        let with_target = |grant: &Grant| {
+            let mut same = entries.iter().filter(|entry| granted(entry).as_ref() == Some(grant));
+            asked.target.is_none_or(|target| same.any(|entry| entry.permits(target)))
+        };
+        let grant = entries.iter().find_map(granted).filter(with_target);
+        grant.ok_or_else(|| asked.not_permitted())
     }
 }
 
@@ -186,9 +192,8 @@ impl<'a> Asked<'a> {
     fn not_permitted(&self) -> NotPermitted {
         let source = match &self.source {
             Source::Secret(name) => format!("Secret {name}"),
-            Source::WebIdentity { role, file: None } | Source::AssumeRole(role) => {
-                format!("role {role}")
-            }
+            Source::AssumeRole(role) => format!("role {role} by assumeRole"),
+            Source::WebIdentity { role, file: None } => format!("role {role} by webIdentity"),
             Source::WebIdentity { role, file: Some(file) } => {
                 format!("role {role} with token file {file}")
             }
@@ -213,28 +218,34 @@ impl Entry {
         let plain = |address: &str| address.trim_end_matches('/').to_owned();
         let is_endpoint =
             |endpoint: &str| self.endpoints.iter().any(|listed| plain(listed) == plain(endpoint));
-        let is_queue = |name: &str| {
-            let mut prefixes = self.queue_prefixes.iter();
-            self.queue_prefixes.is_empty() || prefixes.any(|prefix| name.starts_with(prefix))
-        };
         let Asked { cluster, cluster_uid, namespace, .. } = *asked;
         access::is_for(&self.clusters, &self.namespaces, &Asker { cluster, cluster_uid, namespace })
-            && is_queue(asked.queue)
-            && asked.target.is_none_or(is_queue)
+            && self.permits(asked.queue)
             && asked.endpoint.is_none_or(is_endpoint)
     }
 
+    /// Whether a queue may have this name.
+    fn permits(&self, name: &str) -> bool {
+        let mut prefixes = self.queue_prefixes.iter();
+        self.queue_prefixes.is_empty() || prefixes.any(|prefix| name.starts_with(prefix))
+    }
+
     fn grant(&self, source: &Source) -> Option<Grant> {
-        let listed = |arn: &str| self.roles.iter().find(|role| role.arn == arn);
+        let mut roles = self.roles.iter();
         match source {
             Source::Secret(name) => Some(Grant::Secret(name.clone())),
             Source::WebIdentity { role, file } => {
-                let listed = listed(role)?;
-                let permitted = file.is_none() || *file == listed.token_file;
-                let file = listed.token_file.clone();
-                permitted.then(|| Grant::WebIdentity { role: role.clone(), file })
+                let found = roles.find(|listed| {
+                    listed.arn == *role
+                        && listed.external_id.is_none()
+                        && (file.is_none() || *file == listed.token_file)
+                })?;
+                Some(Grant::WebIdentity { role: role.clone(), file: found.token_file.clone() })
             }
-            Source::AssumeRole(role) => listed(role).map(Role::assumed),
+            Source::AssumeRole(role) => {
+                let is_for = |listed: &&Role| listed.arn == *role && listed.token_file.is_none();
+                roles.find(is_for).map(Role::assumed)
+            }
             Source::Own => self.own_identity.then_some(Grant::Own),
             Source::Given => match self.roles.first() {
                 Some(Role { arn, token_file: Some(file), .. }) => {
@@ -286,6 +297,7 @@ impl Role {
 mod tests {
     use serde_json::json;
 
+    use super::super::owner::tests::place;
     use super::*;
 
     const SHOP: &str = "arn:aws:iam::1:role/shop";
@@ -361,6 +373,44 @@ mod tests {
             nothing.contains("namespace shop of cluster renamed not use any role"),
             "{nothing}"
         );
+    }
+
+    /// A look with a role of another account would find no queue.
+    #[test]
+    fn a_dead_letter_queue_changes_no_credentials() {
+        let settings = json!({"access": [
+            {"namespaces": ["shop"], "queuePrefixes": ["shop-"], "roles": [{"arn": SHOP}]},
+            {"namespaces": ["*"], "roles": [{"arn": WEB}]},
+        ]});
+        let settings = Settings::parse(&settings).unwrap();
+        let place = place("c-1", "shop", "orders");
+        let shop = Grant::AssumeRole { role: SHOP.to_owned(), external_id: None };
+        for (target, expect) in
+            [(None, Some(&shop)), (Some("shop-dead"), Some(&shop)), (Some("pay-dead"), None)]
+        {
+            let asked = Asked { target, ..Asked::of(&place, "shop-q", None, Source::Given) };
+            assert_eq!(settings.grant(&asked).ok().as_ref(), expect, "{target:?}");
+        }
+    }
+
+    #[test]
+    fn a_role_is_used_in_the_way_it_is_listed_for() {
+        let by_id = json!({"arn": SHOP, "externalId": "x-1"});
+        let by_token = json!({"arn": SHOP, "tokenFile": "/t"});
+        for roles in [[&by_id, &by_token], [&by_token, &by_id]] {
+            let settings = json!({"access": [{"namespaces": ["shop"], "roles": roles}]});
+            let settings = Settings::parse(&settings).unwrap();
+            let place = place("c-1", "shop", "orders");
+            let grant = |source| settings.grant(&Asked::of(&place, "q", None, source)).unwrap();
+            let (role, external_id) = (SHOP.to_owned(), Some("x-1".to_owned()));
+            let assumed = Grant::AssumeRole { role, external_id };
+            assert_eq!(grant(Source::AssumeRole(SHOP.to_owned())), assumed);
+            for file in [None, Some("/t".to_owned())] {
+                let source = Source::WebIdentity { role: SHOP.to_owned(), file };
+                let (role, file) = (SHOP.to_owned(), Some("/t".to_owned()));
+                assert_eq!(grant(source), Grant::WebIdentity { role, file });
+            }
+        }
     }
 
     #[test]

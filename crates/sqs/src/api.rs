@@ -467,6 +467,12 @@ impl QueueStatus {
     pub(super) fn pinned(&self) -> Option<&str> {
         self.account.as_deref().filter(|_| !self.observed)
     }
+
+    /// The URL at which the queue was made, once that is known. One that was only observed may be elsewhere for other
+    /// credentials, and is looked for by its name.
+    pub(super) fn made_at(&self) -> Option<&String> {
+        self.url.as_ref().filter(|_| !self.observed)
+    }
 }
 
 /// Numbers of messages, of which SQS says that they are approximate.

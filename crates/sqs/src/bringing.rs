@@ -54,8 +54,8 @@ impl Bringing<'_, '_> {
 
     /// The queue as SQS shows it, if it is where it was made.
     async fn seen(&self) -> Result<Option<Observed>, Stop> {
-        let known = self.queue.status.as_ref().and_then(|status| status.url.clone());
-        let seen = self.turn.observe(known.as_ref(), &self.desired.name).await?;
+        let known = self.queue.status.as_ref().and_then(QueueStatus::made_at);
+        let seen = self.turn.observe(known, &self.desired.name).await?;
         self.in_place(seen.as_ref())?;
         Ok(seen)
     }
@@ -90,11 +90,11 @@ impl Bringing<'_, '_> {
                     let Some(found) = seen else { break };
                     let name = &self.desired.name;
                     let changes = self.turn.change(&found, name, &attributes, &tags).await;
-                    if let Some(refused) = changes.map_err(Stop::while_ready)? {
+                    for (refused, why) in changes.map_err(Stop::while_ready)? {
                         // What it has stays.
-                        desired.attributes.remove(REDRIVE_POLICY);
-                        attributes.retain(|change| change.name != REDRIVE_POLICY);
-                        lack = Some(refused);
+                        desired.attributes.remove(&*refused);
+                        attributes.retain(|change| change.name != refused);
+                        lack = lack.or(Some(why));
                     }
                     for changes in [&attributes, &tags] {
                         announce(self.turn.ctx, self.queue, name, changes).await;

@@ -143,6 +143,9 @@ fn refusal(code: &str, status: u16) -> Refusal {
         | "ExpiredTokenException"
         | "InvalidIdentityToken"
         | "SignatureDoesNotMatch"
+        | "InvalidSignatureException"
+        | "RequestExpired"
+        | "NotAuthorized"
         | "UnrecognizedClientException"
         | "MissingAuthenticationToken"
         | "InvalidSecurity"
@@ -341,6 +344,9 @@ mod tests {
             ("ThrottlingException", 400, Refusal::Throttled),
             ("AccessDenied", 403, Refusal::Denied),
             ("InvalidClientTokenId", 403, Refusal::Denied),
+            ("com.amazon.coral.service#InvalidSignatureException", 400, Refusal::Denied),
+            ("RequestExpired", 400, Refusal::Denied),
+            ("NotAuthorized", 400, Refusal::Denied),
             ("InvalidAttributeValue", 400, Refusal::Rejected),
             ("InternalError", 500, Refusal::Unavailable),
             ("", 429, Refusal::Throttled),

@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
-use sdk::{Context, ReconcileError, controlled_by};
+use sdk::{Context, Event, ReconcileError, controlled_by};
 
 use super::api::Queue;
 use super::plan::Observed;
 use super::status::Lack;
-use sdk::refusal::refusal;
+use sdk::refusal::{refusal, refused};
 
 /// Brings the ConfigMap to what the spec asks for. Returns what is in its way.
 pub(super) async fn tell(
@@ -22,8 +22,15 @@ pub(super) async fn tell(
 ) -> Result<Option<Lack>, ReconcileError> {
     let wanted = queue.spec.connection.as_ref().map(|to| to.config_map.as_str());
     let recorded = queue.status.as_ref().and_then(|status| status.config_map.as_deref());
-    if let Some(before) = recorded.filter(|before| Some(*before) != wanted) {
-        remove(ctx, queue, before).await?;
+    if let Some(before) = recorded.filter(|before| Some(*before) != wanted)
+        && let Err(error) = remove(ctx, queue, before).await
+    {
+        let why = refused(error)?;
+        let note = format!(
+            "ConfigMap {before} of an earlier spec.connection stays until this Queue is deleted: \
+             {why}"
+        );
+        ctx.publish(Event::warning(queue, "ConnectionNotRemoved", "Connect", note)).await;
     }
     let Some(wanted) = wanted else { return Ok(None) };
     match write(ctx, queue, desired(queue, wanted, name, observed)).await {

@@ -2,7 +2,8 @@
 //!
 //! Secrets are read one by one when they are needed, never listed or watched, so that the manager
 //! needs no right to see all of them. What was read is kept for [`KEPT`], or until SQS refuses it; a
-//! role's credentials until shortly before they expire. At most [`MAX_KNOWN`] are kept.
+//! role's credentials until shortly before they expire, or until then if they cannot be renewed. At most
+//! [`MAX_KNOWN`] are kept.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
@@ -15,8 +16,7 @@ use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
-use sdk::ClusterName;
-use sdk::{Context, External, ReconcileError};
+use sdk::{ClusterName, ClusterUid, Context, External, ReconcileError};
 
 use super::access::{Asked, Grant, OwnIdentity, Settings};
 use super::client::{LIMITS, Sqs};
@@ -38,12 +38,13 @@ const MAX_KNOWN: usize = 1_000;
 const MAX_KEY_ID: usize = 128;
 /// The domains of AWS's addresses
 /// (<https://docs.aws.amazon.com/general/latest/gr/rande.html>).
-const OF_AWS: [&str; 3] = [".amazonaws.com", ".amazonaws.com.cn", ".api.aws"];
+const OF_AWS: [&str; 4] = [".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws"];
 
-/// Where credentials come from, for the whole process.
+/// Where credentials come from, for the whole process. A Secret's cluster counts by its uid too: another one may get
+/// its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Origin {
-    Secret { cluster: ClusterName, namespace: String, name: String },
+    Secret { cluster: ClusterName, uid: Option<ClusterUid>, namespace: String, name: String },
     Role { role: String, file: String, region: String },
     Assumed { role: String, external_id: Option<String>, region: String },
     Own(OwnIdentity),
@@ -165,7 +166,10 @@ impl Sessions {
         if let Some(credentials) = self.known(origin, ctx.now()) {
             return Ok(credentials);
         }
-        let credentials = self.get(ctx, origin).await?;
+        let credentials = match self.get(ctx, origin).await {
+            Ok(credentials) => credentials,
+            Err(error) => return self.unexpired(origin, ctx.now()).ok_or(error),
+        };
         let now = ctx.now();
         let until = credentials.expiry().map_or(now + KEPT, renewed);
         self.keep(origin, Known { credentials: credentials.clone(), until }, now);
@@ -184,6 +188,7 @@ impl Sessions {
         match grant {
             Grant::Secret(name) => Ok(Origin::Secret {
                 cluster: ctx.cluster().clone(),
+                uid: ctx.cluster_uid().cloned(),
                 namespace: namespace.to_owned(),
                 name,
             }),
@@ -221,8 +226,12 @@ impl Sessions {
     /// Drops credentials that SQS refused: they are read again when needed. Returns whether that may help
     /// at once, because they were read earlier.
     pub(super) fn forget(&self, refused: &Session) -> bool {
-        self.known.lock().expect("no holder of this lock panics").remove(&refused.origin);
+        self.discard(&refused.origin);
         refused.is_kept
+    }
+
+    fn discard(&self, origin: &Origin) {
+        self.known.lock().expect("no holder of this lock panics").remove(origin);
     }
 
     fn http(&self) -> SharedHttpClient {
@@ -233,6 +242,14 @@ impl Sessions {
     fn known(&self, origin: &Origin, now: Timestamp) -> Option<Credentials> {
         let known = self.known.lock().expect("no holder of this lock panics");
         known.get(origin).filter(|known| now < known.until).map(|known| known.credentials.clone())
+    }
+
+    /// What should be renewed and is valid all the same.
+    fn unexpired(&self, origin: &Origin, now: Timestamp) -> Option<Credentials> {
+        let known = self.known.lock().expect("no holder of this lock panics");
+        let credentials = &known.get(origin)?.credentials;
+        let expiry = Timestamp::try_from(credentials.expiry()?).ok()?;
+        (now < expiry).then(|| credentials.clone())
     }
 
     fn keep(&self, origin: &Origin, new: Known, now: Timestamp) {
@@ -263,9 +280,14 @@ impl Sessions {
             Origin::Assumed { role, external_id, region } => {
                 // The manager's own identity is never an assumed one, so this goes one level deep.
                 let own = self.own(region.clone());
-                let own = Box::pin(self.credentials(ctx, &own)).await?;
-                let sts = self.sts(region, &origin.budget(""), Some(own));
-                given(role, sts.assume(ctx, role, external_id.as_deref()).await)
+                let credentials = Box::pin(self.credentials(ctx, &own)).await?;
+                let sts = self.sts(region, &origin.budget(""), Some(credentials));
+                let answer = sts.assume(ctx, role, external_id.as_deref()).await;
+                if matches!(answer, Err(StsError::Refused(_))) {
+                    // The manager may have got another identity since.
+                    self.discard(&own);
+                }
+                given(role, answer)
             }
             Origin::Own(OwnIdentity::Environment) => from_environment(&self.environment),
             Origin::Own(identity) => self.provided(*identity).await,
@@ -377,6 +399,7 @@ mod tests {
             ("https://SQS.eu-west-1.AmazonAWS.com", true),
             ("https://sqs.cn-north-1.amazonaws.com.cn", true),
             ("https://sqs.eu-west-1.api.aws", true),
+            ("https://vpce-1a2b.sqs.eusc-de-east-1.vpce.amazonaws.eu", true),
             ("http://moto:5000", false),
             ("http://[::1]:5000", false),
             ("https://amazonaws.com.example.com", false),
@@ -399,6 +422,7 @@ mod tests {
         };
         let secret = |namespace: &str, name: &str| Origin::Secret {
             cluster: "east".parse().unwrap(),
+            uid: None,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };

@@ -131,7 +131,7 @@ async fn delete_with<'a>(
 ) -> Result<Option<Event<'a>>, Stop> {
     let (spec, status, now) = (&queue.spec, queue.status.clone().unwrap_or_default(), turn.now);
     let region = status.region.as_deref().unwrap_or(&spec.region);
-    let seen = turn.observe(status.url.as_ref(), name).await?;
+    let seen = turn.observe(status.made_at(), name).await?;
     // What another account shows says nothing of this queue.
     match (status.pinned(), seen.as_ref().map(Observed::account)) {
         (Some(pinned), None) => turn.in_account(pinned, name).await?,

@@ -9,7 +9,7 @@ use super::api::Queue;
 use super::client::{Failure, Refusal};
 use super::credentials::{Session, SessionError};
 use super::desired::Desired;
-use super::documents::REDRIVE_POLICY;
+use super::documents::{POLICY, REDRIVE_POLICY};
 use super::plan::{Change, Observed};
 use super::status::{Lack, Outcome, Recheck};
 use super::sts::StsError;
@@ -169,19 +169,22 @@ impl Requests<'_> {
         }
     }
 
-    /// Makes the changes, the dead-letter queue last. Returns what is missing if SQS refuses that one.
+    /// Makes the changes, last and one by one the policies that name others. Returns those of them that SQS refuses,
+    /// and what the queue lacks then.
     pub(super) async fn change(
         &self,
         observed: &Observed,
         name: &str,
         attributes: &[Change],
         tags: &[Change],
-    ) -> Result<Option<Lack>, Stop> {
+    ) -> Result<Vec<(String, Lack)>, Stop> {
         let Session { sqs, upstream, .. } = &self.session;
         let url = || observed.url.clone();
-        let (redrive, changes): (Vec<_>, Vec<_>) = attributes.iter().cloned().partition(|change| {
-            change.name == REDRIVE_POLICY && change.to.as_ref().is_some_and(|to| !to.is_empty())
-        });
+        let (policies, changes): (Vec<_>, Vec<_>) =
+            attributes.iter().cloned().partition(|change| {
+                matches!(&*change.name, POLICY | REDRIVE_POLICY)
+                    && change.to.as_ref().is_some_and(|to| !to.is_empty())
+            });
         if !changes.is_empty() {
             let sqs = sqs.clone();
             let set = upstream.write("SetQueueAttributes", |_| sqs.set(url(), changes)).await;
@@ -199,31 +202,41 @@ impl Requests<'_> {
             let removed = upstream.write("UntagQueue", |_| sqs.untag(url(), unwanted)).await;
             removed.map_err(|error| self.stop("remove tags of", name, error))?;
         }
-        if redrive.is_empty() { Ok(None) } else { self.redrive(observed, name, redrive).await }
+        let mut lacks = Vec::new();
+        for change in policies {
+            let policy = change.name.clone();
+            let lack = self.set_policy(observed, name, change).await?;
+            lacks.extend(lack.map(|lack| (policy, lack)));
+        }
+        Ok(lacks)
     }
 
-    /// Sets the dead-letter queue, which may not exist, or refuse this queue: that is no reason to leave the rest.
-    async fn redrive(
+    /// Sets a policy that names others, who may not exist, or refuse this queue: that is no reason to leave the rest.
+    async fn set_policy(
         &self,
         observed: &Observed,
         name: &str,
-        changes: Vec<Change>,
+        change: Change,
     ) -> Result<Option<Lack>, Stop> {
+        use Refusal::{Denied, NoQueue, Rejected};
         let Session { sqs, upstream, .. } = &self.session;
         let (sqs, url) = (sqs.clone(), observed.url.clone());
-        let set = upstream.write("SetQueueAttributes", |_| sqs.set(url, changes)).await;
+        let is_redrive = change.name == REDRIVE_POLICY;
+        let set = upstream.write("SetQueueAttributes", |_| sqs.set(url, vec![change])).await;
         let Err(error) = set else { return Ok(None) };
-        let refused = error.failure().filter(|said| {
-            matches!(said.refusal, Refusal::NoQueue | Refusal::Rejected | Refusal::Denied)
-        });
-        let Some(said) = refused else {
-            return Err(self.stop("set the dead-letter queue of", name, error));
+        let what = if is_redrive { "set the dead-letter queue of" } else { "set the policy of" };
+        let (reason, fix) = match error.failure().map(|said| said.refusal) {
+            Some(NoQueue | Rejected | Denied) if is_redrive => (
+                "RedriveTargetNotReady",
+                "see that the one of spec.redrivePolicy exists, takes messages of this one, and \
+                 that the credentials may set it",
+            ),
+            Some(Rejected) => ("Rejected", "change spec.policy: all whom it names must exist"),
+            _ => return Err(self.stop(what, name, error)),
         };
-        let message = format!(
-            "SQS will not set the dead-letter queue of queue {name}: {said}; see that the one of \
-             spec.redrivePolicy exists, takes messages of this one, and that the credentials may set it"
-        );
-        Ok(Some(Lack { reason: "RedriveTargetNotReady", message }))
+        let said = error.failure().map(ToString::to_string).unwrap_or_default();
+        let message = format!("SQS will not {what} queue {name}: {said}; {fix}");
+        Ok(Some(Lack { reason, message }))
     }
 
     /// Sets tags.

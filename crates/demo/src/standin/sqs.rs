@@ -2,7 +2,8 @@
 //!
 //! It keeps SQS's rules: a name can be reused a minute after its queue was deleted; changes may be shown
 //! late; creating a queue that exists returns its URL if the attributes are the same, else an error; a
-//! dead-letter queue exists when it is named. Of messages it knows the number.
+//! dead-letter queue exists when it is named, and so does everybody whom a policy names. Of messages it knows the
+//! number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,6 +56,8 @@ pub struct Sqs {
     pub log: Vec<(Timestamp, String)>,
     /// How many messages a queue holds that can be received, by its name; none where nothing is said.
     pub messages: BTreeMap<String, u64>,
+    /// Those whom IAM does not know: a policy that names one is refused.
+    pub unknown: Vec<String>,
     queues: BTreeMap<String, Kept>,
     second: (i64, u32),
 }
@@ -177,6 +180,7 @@ impl Sqs {
             Some(_) | None => {}
         }
         self.has_target(&given)?;
+        self.has_principals(&given)?;
         let mut attributes: BTreeMap<String, String> =
             DEFAULTS.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         attributes.insert("QueueArn".into(), arn_of(&name));
@@ -224,6 +228,7 @@ impl Sqs {
     fn set(&mut self, body: &Value, now: Timestamp) -> Outcome {
         let given = map(body, "Attributes");
         self.has_target(&given)?;
+        self.has_principals(&given)?;
         self.change(body, now, |contents| contents.set(given))
     }
 
@@ -251,6 +256,16 @@ impl Sqs {
         let Some(target) = target_of(given) else { return Ok(()) };
         let is_there = self.names().iter().any(|name| target == arn_of(name));
         if is_there { Ok(()) } else { Err(no_queue()) }
+    }
+
+    /// Refuses a policy that names somebody who does not exist.
+    fn has_principals(&self, given: &BTreeMap<String, String>) -> Result<(), Wrong> {
+        let policy = given.get("Policy").map(String::as_str).unwrap_or_default();
+        if !self.unknown.iter().any(|name| policy.contains(name.as_str())) {
+            return Ok(());
+        }
+        let why = "Invalid value for the parameter Policy.";
+        Err(wrong("InvalidAttributeValue", "InvalidAttributeValue", why))
     }
 
     fn change(
@@ -317,9 +332,11 @@ fn target_of(attributes: &BTreeMap<String, String>) -> Option<Value> {
     policy.get("deadLetterTargetArn").cloned()
 }
 
+/// The queue of a URL. Those of other accounts do not exist here.
 fn queue_of(body: &Value) -> Result<String, Wrong> {
     let url = text(body, "QueueUrl")?;
-    Ok(url.rsplit('/').next().unwrap_or_default().to_owned())
+    let of_account = url.rsplit_once('/').filter(|(account, _)| account.ends_with(ACCOUNT));
+    of_account.map(|(_, name)| name.to_owned()).ok_or_else(no_queue)
 }
 
 fn is_name(name: &str, fifo: bool) -> bool {

@@ -75,11 +75,12 @@ async fn a_crash_while_drift_is_repaired_still_repairs_it() {
     let writes = at_every_write(async |crash| {
         let (mut env, aws) = world().await;
         env.run([aws.controller()]);
-        make(&env, "orders", json!({"driftCheckIntervalSeconds": 30})).await;
+        let policy = r#"{"Statement":[]}"#;
+        make(&env, "orders", json!({"driftCheckIntervalSeconds": 30, "policy": policy})).await;
         ready(&env, "orders").await;
         env.stop().await;
         env.pass(Duration::from_secs(300)).await;
-        let edit = json!({"Attributes": {"VisibilityTimeout": "45"}});
+        let edit = json!({"Attributes": {"VisibilityTimeout": "45", "Policy": "{}"}});
         aws.outside("SetQueueAttributes", about(NAME, edit));
         crash.watch(&env);
         aws.watch(&crash);
@@ -87,8 +88,10 @@ async fn a_crash_while_drift_is_repaired_still_repairs_it() {
         crash
             .survived(&mut env, controllers, async |env| {
                 env.until("the drift to be put right and recorded", async || {
-                    let found = aws.sqs(|sqs| sqs.attribute(NAME, "VisibilityTimeout"));
-                    (found.as_deref() == Some("30")).then_some(())
+                    let found = |name| aws.sqs(|sqs| sqs.attribute(NAME, name));
+                    let is_back = found("VisibilityTimeout").as_deref() == Some("30")
+                        && found("Policy").as_deref() == Some(policy);
+                    is_back.then_some(())
                 })
                 .await;
                 ready(env, "orders").await;
@@ -96,7 +99,7 @@ async fn a_crash_while_drift_is_repaired_still_repairs_it() {
             .await;
     })
     .await;
-    assert!(writes >= 1, "the attributes: {writes}");
+    assert!(writes >= 2, "the attributes, the policy: {writes}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -178,6 +178,27 @@ pub async fn without_target() {
     assert_eq!(drifted, ["VisibilityTimeout of queue default-orders was 45, put back to 30"]);
 }
 
+/// A row of the table in `trouble`: IAM no longer knows whom a policy names, and all else is kept right.
+pub async fn without_principal() {
+    let role = "arn:aws:iam::000000000000:role/shop";
+    let allow = json!({"Effect": "Allow", "Principal": {"AWS": role}});
+    let policy = json!({"Statement": [allow]}).to_string();
+    let (env, aws) = settled(json!({"policy": policy})).await;
+    aws.sqs(|sqs| sqs.unknown.push(role.to_owned()));
+    // SQS shows the id of a role that was deleted in place of its name.
+    let shown = policy.replace(role, "AROAEXAMPLE");
+    let edit = json!({"Attributes": {"Policy": shown, "VisibilityTimeout": "45"}});
+    aws.outside("SetQueueAttributes", about(NAME, edit));
+    env.pass(A_WHILE).await;
+    let attribute = |attribute| aws.sqs(|sqs| sqs.attribute(NAME, attribute)).unwrap();
+    assert_eq!(attribute("VisibilityTimeout"), "30");
+    assert_eq!(attribute("Policy"), shown, "what it has stays");
+    let told = message(&says(&env, "orders", "Synced", "False", "Rejected").await, "Synced");
+    assert!(told.contains("Invalid value for the parameter Policy"), "{told}");
+    assert!(told.contains("change spec.policy: all whom it names must exist"), "{told}");
+    says(&env, "orders", "Ready", "True", "Available").await;
+}
+
 /// What it recorded then lies ahead of every clock.
 #[tokio::test(start_paused = true)]
 async fn what_a_clock_that_was_ahead_recorded_stops_no_queue() {

@@ -9,7 +9,7 @@ use serde_json::json;
 use sqs::environment::{AwsEnvironment, ROLE, TOKEN_FILE};
 
 use super::super::quiet;
-use super::world::{A_WHILE, Aws, NAMED, Sts, make, ready, says, without_secret};
+use super::world::{A_WHILE, Aws, NAMED, Sts, events, make, ready, says, without_secret};
 
 const OWN: &str = "arn:aws:iam::000000000000:role/manager";
 
@@ -61,6 +61,44 @@ async fn the_manager_s_own_role_is_that_of_its_environment() {
     make(&env, "orders", json!({"credentials": {"environment": {}}})).await;
     ready(&env, "orders").await;
     assert_eq!(asked(&aws), [(OWN.to_owned(), "first".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_cannot_be_renewed_serve_until_they_expire() {
+    let (mut env, aws) = without_secret().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    fs::write(&file, "first").unwrap();
+    env.run([aws.controller_in(environment(&file, OWN))]);
+    let role = json!({"webIdentity": {"roleArn": NAMED}});
+    let spec = json!({"credentials": role, "driftCheckIntervalSeconds": 30});
+    make(&env, "orders", spec).await;
+    ready(&env, "orders").await;
+    aws.sts(|sts| sts.refuses = true);
+    env.pass(Sts::LIFETIME - Duration::from_secs(120)).await;
+    assert!(asked(&aws).len() > 1, "it is tried");
+    assert_eq!(events(&env, "CredentialsMissing").await, [""; 0]);
+    env.pass(Duration::from_secs(240)).await;
+    says(&env, "orders", "Ready", "False", "CredentialsMissing").await;
+}
+
+/// It may be another one by then.
+#[tokio::test(start_paused = true)]
+async fn the_manager_s_own_identity_is_read_again_when_it_may_not_assume_a_role() {
+    let (mut env, aws) = without_secret().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    fs::write(&file, "first").unwrap();
+    env.run([aws.controller_in(environment(&file, OWN))]);
+    make(&env, "own", json!({"credentials": {"environment": {}}})).await;
+    ready(&env, "own").await;
+    aws.sts(|sts| sts.refuses = true);
+    make(&env, "orders", json!({"credentials": {"assumeRole": {"roleArn": NAMED}}})).await;
+    says(&env, "orders", "Ready", "False", "CredentialsMissing").await;
+    fs::write(&file, "second").unwrap();
+    aws.sts(|sts| sts.refuses = false);
+    ready(&env, "orders").await;
+    assert!(asked(&aws).contains(&(OWN.to_owned(), "second".to_owned())), "{:?}", asked(&aws));
 }
 
 #[tokio::test(start_paused = true)]

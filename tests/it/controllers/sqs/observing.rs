@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use leasehold::testing::TestEnv;
 use serde_json::json;
 
 use super::trouble::{NAME, attribute, delete, message, owner};
-use super::world::{A_WHILE, NAMESPACE, events, make, patch, queues, ready, says, world};
+use super::world::{A_WHILE, NAMESPACE, events, make, patch, queues, ready, says, url, world};
 
 pub async fn seen() {
     let (mut env, aws) = world().await;
@@ -65,6 +66,23 @@ pub async fn nothing_held() {
     assert!(queues(&env).get_opt("orders").await.unwrap().is_none());
     env.pass(A_WHILE).await;
     assert_eq!(owner(&aws, NAME), mark);
+}
+
+/// Other credentials may show another queue, or the same one elsewhere.
+pub async fn elsewhere() {
+    let (mut env, aws) = world().await;
+    aws.outside("CreateQueue", json!({"QueueName": NAME}));
+    env.run([aws.controller()]);
+    make(&env, "orders", json!({"management": "Observe"})).await;
+    ready(&env, "orders").await;
+    // As it was seen with the credentials before.
+    let there = "111111111111";
+    let url = url(NAME)["QueueUrl"].as_str().unwrap().replace("000000000000", there);
+    let seen = Patch::Merge(json!({"status": {"account": there, "url": url}}));
+    queues(&env).patch_status("orders", &PatchParams::default(), &seen).await.unwrap();
+    patch(&env, "orders", json!({"spec": {"delaySeconds": 9}})).await;
+    let queue = says(&env, "orders", "Synced", "False", "Differs").await;
+    assert_eq!(queue.status.unwrap().account.as_deref(), Some("000000000000"));
 }
 
 /// What was only seen was set by others, so a spec that does not name it gives nothing up.

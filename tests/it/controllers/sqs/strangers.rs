@@ -13,8 +13,8 @@ use sqs::Queue;
 
 use super::trouble::{NAME, OWNER_TAG, attribute, delete, message, owner, permitting, with_key};
 use super::world::{
-    A_WHILE, Aws, NAMESPACE, about, aws, make, make_in, patch, queues, ready, says, secret_in,
-    settled, url, world,
+    A_WHILE, Aws, NAMESPACE, about, aws, events, make, make_in, patch, queues, ready, says,
+    secret_in, settled, url, world,
 };
 
 const STRANGERS: &str = "strangers";
@@ -29,9 +29,10 @@ fn to(arn: &str) -> Value {
     json!({"redrivePolicy": {"queueArn": arn, "maxReceiveCount": 3}})
 }
 
-/// A Secret `aws` with this key.
+/// A Secret `aws` with this key, which is also the token of its session.
 async fn key(secrets: &Api<Secret>, id: &str) {
-    let pairs = [("AWS_ACCESS_KEY_ID", id), ("AWS_SECRET_ACCESS_KEY", "theirs")];
+    let pairs =
+        [("AWS_ACCESS_KEY_ID", id), ("AWS_SECRET_ACCESS_KEY", "theirs"), ("AWS_SESSION_TOKEN", id)];
     let data = pairs.map(|(name, value)| (name.to_owned(), ByteString(value.into())));
     let mut secret = Secret { data: Some(data.into()), ..Secret::default() };
     secret.metadata.name = Some("aws".to_owned());
@@ -192,6 +193,54 @@ pub async fn same_context() {
     assert!(told.contains(theirs) && told.contains("remove that tag"), "{told}");
     env.pass(A_WHILE).await;
     assert_eq!(owner(&aws, NAME), theirs);
+}
+
+/// What was read in a cluster is of that cluster, whatever the clusters are called next.
+pub async fn swapped_contexts() {
+    let env = TestEnv::builder().crds(controllers::crds()).clusters(["east", "west"]);
+    let mut env = env.start().await;
+    let aws = aws(&env);
+    for (cluster, id) in [("east", "AKIDEAST"), ("west", "AKIDWEST")] {
+        key(&env.cluster(cluster).api(NAMESPACE), id).await;
+    }
+    let used = || aws.sts(|sts| sts.last_used.clone());
+    let made = async |env: &TestEnv, name: &str| {
+        let queues: Api<Queue> = env.cluster("east").api(NAMESPACE);
+        make_in(&queues, name, json!({})).await;
+        env.until_condition(&queues, name, "Synced").await;
+    };
+    let spec = aws.controller();
+    env.run([spec.clone()]);
+    made(&env, "orders").await;
+    assert_eq!(used().as_deref(), Some("AKIDEAST"));
+    env.stop().await;
+    for (from, to) in [("east", "before"), ("west", "east"), ("before", "west")] {
+        env.rename(from, to);
+    }
+    // The same process goes on.
+    env.run([spec]);
+    made(&env, "returns").await;
+    assert_eq!(used().as_deref(), Some("AKIDWEST"));
+}
+
+/// It goes with the Queue in any case.
+pub async fn kept_config_map() {
+    let (env, _aws) = settled(json!({"connection": {"configMap": "first"}})).await;
+    env.set_faults(|request: &Request| {
+        let ours = request.user_agent.starts_with("leasehold/");
+        match ours && request.resource == "configmaps" && request.verb == "delete" {
+            true => Fault::Error(ApiError::new(Reason::Forbidden, "by policy")),
+            false => Fault::None,
+        }
+    });
+    patch(&env, "orders", json!({"spec": {"connection": {"configMap": "second"}}})).await;
+    let maps: Api<ConfigMap> = env.api(NAMESPACE);
+    env.until("the other ConfigMap", async || maps.get_opt("second").await.ok()?.map(drop)).await;
+    env.pass(Duration::from_secs(5)).await;
+    ready(&env, "orders").await;
+    let told = events(&env, "ConnectionNotRemoved").await;
+    assert!(told.len() == 1 && told[0].starts_with("ConfigMap first of an earlier"), "{told:?}");
+    assert!(told[0].contains("by policy"), "{told:?}");
 }
 
 /// Somebody makes the ConfigMap after we looked for it.

@@ -36,6 +36,7 @@ const STORIES: &[(&str, Story)] = &[
     ("credentials are of another account", || Box::pin(other_account())),
     ("the dead-letter queue is missing", || Box::pin(missing_target())),
     ("SQS refuses the dead-letter queue", || Box::pin(healing::without_target())),
+    ("IAM does not know whom a policy names", || Box::pin(healing::without_principal())),
     ("the dead-letter queue is deleted first", || Box::pin(target_goes())),
     ("queues outside name a dead-letter queue", || Box::pin(sources_outside())),
     ("a namespace is deleted", || Box::pin(namespace_goes())),
@@ -52,6 +53,7 @@ const STORIES: &[(&str, Story)] = &[
     ("a queue is paused", || Box::pin(paused())),
     ("a queue is observed", || Box::pin(observing::seen())),
     ("nothing waits for who observes", || Box::pin(observing::nothing_held())),
+    ("a queue is observed elsewhere", || Box::pin(observing::elsewhere())),
     ("a queue that was observed is taken over", || Box::pin(observing::taken_over())),
     ("consumers want an address", || Box::pin(connection())),
     ("a stranger names a queue", || Box::pin(strangers::named())),
@@ -60,6 +62,8 @@ const STORIES: &[(&str, Story)] = &[
     ("a queue is sought in another account", || Box::pin(strangers::gone_elsewhere())),
     ("SQS has an address in a VPC", || Box::pin(strangers::gone_in_a_vpc())),
     ("another fleet's cluster has the same name", || Box::pin(strangers::same_context())),
+    ("two contexts swap their names", || Box::pin(strangers::swapped_contexts())),
+    ("an old ConfigMap may not be deleted", || Box::pin(strangers::kept_config_map())),
     ("a stranger makes a ConfigMap meanwhile", || Box::pin(strangers::config_map())),
 ];
 
