@@ -24,14 +24,7 @@ impl TunnelRun<'_> {
         if !is_told && !self.tell(blocked.clone()).await? {
             return Ok(Action::Done);
         }
-        // A client that may not be stopped keeps no host.
-        let runs_on = match self.rest_clients(0).await {
-            Ok(()) => None,
-            Err(error) => Some(Blocked::within(error)?),
-        };
-        if let Some(Blocked { reason, message }) = runs_on.clone() {
-            self.ctx.publish(Event::warning(&self.tunnel, reason, "Rest", message)).await;
-        }
+        let runs_on = self.stop_clients().await?;
         if is_held {
             match self.give_back(at).await? {
                 Ok(Some(again)) => return Ok(again),
@@ -50,6 +43,16 @@ impl TunnelRun<'_> {
             Some(_) => Ok(self.recheck()),
             None => Ok(Action::Done),
         }
+    }
+
+    /// Ends all clients, so that nobody gets through a host that stays. One that may not be stopped keeps no host: returns
+    /// why.
+    async fn stop_clients(&self) -> Result<Option<Blocked>, ReconcileError> {
+        let Err(error) = self.rest_clients(0).await else { return Ok(None) };
+        let blocked = Blocked::within(error)?;
+        let Blocked { reason, message } = blocked.clone();
+        self.ctx.publish(Event::warning(&self.tunnel, reason, "Rest", message)).await;
+        Ok(Some(blocked))
     }
 
     /// Whether the Tunnel does not serve, for that reason.
@@ -94,7 +97,7 @@ impl TunnelRun<'_> {
         }
     }
 
-    /// Removes the hosts of a Tunnel that is being deleted, then its finalizer.
+    /// Ends the clients of a Tunnel that is being deleted, removes its hosts, then its finalizer.
     pub(super) async fn end(&mut self) -> Result<Action, ReconcileError> {
         let status = self.status();
         if self.tunnel.annotations().get(names::ABANDON).is_some_and(|value| value == "true") {
@@ -106,6 +109,7 @@ impl TunnelRun<'_> {
         if !self.deleting(&waits, None).await? {
             return Ok(Action::Done);
         }
+        self.stop_clients().await?;
         match self.give_back(&placement).await? {
             Ok(Some(again)) => Ok(again),
             Ok(None) => self.release().await,

@@ -129,7 +129,7 @@ fn a_tunnel(input: &[u8]) {
 
 fn answers(input: &[u8]) {
     let Ok(answer) = serde_json::from_slice::<Value>(input) else { return };
-    for Host { id, ipv6, .. } in provider::hosts(&answer) {
+    for Host { id, ipv6, .. } in provider::answers::hosts(&answer) {
         // It becomes a part of paths.
         assert!(id.parse::<u64>().is_ok(), "{id}");
         // What is tried and published is of 2000::/3.
@@ -137,7 +137,7 @@ fn answers(input: &[u8]) {
         let address = ipv6.address().map(|address| address.parse::<Ipv6Addr>().expect("IPv6"));
         assert!(address.is_none_or(|it| it.octets()[0] >> 5 == 1), "{ipv6:?}");
     }
-    for Address { id, ip, .. } in provider::addresses(&answer) {
+    for Address { id, ip, .. } in provider::answers::addresses(&answer) {
         assert!(id.parse::<u64>().is_ok() || id.parse::<IpAddr>().is_ok(), "{id}");
         assert!(ip.parse::<IpAddr>().is_ok(), "{ip}");
     }

@@ -15,6 +15,7 @@ use sdk::{Context, ExternalError};
 
 use crate::account::ProviderClient;
 use crate::names::Tag;
+use crate::plan::{POLL, is_within};
 use crate::provider::{Address, Failure, Host};
 
 /// How long a list is used for hosts that run.
@@ -29,15 +30,21 @@ pub(super) struct Inventory {
 #[derive(Debug)]
 struct Seen {
     at: Timestamp,
+    /// Whether somebody found it too old, and takes another.
+    is_renewed: bool,
     by_tunnel: HashMap<String, Vec<Host>>,
     /// The account's reserved addresses, if a Tunnel that may have one asked for the list.
     addresses: Option<Vec<Address>>,
 }
 
 impl Seen {
-    /// Whether it is younger than `limit`. A clock that was set back makes it stale.
-    fn is_younger(&self, limit: Duration, now: Timestamp) -> bool {
-        Duration::try_from(now.duration_since(self.at)).is_ok_and(|age| age < limit)
+    /// Whether it is younger than `age`. Who finds it too old takes another; the others use it for [`POLL`] more, so that
+    /// those that come at once take one together.
+    fn serves(&mut self, age: Duration, now: Timestamp) -> bool {
+        let limit = if self.is_renewed { age + POLL } else { age };
+        let serves = is_within(self.at, limit, now);
+        self.is_renewed |= !serves;
+        serves
     }
 }
 
@@ -51,8 +58,11 @@ impl Inventory {
         addresses: bool,
         age: Duration,
     ) -> Option<(Vec<Host>, Vec<Address>)> {
-        let seen = self.seen.lock().expect("no holder of this lock panics");
-        let seen = seen.get(&key(ctx, provider)).filter(|seen| seen.is_younger(age, ctx.now()))?;
+        let mut seen = self.seen.lock().expect("no holder of this lock panics");
+        let seen = seen.get_mut(&key(ctx, provider))?;
+        if !seen.serves(age, ctx.now()) {
+            return None;
+        }
         let hosts = seen.by_tunnel.get(tunnel).cloned().unwrap_or_default();
         match addresses {
             true => Some((hosts, seen.addresses.clone()?)),
@@ -83,8 +93,8 @@ impl Inventory {
             false => None,
         };
         let mut seen = self.seen.lock().expect("no holder of this lock panics");
-        seen.retain(|_, seen| seen.is_younger(FRESH, at));
-        seen.insert(key(ctx, provider), Seen { at, by_tunnel, addresses });
+        seen.retain(|_, seen| is_within(seen.at, FRESH, at));
+        seen.insert(key(ctx, provider), Seen { at, is_renewed: false, by_tunnel, addresses });
         Ok(())
     }
 }

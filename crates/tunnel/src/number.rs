@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use sdk::{Context, ExternalError};
 
 use crate::account::ProviderClient;
-use crate::plan::GRACE;
+use crate::plan::{GRACE, is_within};
 use crate::provider::{Failure, State};
 
 /// How long a list is used.
@@ -99,11 +99,6 @@ impl Number {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Account>> {
         self.accounts.lock().expect("no holder of this lock panics")
     }
-}
-
-/// Whether something was at most that long ago. A clock that was set back says no.
-fn is_within(at: Timestamp, length: Duration, now: Timestamp) -> bool {
-    Duration::try_from(now.duration_since(at)).is_ok_and(|age| age < length)
 }
 
 #[cfg(test)]

@@ -170,6 +170,11 @@ pub(super) fn is_late(host: &Host, now: Timestamp) -> bool {
     host.created.is_some_and(|created| now >= created + COMING)
 }
 
+/// Whether something was at most that long ago. A clock that was set back says no.
+pub(super) fn is_within(at: Timestamp, length: Duration, now: Timestamp) -> bool {
+    Duration::try_from(now.duration_since(at)).is_ok_and(|age| age < length)
+}
+
 /// How long to wait after a request that the provider refused, unless the spec has changed since.
 fn refused(tunnel: &Tunnel, status: &TunnelStatus, now: Timestamp) -> Option<Duration> {
     let same = status.observed_generation == tunnel.metadata.generation;

@@ -32,6 +32,7 @@ use tokio::time::timeout;
 
 use crate::api::{Protocol, TunnelPort};
 use crate::balance::{BALANCE_PORT, is_taken};
+use crate::exit::CONTROL_PORT;
 use crate::ipv6::Ipv6;
 use crate::names::CONFIG_MAP;
 
@@ -187,8 +188,7 @@ impl Probe {
 
     /// Whether the only client of a host lives, as far as it can be asked.
     async fn lives(&self, at: &At, ports: &[TunnelPort]) -> Result<(), String> {
-        let has_tcp = ports.iter().any(|port| port.protocol == Protocol::Tcp);
-        let is_asked = at.tries <= 1 && has_tcp && !is_taken(ports);
+        let is_asked = at.tries <= 1 && !is_taken(ports);
         match socket(&at.address, BALANCE_PORT).filter(|_| is_asked) {
             Some(to) => (self.check)(to).await.map_err(|error| {
                 format!("{to}: {error}: the client hangs, or is cut off from its host")
@@ -197,15 +197,16 @@ impl Probe {
         }
     }
 
-    /// Tries the first TCP port of a host. `None` if it has none: whether a datagram arrives only its receiver
-    /// knows.
+    /// Tries the first TCP port of a host. If it has none, the port for its clients: whether a datagram arrives only its
+    /// receiver knows.
     pub(super) async fn run(
         &self,
         address: &str,
         ports: &[TunnelPort],
         proof: Proof,
     ) -> Option<Result<(), String>> {
-        let port = ports.iter().find(|port| port.protocol == Protocol::Tcp)?.port;
+        let tcp = ports.iter().find(|port| port.protocol == Protocol::Tcp);
+        let (port, proof) = tcp.map_or((CONTROL_PORT, Proof::Open), |tcp| (tcp.port, proof));
         let to = socket(address, port)?;
         Some((self.connect)(to, proof).await.map_err(|error| format!("{to}: {error}")))
     }

@@ -209,6 +209,32 @@ async fn each_connection_has_to_show_what_is_asked_for() {
     assert!(told.contains("the client hangs"), "{told}");
 }
 
+/// What becomes of a datagram only its receiver knows, and whether both ends of the tunnel live anybody sees.
+#[tokio::test]
+async fn udp_alone_comes_through_while_both_ends_live() {
+    let ports = [TunnelPort { port: 53, protocol: Protocol::Udp }];
+    let at = |tries| At {
+        address: "127.0.0.1".to_owned(),
+        ipv6: None,
+        tries,
+        through: 0,
+        clients: None,
+        proof: Proof::End,
+    };
+    let lives = Probe::proving(|to, proof| {
+        let is_host = to.port() == 2333 && proof == Proof::Open;
+        future::ready(if is_host { Ok(()) } else { Err("another port".to_owned()) }).boxed()
+    });
+    assert_eq!(lives.both(&at(1), &ports).await, (Some(Ok(1)), None));
+    assert_eq!(lives.both(&at(2), &ports).await, (Some(Ok(2)), None));
+    let hangs = lives.checking(|_| future::ready(Err("nothing".to_owned())).boxed());
+    let told = hangs.both(&at(1), &ports).await.0.unwrap().unwrap_err();
+    assert!(told.contains("the client hangs"), "{told}");
+    let dead = Probe::through(|_| future::ready(Err("refused".to_owned())).boxed());
+    let told = Err("127.0.0.1:2333: refused".to_owned());
+    assert_eq!(dead.both(&at(1), &ports).await, (Some(told), None));
+}
+
 #[test]
 fn of_several_connections_one_is_enough() {
     let (opens, fails) = (|| Some(Ok(())), || Some(Err("refused".to_owned())));

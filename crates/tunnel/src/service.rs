@@ -16,8 +16,10 @@ use crate::spelling;
 /// The annotation for what is `loadBalancerSourceRanges` today
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/>).
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
-/// Why a Service is refused that is only for some addresses.
+/// Why a Service is refused that is only for some addresses, and what a person can do about it.
 const RESTRICTED: &str = "SourceRangesUnsupported";
+const UNRESTRICT: &str = "a Tunnel's host is open to every address: remove loadBalancerSourceRanges, or give the \
+     Service another loadBalancerClass";
 
 /// What to do about a Service's Tunnel.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +50,8 @@ pub(super) enum Step {
 /// Whether the Service asks for a Tunnel.
 pub(super) fn asks(service: &Service, defaults: &Defaults) -> bool {
     let Some(spec) = &service.spec else { return false };
-    if spec.type_.as_deref() != Some("LoadBalancer") {
+    let is_ending = service.metadata.deletion_timestamp.is_some();
+    if is_ending || spec.type_.as_deref() != Some("LoadBalancer") {
         return false;
     }
     if service.annotations().get(OPT).is_some_and(|value| value == "false") {
@@ -72,7 +75,7 @@ fn is_restricted(service: &Service) -> bool {
 }
 
 /// Our condition of the Service, if it has one.
-fn told(service: &Service) -> Option<&Condition> {
+pub(super) fn told(service: &Service) -> Option<&Condition> {
     let conditions = service.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == CONDITION)
 }
@@ -100,7 +103,7 @@ pub(super) fn plan(
         return if ours || told(service).is_some() { Step::Withdraw } else { Step::Ignore };
     }
     if is_restricted(service) {
-        return Step::Refuse { reason: RESTRICTED, message: restricted() };
+        return Step::Refuse { reason: RESTRICTED, message: UNRESTRICT.to_owned() };
     }
     let mut spec = choice::spec(service, defaults);
     let has_host = |found: &&Tunnel| found.status.as_ref().is_some_and(TunnelStatus::has_host);
@@ -206,13 +209,6 @@ fn ipv6(tunnel: &Tunnel) -> Option<String> {
 fn says(status: &TunnelStatus, type_: &str) -> bool {
     let mut conditions = status.conditions.iter();
     conditions.any(|condition| condition.type_ == type_ && condition.status == "True")
-}
-
-/// What a person can do about it.
-fn restricted() -> String {
-    "a Tunnel's host is open to every address: remove loadBalancerSourceRanges, or give the Service another \
-     loadBalancerClass"
-        .to_owned()
 }
 
 /// What is said of the ports that no Tunnel forwards; empty if there are none.

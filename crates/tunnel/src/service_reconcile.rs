@@ -15,7 +15,7 @@ use crate::access::Access;
 use crate::account::{defaults, watching_defaults};
 use crate::api::Tunnel;
 use crate::names;
-use crate::service::{Step, plan, status, unforwarded};
+use crate::service::{Step, plan, status, told, unforwarded};
 
 /// The name of this part of the controller.
 pub(super) const NAME: &str = "tunnel-service";
@@ -52,10 +52,6 @@ impl Reconciler for ServiceReconciler {
         let Some(service) = ctx.get::<Service>(namespace, &key.name)? else {
             return Ok(Action::Done);
         };
-        if service.metadata.deletion_timestamp.is_some() {
-            // The garbage collector deletes the Tunnel, and its finalizer removes the host.
-            return Ok(Action::Done);
-        }
         let name = names::tunnel(&key.name);
         let mut found = ctx.get::<Tunnel>(namespace, &name)?;
         let defaults = defaults(ctx, &self.access)?;
@@ -122,16 +118,10 @@ async fn record(
     }
     let updated = Service { status: Some(status), ..service.clone() };
     ctx.update_status(&updated).await?;
-    let told = match step {
-        Step::Taken => {
-            let name = names::tunnel(&service.name_any());
-            let note =
-                format!("Tunnel {name} is not this Service's: delete it, or rename the Service");
-            Some(("NameTaken", note))
+    let news = match step {
+        Step::Taken | Step::Refuse { .. } | Step::Rejected(_) | Step::Unclear(_) => {
+            told(&updated).map(|told| (&*told.reason, told.message.clone()))
         }
-        Step::Refuse { reason, message } => Some((*reason, message.clone())),
-        Step::Rejected(why) => Some(("Rejected", why.clone())),
-        Step::Unclear(why) => Some(("InvalidAnnotation", why.clone())),
         Step::Apply(_) => {
             let told = unforwarded(service);
             let mut known = before.conditions.iter().flatten();
@@ -140,7 +130,7 @@ async fn record(
         }
         _ => None,
     };
-    if let Some((reason, note)) = told {
+    if let Some((reason, note)) = news {
         ctx.publish(Event::warning(service, reason, "Provision", note)).await;
     }
     Ok(())

@@ -95,7 +95,12 @@ fn who_asks_and_whose_address_it_is() {
     // Somebody else serves it, before or after we began.
     check(&service(json!({}), theirs), None, "ignore 9.9.9.9");
     check(&service(json!({}), late), Some(&pending), "withdraw 9.9.9.9");
-    check(&service(json!({"type": "ClusterIP"}), ours), Some(&active), "withdraw");
+    check(&service(json!({"type": "ClusterIP"}), ours.clone()), Some(&active), "withdraw");
+    // Its deletion waits for others.
+    let mut ending = service(json!({}), ours);
+    ending.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+    check(&ending, Some(&active), "withdraw");
     let ranges = json!({"loadBalancerSourceRanges": ["203.0.113.0/24"]});
     check(&service(ranges, json!({})), Some(&active), "refuse");
     let another = tunnel_of("another-uid", None);

@@ -22,6 +22,7 @@ use crate::account::{Blocked, ProviderClient, account, cluster_uid};
 use crate::api::{Tunnel, TunnelStatus};
 use crate::choice::Defaults;
 use crate::names::{self, CONFIG_MAP, Tag};
+use crate::plan::is_within;
 use crate::provider::{Address, Host, State};
 use crate::settings::Settings;
 use crate::spelling;
@@ -163,9 +164,7 @@ impl SweepReconciler {
             used.insert(own.key(), own);
         }
         let mut swept = self.swept.lock().expect("no holder of this lock panics");
-        swept.retain(|_, at| {
-            Duration::try_from(ctx.now().duration_since(*at)).is_ok_and(|age| age < EVERY)
-        });
+        swept.retain(|_, at| is_within(*at, EVERY, ctx.now()));
         let is_due = |name: &String| !swept.contains_key(&(ctx.cluster().clone(), name.clone()));
         used.into_iter().filter(|(name, _)| is_due(name)).collect()
     }

@@ -14,9 +14,6 @@ use super::rest::Dialect;
 use super::{Address, AddressRequest, Host, HostRequest, Kind, State};
 use crate::names::{CLUSTER_TAG, EXIT_TAG, TUNNEL_TAG, Tag};
 
-/// The API's own address.
-pub(super) const ENDPOINT: &str = "https://api.digitalocean.com/v2";
-
 /// The API's dialect.
 pub(super) struct DigitalOcean;
 
@@ -64,6 +61,7 @@ struct Region {
 
 impl Dialect for DigitalOcean {
     const NAME: &'static str = "digitalocean";
+    const ENDPOINT: &'static str = "https://api.digitalocean.com/v2";
     const HOSTS: &'static str = "droplets";
     const HOST: &'static str = "droplet";
     const PAGE: usize = 200;

@@ -3,7 +3,7 @@
 //! Names are unique in a project there, so a request that is sent twice makes one server.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 use http::StatusCode;
 use jiff::Timestamp;
@@ -14,9 +14,6 @@ use super::http::text;
 use super::rest::Dialect;
 use super::{Address, AddressRequest, Host, HostRequest, Kind, State};
 use crate::names::{CLUSTER_TAG, EXIT_TAG, TUNNEL_TAG, Tag};
-
-/// The API's own address.
-pub(super) const ENDPOINT: &str = "https://api.hetzner.cloud/v1";
 
 /// The API's dialect.
 pub(super) struct Hetzner;
@@ -55,7 +52,8 @@ fn first(network: &str) -> Option<Ipv6Addr> {
 #[derive(Deserialize)]
 pub(super) struct FloatingIp {
     id: u64,
-    ip: IpAddr,
+    // One of IPv6 is a network.
+    ip: String,
     server: Option<u64>,
     created: Option<Timestamp>,
     #[serde(default)]
@@ -72,6 +70,7 @@ struct Location {
 
 impl Dialect for Hetzner {
     const NAME: &'static str = "hetzner";
+    const ENDPOINT: &'static str = "https://api.hetzner.cloud/v1";
     const HOSTS: &'static str = "servers";
     const HOST: &'static str = "server";
     const PAGE: usize = 50;
@@ -150,7 +149,7 @@ impl From<FloatingIp> for Address {
     fn from(floating: FloatingIp) -> Self {
         Self {
             id: floating.id.to_string(),
-            ip: floating.ip.to_string(),
+            ip: floating.ip,
             region: floating.home_location.name,
             host: floating.server.map(|id| id.to_string()),
             created: floating.created,
@@ -166,10 +165,10 @@ impl From<Server> for Host {
             id: server.id.to_string(),
             state: match &*server.status {
                 "running" => State::Running,
-                "initializing" | "starting" | "rebuilding" | "migrating" => State::Starting,
+                "initializing" | "starting" | "rebuilding" => State::Starting,
                 "deleting" => State::Leaving,
                 "off" => State::Stopped,
-                // `stopping`, and `unknown`, which is said of servers that run.
+                // `stopping`, and `migrating` and `unknown`: a server may run meanwhile.
                 _ => State::Unclear,
             },
             address: server.public_net.ipv4.map(|address| address.ip),
@@ -194,10 +193,10 @@ mod tests {
             ("initializing", State::Starting),
             ("starting", State::Starting),
             ("rebuilding", State::Starting),
-            ("migrating", State::Starting),
             ("deleting", State::Leaving),
             ("off", State::Stopped),
             ("stopping", State::Unclear),
+            ("migrating", State::Unclear),
             ("unknown", State::Unclear),
             ("hibernating", State::Unclear),
         ] {

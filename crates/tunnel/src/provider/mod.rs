@@ -4,13 +4,15 @@
 //! [`Provider::delete`] of a host that is gone is not a failure. None of them retries by itself: the
 //! engine does.
 
+#[cfg(test)]
+pub(crate) mod answers;
 mod digitalocean;
 mod hetzner;
 pub mod http;
 pub mod local;
 mod rest;
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ use sha2::{Digest, Sha256};
 
 use self::http::Http;
 use self::local::Local;
-use self::rest::Rest;
+use self::rest::{Dialect, Rest};
 use crate::api::Placement;
 use crate::exit::Exit;
 use crate::names::{CLUSTER_TAG, TUNNEL_TAG, Tag};
@@ -110,6 +112,13 @@ pub struct Address {
     pub tunnel: Option<String>,
     /// The uid of its cluster, likewise.
     pub cluster: Option<String>,
+}
+
+impl Address {
+    /// Whether it can be a Tunnel's: an account may have others.
+    fn is_of_ipv4(&self) -> bool {
+        self.ip.parse::<Ipv4Addr>().is_ok()
+    }
 }
 
 /// A request for an address that outlives hosts.
@@ -213,33 +222,32 @@ pub fn account(
     http: &Http,
     local: &Local,
 ) -> Result<Account, Failure> {
-    let endpoint = |own: &str| placement.endpoint.clone().unwrap_or_else(|| own.to_owned());
-    let of_token = |service: &str, endpoint: &str| {
-        let digest = Sha256::digest(format!("{endpoint} {token}"));
-        format!("{service} {}", HEXLOWER.encode(&digest[..6]))
-    };
-    let key = hmac::Key::new(hmac::HMAC_SHA256, format!("address {token}").as_bytes());
     match &*placement.provider {
-        "digitalocean" => {
-            let endpoint = endpoint(digitalocean::ENDPOINT);
-            let upstream = of_token("digitalocean", &endpoint);
-            let api = http.at(&endpoint, token)?;
-            let provider = Arc::new(Rest::<digitalocean::DigitalOcean>::new(api));
-            Ok(Account { provider, service: "digitalocean", upstream, limits: DIGITALOCEAN, key })
-        }
-        "hetzner" => {
-            let endpoint = endpoint(hetzner::ENDPOINT);
-            let upstream = of_token("hetzner", &endpoint);
-            let api = http.at(&endpoint, token)?;
-            let provider = Arc::new(Rest::<hetzner::Hetzner>::new(api));
-            Ok(Account { provider, service: "hetzner", upstream, limits: HETZNER, key })
-        }
+        "digitalocean" => api::<digitalocean::DigitalOcean>(placement, token, http, DIGITALOCEAN),
+        "hetzner" => api::<hetzner::Hetzner>(placement, token, http, HETZNER),
         _ => {
-            let provider = Arc::new(local.provider()?);
-            let upstream = "local".to_owned();
-            Ok(Account { provider, service: "local", upstream, limits: LOCAL, key })
+            let (provider, upstream) = (Arc::new(local.provider()?), "local".to_owned());
+            Ok(Account { provider, service: "local", upstream, limits: LOCAL, key: key(token) })
         }
     }
+}
+
+/// The account at an API.
+fn api<D: Dialect>(
+    placement: &Placement,
+    token: &str,
+    http: &Http,
+    limits: ExternalLimits,
+) -> Result<Account, Failure> {
+    let endpoint = placement.endpoint.as_deref().unwrap_or(D::ENDPOINT);
+    let digest = Sha256::digest(format!("{endpoint} {token}"));
+    let upstream = format!("{} {}", D::NAME, HEXLOWER.encode(&digest[..6]));
+    let provider = Arc::new(Rest::<D>::new(http.at(endpoint, token)?));
+    Ok(Account { provider, service: D::NAME, upstream, limits, key: key(token) })
+}
+
+fn key(token: &str) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, format!("address {token}").as_bytes())
 }
 
 /// The kind of a failure: what a controller can do about it.
@@ -312,25 +320,6 @@ impl Failure {
             _ => None,
         }
     }
-}
-
-/// The hosts that an answer may be, of each provider.
-#[cfg(test)]
-pub(crate) fn hosts(answer: &serde_json::Value) -> Vec<Host> {
-    let droplet = read::<digitalocean::Droplet>(answer).map(Host::from);
-    droplet.into_iter().chain(read::<hetzner::Server>(answer).map(Host::from)).collect()
-}
-
-/// The addresses that an answer may be, of each provider.
-#[cfg(test)]
-pub(crate) fn addresses(answer: &serde_json::Value) -> Vec<Address> {
-    let reserved = read::<digitalocean::ReservedIp>(answer).map(Address::from);
-    reserved.into_iter().chain(read::<hetzner::FloatingIp>(answer).map(Address::from)).collect()
-}
-
-#[cfg(test)]
-fn read<T: serde::de::DeserializeOwned>(answer: &serde_json::Value) -> Option<T> {
-    serde_json::from_value(answer.clone()).ok()
 }
 
 impl ExternalFailure for Failure {

@@ -18,6 +18,8 @@ use crate::names::Tag;
 pub(super) trait Dialect: Send + Sync + 'static {
     /// The provider's name.
     const NAME: &'static str;
+    /// The API's own address.
+    const ENDPOINT: &'static str;
     /// The API's word for hosts, in paths and lists.
     const HOSTS: &'static str;
     /// The API's word for one host, in an answer.
@@ -149,7 +151,8 @@ impl<D: Dialect> Provider for Rest<D> {
     }
 
     fn addresses(&self) -> Call<Vec<Address>> {
-        self.pages::<D::Place, _>(D::ADDRESSES, D::OURS.to_owned())
+        let all = self.pages::<D::Place, Address>(D::ADDRESSES, D::OURS.to_owned());
+        async move { Ok(all.await?.into_iter().filter(Address::is_of_ipv4).collect()) }.boxed()
     }
 
     fn reserve(&self, request: AddressRequest) -> Call<Address> {
@@ -248,6 +251,16 @@ mod tests {
             assert_eq!(ids(tagged), ["1", "2", "3"]);
             assert_eq!(ids(provider.list().await.unwrap()), ["1", "2", "3"]);
         }
+    }
+
+    /// As where a proxy takes no notice of what is selected, or a person gave it our labels.
+    #[tokio::test]
+    async fn an_ipv6_network_of_the_account_hides_no_other_address() {
+        let place = |id: u64, ip: &str| json!({"id": id, "ip": ip, "labels": {"leasehold-tunnel": "t"}, "home_location": {"name": "fsn1"}});
+        let all = json!({"floating_ips": [place(1, "2001:db8::/64"), place(2, "203.0.113.7")]});
+        let account = answering("hetzner", move |_| (200, all.clone()));
+        let found = account.provider.addresses().await.unwrap();
+        assert_eq!(found.into_iter().map(|found| found.id).collect::<Vec<_>>(), ["2"]);
     }
 
     /// Nobody need do anything about what is being changed at the moment.

@@ -1,15 +1,18 @@
 //! Many Tunnels: none is left over, and no provider gets more requests than it allows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use demo::cloud::{Machines, Trouble};
+use futures::FutureExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 use tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
+use tunnel::{Probe, Settings};
 
-use super::{DIGITALOCEAN, HETZNER, NAMESPACE, World, ingress, lagging, world};
+use super::{DIGITALOCEAN, HETZNER, NAMESPACE, World, ingress, lagging, parts, settings, world};
 
 impl World {
     /// How many Services ask for an address.
@@ -135,7 +138,7 @@ async fn running_hosts_are_checked_together() {
     assert_eq!(world.env.server().history().len(), writes, "nothing is written");
 }
 
-/// Hosts that are being made are looked at in one list, not each in its own.
+/// Hosts that are being made are looked at in one list, not each in its own, however many look at once.
 #[tokio::test(start_paused = true)]
 async fn hosts_that_are_being_made_are_looked_at_together() {
     const SERVICES: usize = 40;
@@ -149,7 +152,7 @@ async fn hosts_that_are_being_made_are_looked_at_together() {
         Trouble::None
     });
     world.make(SERVICES).await;
-    world.run();
+    world.env.run(parts(16, &settings(&world.cloud)));
     for _ in 0..60 {
         if world.addresses().await == SERVICES {
             break;
@@ -161,4 +164,41 @@ async fn hosts_that_are_being_made_are_looked_at_together() {
     println!("{asked} lists for {SERVICES} hosts that took 300 s");
     // Each is looked for before it is made, and thirty times are all looked at.
     assert!(asked < SERVICES * 4, "{asked} requests");
+}
+
+/// As when a region is lost: its hosts take no packets, so each try lasts as long as it may. With as many workers as the
+/// chart gives.
+#[tokio::test(start_paused = true)]
+async fn addresses_of_hosts_that_are_lost_together_go_soon() {
+    const SERVICES: usize = 40;
+    let values = include_str!("../../../../deploy/charts/leasehold/values.yaml");
+    let (_, own) = values.split_once("\n  tunnel:\n").unwrap();
+    let (_, workers) = own.split_once("workers: ").unwrap();
+    let workers = workers.lines().next().unwrap().parse().unwrap();
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let lost = Arc::new(AtomicBool::new(false));
+    let shown = Arc::clone(&lost);
+    let probe = Probe::through(move |_| {
+        let lost = shown.load(Ordering::SeqCst);
+        let tried = async move {
+            if lost {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                return Err("no answer".to_owned());
+            }
+            Ok(())
+        };
+        tried.boxed()
+    });
+    world.env.run(parts(workers, &Settings { probe, ..settings(&world.cloud) }));
+    world.make(SERVICES).await;
+    for _ in 0..60 {
+        if world.addresses().await == SERVICES {
+            break;
+        }
+        world.env.pass(Duration::from_secs(10)).await;
+    }
+    assert_eq!(world.addresses().await, SERVICES);
+    lost.store(true, Ordering::SeqCst);
+    world.env.pass(Duration::from_secs(120)).await;
+    assert_eq!(world.addresses().await, 0);
 }

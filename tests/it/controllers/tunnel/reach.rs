@@ -280,6 +280,53 @@ async fn a_service_for_some_addresses_only_is_refused() {
     world.served().await;
 }
 
+/// The provider takes the token no more, so the host stays, and listens for everybody.
+#[tokio::test(start_paused = true)]
+async fn nobody_reaches_a_service_that_is_refused_while_its_host_cannot_be_removed() {
+    let world = World::running().await;
+    world.example().await;
+    world.cloud.machines(|machines| machines.token = "renewed".to_owned());
+    let ranges = json!({"spec": {"loadBalancerSourceRanges": ["203.0.113.0/24"]}});
+    merge(&world.services(), SERVICE, ranges).await;
+    let told = tells("Deleting", "Unable to authenticate");
+    world.env.until_object(&world.tunnels(), NAME, told).await;
+    assert_eq!(world.hosts().len(), 1);
+    let clients: Api<Deployment> = world.env.api(NAMESPACE);
+    assert_eq!(clients.get(CLIENT).await.unwrap().spec.replicas, Some(0));
+    world.rests().await;
+    world.cloud.machines(|machines| machines.token = "secret".to_owned());
+    world.gone().await;
+    assert_eq!(world.hosts(), [0; 0]);
+}
+
+/// A finalizer of others keeps it, such as that of a cloud's controller which runs no more.
+#[tokio::test(start_paused = true)]
+async fn a_service_whose_deletion_waits_for_others_gives_everything_back() {
+    let world = World::running().await;
+    world.example().await;
+    let kept = json!({"metadata": {"finalizers": ["service.kubernetes.io/load-balancer-cleanup"]}});
+    merge(&world.services(), SERVICE, kept).await;
+    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+    world.gone().await;
+    assert_eq!(world.hosts(), [0; 0]);
+    addressless(&world).await;
+    world.rests().await;
+}
+
+/// What becomes of a datagram only its receiver knows. That a host takes no clients anybody sees.
+#[tokio::test(start_paused = true)]
+async fn an_address_of_udp_alone_goes_within_a_minute_too() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    let passes = switched(&mut world);
+    let example = controllers::get("tunnel").unwrap().example;
+    let udp = example.replace("  - port: 80", "  - {port: 53, protocol: UDP}");
+    world.env.apply(&udp).await;
+    world.served().await;
+    dies(&world, &passes).await;
+    passes.store(true, Ordering::SeqCst);
+    world.served().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_service_without_a_class_is_left_to_others_unless_the_administrator_says_so() {
     let world = World::running().await;
