@@ -36,7 +36,7 @@ impl Trouble {
     }
 }
 
-/// How far the rollout of a workload is whose template has the restart's digest under `annotation`.
+/// How far the rollout of a workload is whose template has the restart's stamp under `annotation`.
 pub(crate) fn stage(
     workload: &Workload,
     object: &Value,
@@ -48,7 +48,7 @@ pub(crate) fn stage(
         return rollout(&label, object, pending);
     }
     let annotations = &object["spec"]["template"]["metadata"]["annotations"];
-    if annotations[annotation] != pending.hash.as_str() {
+    if annotations[annotation] != pending.stamp() && !is_newer(object, pending) {
         let words = format!(
             "others took the annotation {annotation} off the template of {label}, and with it the rollout: let \
              them ignore it"
@@ -60,6 +60,16 @@ pub(crate) fn stage(
         WorkloadKind::StatefulSet => stateful_set(&label, object),
         WorkloadKind::DaemonSet | WorkloadKind::Rollout => daemon_set(&label, object),
     }
+}
+
+/// Whether a workload was made after the restart was decided: then it has no stamp, and only new Pods.
+fn is_newer(object: &Value, pending: &Pending) -> bool {
+    let made = time(&object["metadata"]["creationTimestamp"]);
+    pending.decided_at.as_ref().is_some_and(|decided| made > Some(decided.0))
+}
+
+fn time(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
 }
 
 /// A number of the status, 0 if it is absent.
@@ -153,9 +163,9 @@ fn daemon_set(label: &str, object: &Value) -> Stage {
 /// A Rollout restarts its Pods one by one, without a new template, and says until when it has. It says so too when it
 /// only sees a new template, while old Pods run on beside its canary: so its phase counts.
 fn rollout(label: &str, object: &Value, pending: &Pending) -> Stage {
-    let time = |value: &Value| value.as_str().and_then(|text| text.parse::<Timestamp>().ok());
     let asked = pending.decided_at.as_ref().map(|decided| decided.0);
-    let has_restarted = time(&object["status"]["restartedAt"]) >= asked;
+    let restarted = time(&object["status"]["restartedAt"]) >= asked;
+    let has_restarted = restarted || is_newer(object, pending);
     if !has_restarted && time(&object["spec"]["restartAt"]) < asked {
         let words = format!("others took spec.restartAt off {label}: let them ignore it");
         return Stage::Ended(Trouble::new("Reverted", words));
@@ -195,8 +205,8 @@ mod tests {
         let decided_at = serde_json::from_value(json!("2026-11-21T10:00:05Z")).unwrap();
         let pending = Pending { hash: "h".into(), decided_at, ..Pending::default() };
         let mut object = json!({
-            "metadata": {"generation": 2},
-            "spec": {"template": {"metadata": {"annotations": {ANNOTATION: "h"}}}},
+            "metadata": {"generation": 2, "creationTimestamp": spec["made"]},
+            "spec": {"template": {"metadata": {"annotations": {ANNOTATION: pending.stamp()}}}},
             "status": {"observedGeneration": 2},
         });
         for (field, more) in [("spec", spec), ("status", status)] {
@@ -214,6 +224,7 @@ mod tests {
         let all = json!({"replicas": 3, "updatedReplicas": 3, "availableReplicas": 3});
         let deadline =
             json!({"conditions": [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]});
+        let template = |metadata: Value| json!({"template": {"metadata": metadata}});
         for (spec, more, expect) in [
             (json!({}), json!({}), "done"),
             (json!({}), json!({"observedGeneration": 1}), "rolling"),
@@ -223,6 +234,11 @@ mod tests {
             (json!({"paused": true}), json!({}), "Paused"),
             (json!({}), deadline, "ProgressDeadlineExceeded"),
             (json!({"template": {}}), json!({}), "Reverted"),
+            // One of an earlier restart for the same content.
+            (template(json!({"annotations": {ANNOTATION: "h"}})), json!({}), "Reverted"),
+            // Made anew since.
+            (json!({"template": {}, "made": "2026-11-21T10:00:06Z"}), json!({}), "done"),
+            (json!({"template": {}, "made": "2026-11-21T10:00:05Z"}), json!({}), "Reverted"),
         ] {
             let mut spec = spec;
             spec["replicas"] = 3.into();
@@ -301,6 +317,7 @@ mod tests {
             (json!({"restartAt": asked}), json!({"phase": "Degraded"}), "Degraded"),
             (json!({"restartAt": before}), json!({}), "Reverted"),
             (json!({}), json!({}), "Reverted"),
+            (json!({"made": "2026-11-21T10:00:06Z"}), json!({"phase": "Healthy"}), "done"),
             // Of early versions, whose observed generation is a hash.
             (json!({"restartAt": asked}), early(2, 2), "done"),
             (json!({"restartAt": asked}), early(1, 2), "rolling"),

@@ -194,6 +194,12 @@ impl Pending {
         Self { workloads: all.into_iter().collect(), ..self }
     }
 
+    /// What it writes into Pod templates: no two restarts the same, also where content returns that a template had before.
+    pub(super) fn stamp(&self) -> String {
+        let decided = self.decided_at.as_ref().map(|decided| format!("-{}", decided.0));
+        format!("{}{}", self.hash, decided.unwrap_or_default())
+    }
+
     /// The workloads whose rollout has not begun.
     pub(super) fn waiting(&self) -> Vec<Workload> {
         self.workloads.iter().filter(|workload| !workload.begun).cloned().collect()
@@ -363,6 +369,19 @@ mod tests {
         assert_eq!((some.waiting(), some.started), (vec![all[1].clone()], false));
         let started = some.begun(&all[1..2]);
         assert_eq!(started, Pending { started: true, ..decided });
+    }
+
+    /// Else a template that had the content before would not change, and no Pod restart.
+    #[test]
+    fn content_that_returns_has_another_stamp() {
+        let stamped = |second: Option<i64>| {
+            let at = second.map(|second| Timestamp::from_second(second).unwrap());
+            let decided_at = at.map(sdk::condition::whole_seconds);
+            Pending { hash: "h".to_owned(), decided_at, ..Pending::default() }.stamp()
+        };
+        assert_eq!(stamped(Some(0)), "h-1970-01-01T00:00:00Z");
+        assert_ne!(stamped(Some(0)), stamped(Some(60)));
+        assert_eq!(stamped(None), "h", "of an earlier version");
     }
 
     #[test]

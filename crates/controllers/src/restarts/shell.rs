@@ -14,7 +14,7 @@ use kube::Resource;
 use kube::api::{
     Api, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, Preconditions,
 };
-use sdk::refusal::{is_gone, refusal};
+use sdk::refusal::{is_gone, refusal, refused};
 use sdk::{Context, ReconcileError};
 use serde_json::json;
 
@@ -104,15 +104,26 @@ impl Restarts<'_> {
         Api::namespaced(self.ctx.client(), self.namespace)
     }
 
-    /// The next step for content `hash`, of which `record` is the record.
+    /// The next step for content `hash`, of which `record` is the record. Nothing is recorded where the server refuses to
+    /// say what must be known for it.
     ///
     /// # Errors
-    /// If the state of the cluster cannot be read, or an eviction fails.
+    /// If the state of the cluster cannot be read for another reason, or an eviction fails.
     pub(crate) async fn step(
         &self,
         record: Record,
         hash: String,
     ) -> Result<Advance, ReconcileError> {
+        match self.take(record.clone(), hash).await {
+            Err(error) => {
+                let outcome = Outcome::Refused(refused(error)?);
+                Ok(Advance { record, outcome, then: Then::Again(LONGEST_LOOK) })
+            }
+            taken => taken,
+        }
+    }
+
+    async fn take(&self, record: Record, hash: String) -> Result<Advance, ReconcileError> {
         let now = self.ctx.now();
         let step = |record, outcome, then| Ok(Advance { record, outcome, then });
         match record.decide(&hash, now, self.window) {
@@ -235,17 +246,16 @@ impl Restarts<'_> {
         found
     }
 
-    /// Writes the content's digest into the Pod template, or the time of the decision into a Rollout. If it is
+    /// Writes the restart's stamp into the Pod template, or the time of the decision into a Rollout. If it is
     /// there already the server changes nothing, so no rollout begins twice after a crash.
     ///
     /// A merge patch touches this one field. Server-side apply would drop the annotations of other monitors
     /// of the same workload, as all of them share our field manager.
     async fn roll_out(&self, workload: &Workload, pending: &Pending) -> Result<(), kube::Error> {
+        let (annotation, stamp) = (&self.annotation, pending.stamp());
         let patch = match workload.kind {
             WorkloadKind::Rollout => json!({"spec": {"restartAt": pending.decided_at}}),
-            _ => json!({
-                "spec": {"template": {"metadata": {"annotations": {&self.annotation: pending.hash}}}}
-            }),
+            _ => json!({"spec": {"template": {"metadata": {"annotations": {annotation: stamp}}}}}),
         };
         let field_manager = Some(self.ctx.field_manager().to_owned());
         let params = PatchParams { field_manager, ..PatchParams::default() };

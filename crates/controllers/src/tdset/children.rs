@@ -161,7 +161,8 @@ fn of_container(container: &Container, found: Option<&Deployment>) -> PodTemplat
     PodTemplateSpec { metadata: None, spec: Some(spec) }
 }
 
-/// Our fields of the Service, if the spec asks for one. Its Pods are those of the Deployment.
+/// Our fields of the Service, if the spec asks for one. Its Pods are those of the Deployment. A Service knows no
+/// expressions: where that selects by these alone, as one that was taken over may, our own label does.
 pub(super) fn service(set: &TDSet, deployment: &Deployment) -> Option<Service> {
     let port = set.spec.service.as_ref()?.port?;
     let pod = deployment.spec.template.spec.as_ref();
@@ -174,10 +175,11 @@ pub(super) fn service(set: &TDSet, deployment: &Deployment) -> Option<Service> {
         target_port: Some(IntOrString::Int(target)),
         ..ServicePort::default()
     };
+    let labels = deployment.spec.selector.match_labels.clone().filter(|labels| !labels.is_empty());
     Some(Service {
         metadata: child_metadata(set),
         spec: Some(ServiceSpec {
-            selector: deployment.spec.selector.match_labels.clone(),
+            selector: labels.or_else(|| Some(selector(set))),
             ports: Some(vec![port]),
             ..ServiceSpec::default()
         }),

@@ -145,7 +145,7 @@ fn parts(schedule: &Schedule, cron: &[Part], day: i32) -> Vec<Part> {
     let ends = ends.filter(|minute| (0..MINUTES_PER_DAY).contains(minute));
     let marks: BTreeSet<_> = schedule.marks().iter().copied().chain(ends).collect();
     let ends = marks.iter().copied().skip(1).chain([MINUTES_PER_DAY]);
-    marks.iter().copied().zip(ends).collect()
+    marks.iter().copied().zip(ends).filter(|(start, end)| start < end).collect()
 }
 
 /// The parts, where those that follow one another are one.
@@ -237,6 +237,9 @@ mod tests {
         check(json!(example), &["00:00-01:00"], &[]);
         check(json!([]), &[], &[]);
         check(json!([whole(0, 0)]), &[], &[]);
+        // Objects of an older definition may end at 24.
+        check(json!([whole(0, 24)]), &[], &[]);
+        check(json!([whole(0, 9), whole(9, 24)]), &[], &[]);
         check(json!([whole(22, 6), whole(6, 22)]), &[], &[]);
         check(json!([whole(22, 7), whole(6, 22)]), &[], &["06:00-07:00"]);
         check(

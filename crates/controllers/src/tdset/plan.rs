@@ -108,15 +108,15 @@ pub(super) fn plan(
         if target.own { own(observed, wanted, renewed)? } else { former(observed, target) };
     // Whose workload it is not, its autoscaler is not either.
     let is_theirs = target.own && matches!(deployment, Step::Foreign | Step::Await);
-    let differs = present.is_some_and(|present| present != wanted.replicas);
-    let scale = (!target.own && differs).then_some(wanted.replicas);
+    let differs = !wanted.as_seen && present != Some(wanted.replicas);
+    let scale = observed.scale.filter(|_| differs).map(|_| wanted.replicas);
     let scales = scale.is_some() || matches!(deployment, Step::Create(_) | Step::Correct(_));
     let set_before = set.status.as_ref().and_then(|status| status.desired_replicas);
     Ok(Plan {
         answer,
         next: if set.spec.suspend { Next::Never } else { schedule.next(now) },
         coverage: Coverage::of(&schedule, now),
-        expected: wanted.floor.map_or(wanted.replicas, |floor| floor.max(wanted.replicas)),
+        expected: wanted.floor.filter(|_| wanted.replicas > 0).unwrap_or(0).max(wanted.replicas),
         deployment,
         service,
         scale,
@@ -153,12 +153,12 @@ impl Plan {
     }
 }
 
-/// How many replicas the workload is asked to have now; `None` if there is none.
+/// How many replicas the workload is asked to have now; `None` if there is none, or nobody has said.
 fn present(observed: Observed<'_>, target: &Target) -> Option<i32> {
     if target.own {
         return observed.deployment.map(|found| found.spec.replicas.unwrap_or(1));
     }
-    observed.scale.map(|scale| scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0))
+    observed.scale?.spec.as_ref().map(|spec| spec.replicas.unwrap_or(0))
 }
 
 /// What the schedule's number means beside what others want.
@@ -171,9 +171,13 @@ fn wanted(
     let left = set.spec.suspend || autoscaler.and_then(controller).is_some();
     let ours = |replicas| Wanted { replicas, floor: None, as_seen: false };
     match (present, autoscaler) {
-        (Some(present), _) if left => Wanted { as_seen: true, ..ours(present) },
+        _ if left => Wanted { as_seen: true, ..ours(present.unwrap_or(scheduled)) },
         (_, None) | (None, _) => ours(scheduled),
-        _ if scheduled == 0 => ours(0),
+        // One that may go to 0 itself works there, and would come back.
+        (_, Some(autoscaler)) if scheduled == 0 => {
+            let works = autoscaler.spec.min_replicas == Some(0);
+            Wanted { floor: works.then_some(DEFAULT_FLOOR), ..ours(0) }
+        }
         (Some(present), Some(autoscaler)) => {
             let floor = scheduled.min(autoscaler.spec.max_replicas).max(DEFAULT_FLOOR);
             // At 0 an autoscaler does nothing.

@@ -264,6 +264,9 @@ fn beside_an_autoscaler_the_schedule_is_its_floor() {
         // It does not work at 0, so the schedule goes there and back.
         (0, false, 9, Some(scaler(Some(2), 20)), Some(0), None, 0),
         (5, false, 0, Some(scaler(Some(2), 20)), Some(5), Some(5), 5),
+        // One that may go to 0 itself would work there.
+        (0, false, 9, Some(scaler(Some(0), 20)), Some(0), Some(1), 0),
+        (0, false, 0, Some(scaler(Some(1), 20)), None, None, 0),
         (30, false, 0, Some(scaler(Some(20), 20)), Some(20), None, 20),
     ] {
         let spec = json!({
@@ -395,6 +398,17 @@ fn a_deployment_of_an_earlier_operator_keeps_its_selector_and_its_container() {
         };
         assert_eq!(service.spec.unwrap().selector, old.spec.selector.match_labels);
     }
+    // A Service knows no expressions.
+    let mut by_expression = old.clone();
+    by_expression.spec.selector = serde_json::from_value(json!({
+        "matchExpressions": [{"key": "app", "operator": "Exists"}],
+    }))
+    .unwrap();
+    let Step::Create(service) = planned(observed(&set, Some(&by_expression), None)).service else {
+        panic!("it is made")
+    };
+    let selector = service.spec.unwrap().selector.unwrap();
+    assert_eq!(selector.keys().collect::<Vec<_>>(), [children::SET_LABEL]);
     // What another controls is not taken over, nor what is going.
     let mut theirs = owned.clone();
     theirs.metadata.owner_references.as_mut().unwrap()[0].uid = "another".to_owned();

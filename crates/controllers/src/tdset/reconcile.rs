@@ -312,7 +312,10 @@ async fn announce(ctx: &Context, set: &TDSet, target: &Target, scaling: Scaling)
     let Scaling { from, to, foreign } = scaling;
     let of = if target.own { String::new() } else { format!(" of {}", target.label()) };
     let (reason, note) = match from {
-        None => ("Created", format!("created Deployment {} with {to} replicas", set.name_any())),
+        None if target.own => {
+            ("Created", format!("created Deployment {} with {to} replicas", set.name_any()))
+        }
+        None => ("Scaled", format!("scaled to {to} replicas{of}")),
         Some(from) if foreign => {
             ("ScaleRestored", format!("put {from} replicas{of}, set by others, back to {to}"))
         }

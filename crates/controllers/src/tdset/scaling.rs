@@ -15,7 +15,11 @@ use serde_json::json;
 use super::api::TDSet;
 use super::target::Target;
 
-/// The scale of the target; `None` if it does not exist or has none.
+/// What kube-apiserver says of a custom resource that names no number of replicas yet.
+const UNSET: &str = "the spec replicas field";
+
+/// The scale of the target; `None` if it does not exist or has none. One that names no number has a scale without a
+/// `spec`: a server does not show that, and lets it be set.
 pub(super) async fn read_scale(
     ctx: &Context,
     set: &TDSet,
@@ -23,6 +27,7 @@ pub(super) async fn read_scale(
 ) -> Result<Option<Scale>, kube::Error> {
     match api(ctx, set, target).get_scale(&target.name).await {
         Err(error) if is_gone(&error) => Ok(None),
+        Err(kube::Error::Api(told)) if told.message.contains(UNSET) => Ok(Some(Scale::default())),
         answer => answer.map(Some),
     }
 }

@@ -28,44 +28,51 @@ pub(super) fn read(template: &Value) -> Result<PodTemplateSpec, Invalid> {
     serde_json::from_value(kept).map_err(|error| wrong(error.to_string()))
 }
 
-/// Removes what a server leaves out: fields that are no pointers in Kubernetes' own types and have their zero value.
-fn leave_out_zeros(template: &mut Value) {
-    let pod = &mut template["spec"];
-    drop_zeros(pod, &["hostNetwork", "hostPID", "hostIPC"]);
-    for list in ["containers", "initContainers"] {
-        for container in elements(&mut pod[list]) {
-            drop_zeros(container, &["stdin", "stdinOnce", "tty"]);
-            elements(&mut container["env"]).for_each(|variable| drop_zeros(variable, &[]));
-            elements(&mut container["volumeMounts"])
-                .for_each(|mount| drop_zeros(mount, &["readOnly"]));
-            elements(&mut container["ports"]).for_each(|port| drop_zeros(port, &["hostPort"]));
-            for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
-                let numbers = [
-                    "initialDelaySeconds",
-                    "timeoutSeconds",
-                    "periodSeconds",
-                    "successThreshold",
-                    "failureThreshold",
-                ];
-                drop_zeros(&mut container[probe], &numbers);
+/// The fields that hold texts by names of people's own: an empty text is there like any other.
+const MAPS: [&str; 8] = [
+    "annotations",
+    "labels",
+    "limits",
+    "matchLabels",
+    "nodeSelector",
+    "options",
+    "requests",
+    "volumeAttributes",
+];
+/// The numbers and flags that are no pointers in Kubernetes' own types, and need not be there.
+const PLAIN: [&str; 14] = [
+    "failureThreshold",
+    "hostIPC",
+    "hostNetwork",
+    "hostPID",
+    "hostPort",
+    "initialDelaySeconds",
+    "partition",
+    "periodSeconds",
+    "readOnly",
+    "stdin",
+    "stdinOnce",
+    "successThreshold",
+    "timeoutSeconds",
+    "tty",
+];
+/// The class of a volume, where an empty text says that it has none.
+const CLASS: &str = "storageClassName";
+
+/// Removes what a server leaves out: empty texts and maps, and fields that are no pointers and have their zero value.
+fn leave_out_zeros(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.retain(|name, value| {
+            let name = name.as_str();
+            if MAPS.contains(&name) {
+                return value.as_object().is_none_or(|map| !map.is_empty());
             }
-        }
-    }
-    // Looking for a field has made it.
-    *template = without_nulls(template);
-}
-
-fn elements(list: &mut Value) -> impl Iterator<Item = &mut Value> {
-    list.as_array_mut().into_iter().flatten()
-}
-
-/// Removes empty strings, and these fields if they are false or 0.
-fn drop_zeros(object: &mut Value, plain: &[&str]) {
-    if let Some(fields) = object.as_object_mut() {
-        fields.retain(|name, value| {
-            let is_zero = *value == false || *value == 0;
-            *value != "" && !(is_zero && plain.contains(&name.as_str()))
-        });
+            leave_out_zeros(value);
+            let is_zero = PLAIN.contains(&name) && (*value == false || *value == 0);
+            !is_zero && (*value != "" || name == CLASS)
+        }),
+        Value::Array(elements) => elements.iter_mut().for_each(leave_out_zeros),
+        _ => {}
     }
 }
 
@@ -160,18 +167,34 @@ mod tests {
                 "name": "web", "tty": false, "env": [{"name": "A", "value": ""}],
                 "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": false}],
                 "readinessProbe": {"initialDelaySeconds": 0, "periodSeconds": 5},
-                "securityContext": {"allowPrivilegeEscalation": false},
+                "securityContext": {"allowPrivilegeEscalation": false}, "resources": {"limits": {}},
             }],
-        }});
+            "nodeSelector": {"own/node": ""}, "affinity": {}, "volumes": [
+                {"name": "v", "emptyDir": {"medium": ""}},
+                {"name": "w", "persistentVolumeClaim": {"claimName": "w", "readOnly": false}},
+                {"name": "x", "ephemeral": {"volumeClaimTemplate": {
+                    "spec": {"storageClassName": "", "volumeName": ""},
+                }}},
+            ],
+            "tolerations": [{"key": "", "operator": "Exists", "tolerationSeconds": 0}],
+        }, "metadata": {"annotations": {}, "labels": {"own": ""}}});
         let left = json!({"spec": {
             "automountServiceAccountToken": false,
             "containers": [{
                 "name": "web", "env": [{"name": "A"}],
                 "volumeMounts": [{"name": "v", "mountPath": "/v"}],
                 "readinessProbe": {"periodSeconds": 5},
-                "securityContext": {"allowPrivilegeEscalation": false},
+                "securityContext": {"allowPrivilegeEscalation": false}, "resources": {},
             }],
-        }});
+            "nodeSelector": {"own/node": ""}, "affinity": {}, "volumes": [
+                {"name": "v", "emptyDir": {}},
+                {"name": "w", "persistentVolumeClaim": {"claimName": "w"}},
+                {"name": "x", "ephemeral": {"volumeClaimTemplate": {
+                    "spec": {"storageClassName": ""},
+                }}},
+            ],
+            "tolerations": [{"operator": "Exists", "tolerationSeconds": 0}],
+        }, "metadata": {"labels": {"own": ""}}});
         assert_eq!(json!(read(&zeros).unwrap()), left);
         let found = read(&with("resources", json!({"limits": {"cpu": 0.5, "pods": 2}}))).unwrap();
         let limits = found.spec.unwrap().containers.remove(1).resources.unwrap().limits.unwrap();

@@ -1,5 +1,6 @@
 //! ConfigMonitor: one restart for each change, even through a handover.
 
+mod refused;
 pub(super) mod trouble;
 
 use std::time::Duration;

@@ -1,11 +1,8 @@
 //! Seeds of trouble: what goes wrong in the first week with workloads that restart otherwise, or not at all.
 //! Each row is a story of its own in a world of its own.
 
-use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 
-use apiserver::faults::Request;
 use k8s_openapi::api::apps::v1::{DaemonSet, ReplicaSet, StatefulSet};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -32,10 +29,12 @@ const STORIES: &[(&str, Story)] = &[
     ("the selector is edited while Pods are to go", || Box::pin(reselected())),
     ("Argo Rollouts roll out", || Box::pin(rollout())),
     ("a selector is too wide", || Box::pin(too_many())),
-    ("many workloads are in a distant cluster", || Box::pin(distant())),
-    ("one is refused and another taken back", || Box::pin(refused_beside_reverted())),
-    ("one is refused and a Pod is to go", || Box::pin(refused_beside_evicted())),
+    ("many workloads are in a distant cluster", || Box::pin(refused::distant())),
+    ("the manager may not list what could restart", || Box::pin(refused::unlisted())),
+    ("one is refused and another taken back", || Box::pin(refused::beside_reverted())),
+    ("one is refused and a Pod is to go", || Box::pin(refused::beside_evicted())),
     ("a change is taken back at once", || Box::pin(taken_back())),
+    ("content returns that the Pods restarted for before", || Box::pin(returned())),
     ("a namesake is in another namespace", || Box::pin(elsewhere())),
 ];
 
@@ -48,7 +47,7 @@ async fn seeds_of_trouble() {
 }
 
 /// Waits until `Restarted` has this reason, and returns its status and message.
-async fn told(env: &TestEnv, reason: &str) -> (String, String) {
+pub(super) async fn told(env: &TestEnv, reason: &str) -> (String, String) {
     let of = |monitor: &ConfigMonitor| {
         let mut conditions = monitor.status.iter().flat_map(|status| status.conditions.clone());
         conditions.find(|found| found.type_ == "Restarted" && found.reason == reason)
@@ -58,7 +57,7 @@ async fn told(env: &TestEnv, reason: &str) -> (String, String) {
     (found.status, found.message)
 }
 
-async fn merge<K>(api: &Api<K>, name: &str, patch: Value)
+pub(super) async fn merge<K>(api: &Api<K>, name: &str, patch: Value)
 where
     K: Clone + std::fmt::Debug + DeserializeOwned,
 {
@@ -66,7 +65,7 @@ where
 }
 
 /// A world with the monitor and its ConfigMap, seen, and nothing that is selected.
-async fn bare_world(spec: Value) -> TestEnv {
+pub(super) async fn bare_world(spec: Value) -> TestEnv {
     let crds = controllers::crds().into_iter().chain([rollouts()]).collect::<Vec<_>>();
     let env = TestEnv::builder().at("2026-11-21T10:00:00Z").server_times();
     let mut env = env.crds(crds).start().await;
@@ -84,7 +83,7 @@ async fn bare_world(spec: Value) -> TestEnv {
 }
 
 /// A workload of this kind with two Pods that the monitor selects.
-async fn workload<K>(env: &TestEnv, more: Value) -> Api<K>
+pub(super) async fn workload<K>(env: &TestEnv, more: Value) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Clone
@@ -107,7 +106,7 @@ where
     api
 }
 
-async fn selected(env: &TestEnv, count: i32) {
+pub(super) async fn selected(env: &TestEnv, count: i32) {
     env.until_object(&monitors(env), MONITOR, |monitor| {
         monitor.status.as_ref().is_some_and(|status| status.selected_pods == count)
     })
@@ -125,7 +124,7 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|found| found.type_ == "Ready" && found.status == "True")
 }
 
-async fn uids(env: &TestEnv) -> std::collections::BTreeSet<String> {
+pub(super) async fn uids(env: &TestEnv) -> std::collections::BTreeSet<String> {
     let pods: Api<Pod> = env.api(NAMESPACE);
     let found = pods.list(&ListParams::default().labels("app=frontend")).await.unwrap().items;
     found.into_iter().filter_map(|pod| pod.metadata.uid).collect()
@@ -234,7 +233,7 @@ async fn one_after_another() {
     assert_eq!(sets.get("w").await.unwrap().metadata.generation, Some(1));
 }
 
-async fn restarts_of(env: &TestEnv, expect: i64) {
+pub(super) async fn restarts_of(env: &TestEnv, expect: i64) {
     env.until_object(&monitors(env), MONITOR, |monitor| {
         monitor.status.as_ref().is_some_and(|status| {
             status.record.restarts == expect && status.record.pending.is_none()
@@ -413,98 +412,6 @@ async fn too_many() {
     assert_eq!(uids(&env).await.len(), MOST + 1);
 }
 
-/// A Deployment without Pods that uses the ConfigMap.
-async fn user(env: &TestEnv, name: &str) {
-    let labels = json!({"app": name});
-    let read = json!([{"configMapRef": {"name": CONFIG_MAP}}]);
-    let deployment = json!({
-        "metadata": {"name": name},
-        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": {
-            "metadata": {"labels": labels},
-            "spec": {"containers": [{"name": "c", "image": "i", "envFrom": read}]},
-        }},
-    });
-    let deployment = serde_json::from_value(deployment).unwrap();
-    deployments(env).create(&PostParams::default(), &deployment).await.unwrap();
-}
-
-/// Counts the rollouts that the manager begins, of each workload, and does with them as this says.
-fn rollouts_of(
-    env: &TestEnv,
-    fault: impl Fn(&Request) -> Fault + Send + Sync + 'static,
-) -> Arc<Mutex<BTreeMap<String, usize>>> {
-    let begun = Arc::new(Mutex::new(BTreeMap::new()));
-    let counted = Arc::clone(&begun);
-    env.set_faults(move |request| {
-        if !request.user_agent.starts_with("leasehold/") {
-            return Fault::None;
-        }
-        if (request.verb, &*request.resource) == ("patch", "deployments") {
-            *counted.lock().unwrap().entry(request.name.clone()).or_default() += 1;
-        }
-        fault(request)
-    });
-    begun
-}
-
-/// One after another, requests for so many would take longer than a reconcile may.
-async fn distant() {
-    let env = bare_world(json!({"podSelector": null, "debounceSeconds": 0})).await;
-    for number in 0..300 {
-        user(&env, &format!("w-{number}")).await;
-    }
-    let begun = rollouts_of(&env, |_| Fault::Delay(Duration::from_millis(150)));
-    edit(&env, "b").await;
-    let (_, words) = told(&env, "RolledOut").await;
-    assert!(words.contains("and 290 more"), "{words}");
-    let begun = begun.lock().unwrap();
-    assert!(begun.len() == 300 && begun.values().all(|count| *count == 1), "{begun:?}");
-}
-
-/// As by a webhook, and by a GitOps tool: what was begun is not begun with each try of the other.
-async fn refused_beside_reverted() {
-    let env = bare_world(json!({"podSelector": null, "debounceSeconds": 0})).await;
-    for name in ["free", "locked"] {
-        user(&env, name).await;
-    }
-    let begun = rollouts_of(&env, |request| match (request.verb, &*request.name) {
-        ("patch", "locked") => Fault::Error(ApiError::new(Reason::Invalid, "not on a Friday")),
-        _ => Fault::None,
-    });
-    edit(&env, "b").await;
-    assert_eq!(told(&env, "Rejected").await.1, "not on a Friday");
-    let none = json!({format!("configmonitor.leasehold.dev/{MONITOR}"): null});
-    let template = json!({"metadata": {"annotations": none}});
-    merge(&deployments(&env), "free", json!({"spec": {"template": template}})).await;
-    env.pass(Duration::from_secs(1_800)).await;
-    {
-        let begun = begun.lock().unwrap();
-        assert!(begun["free"] == 1 && begun["locked"] > 3, "{begun:?}");
-    }
-    env.end_faults();
-    env.pass(Duration::from_secs(1_000)).await;
-    told(&env, "Reverted").await;
-    assert_eq!(deployments(&env).get("locked").await.unwrap().metadata.generation, Some(2));
-}
-
-async fn refused_beside_evicted() {
-    let env = bare_world(json!({"debounceSeconds": 0, "evictBarePods": true})).await;
-    workload::<Deployment>(&env, json!({})).await;
-    let bare = bare_pod(&env).await;
-    selected(&env, 3).await;
-    rollouts_of(&env, |request| match (request.verb, &*request.resource) {
-        ("patch", "deployments") => Fault::Error(ApiError::new(Reason::Invalid, "not on a Friday")),
-        _ => Fault::None,
-    });
-    edit(&env, "b").await;
-    env.until("the Pod to go", async || (!uids(&env).await.contains(&bare)).then_some(())).await;
-    assert_eq!(told(&env, "Rejected").await.1, "not on a Friday");
-    env.end_faults();
-    env.pass(Duration::from_secs(1_000)).await;
-    told(&env, "RolledOut").await;
-    restarts_of(&env, 1).await;
-}
-
 async fn taken_back() {
     let env = bare_world(json!({"debounceSeconds": 60})).await;
     edit(&env, "b").await;
@@ -517,6 +424,26 @@ async fn taken_back() {
     env.until_object(&monitors(&env), MONITOR, untold).await;
     reason(&env, "Ready", "True", "Watching").await;
     quiet(&env, Duration::from_secs(600)).await;
+}
+
+/// What came between was nobody's to restart for, and some Pods have it.
+async fn returned() {
+    let env = example().await;
+    let before = generation(&env, DEPLOYMENT).await;
+    edit(&env, "one").await;
+    restarts(&env, 1).await;
+    let spec = monitors(&env).get(MONITOR).await.unwrap().spec;
+    monitors(&env).delete(MONITOR, &DeleteParams::default()).await.unwrap();
+    env.until_gone(&monitors(&env), MONITOR).await;
+    edit(&env, "two").await;
+    env.pass(Duration::from_secs(60)).await;
+    let again = ConfigMonitor::new(MONITOR, spec);
+    monitors(&env).create(&PostParams::default(), &again).await.unwrap();
+    restarts(&env, 0).await;
+    assert_eq!(generation(&env, DEPLOYMENT).await, before + 1);
+    edit(&env, "one").await;
+    restarts(&env, 1).await;
+    assert_eq!(generation(&env, DEPLOYMENT).await, before + 2);
 }
 
 /// An author's reach ends with the namespace.

@@ -1,5 +1,6 @@
 //! TDSet: converges, follows the hour, reverts foreign changes, and cleans up.
 
+mod listed;
 mod takeover;
 mod trouble;
 

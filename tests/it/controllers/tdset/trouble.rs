@@ -8,16 +8,15 @@ use apiserver::faults::{Fault, Request};
 use controllers::TDSet;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use leasehold::testing::{ApiError, Reason, TestEnv};
 use serde_json::{Value, json};
 
-use super::super::configmonitor::trouble::rollouts;
 use super::super::crash::at_every_write;
 use super::super::{quiet, reasons};
 use super::{
-    NAME, NAMESPACE, condition, deployments, example, merge, replicas, sets, start, takeover, world,
+    NAME, NAMESPACE, condition, deployments, example, listed, merge, replicas, sets, start,
+    takeover, world,
 };
 
 type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
@@ -26,8 +25,9 @@ const STORIES: &[(&str, Story)] = &[
     ("a StatefulSet exists already", || Box::pin(target())),
     ("nothing runs outside of the hours", || Box::pin(outside())),
     ("a target comes late", || Box::pin(late_target())),
-    ("a kind is listed, another is not", || Box::pin(listed_kind())),
-    ("a Rollout runs the template of the Deployment", || Box::pin(run_by_a_rollout())),
+    ("a kind is listed, another is not", || Box::pin(listed::listed_kind())),
+    ("a target has no number of replicas yet", || Box::pin(listed::unnumbered())),
+    ("a Rollout runs the template of the Deployment", || Box::pin(listed::run_by_a_rollout())),
     ("an autoscaler scales the Deployment too", || Box::pin(autoscaler())),
     ("an autoscaler is at 0", || Box::pin(at_zero())),
     ("an autoscaler belongs to another object", || Box::pin(managed())),
@@ -60,7 +60,7 @@ async fn seeds_of_trouble() {
 }
 
 /// The example's windows for another workload.
-fn spec(more: Value) -> Value {
+pub(super) fn spec(more: Value) -> Value {
     let example: TDSet = serde_saphyr::from_str(example()).unwrap();
     let mut spec = json!({
         "schedulingConfig": example.spec.scheduling_config, "defaultReplica": 3,
@@ -69,7 +69,7 @@ fn spec(more: Value) -> Value {
     spec
 }
 
-async fn make(env: &TestEnv, name: &str, spec: Value) -> TDSet {
+pub(super) async fn make(env: &TestEnv, name: &str, spec: Value) -> TDSet {
     let set = TDSet::new(name, serde_json::from_value(spec).unwrap());
     sets(env).create(&PostParams::default(), &set).await.unwrap()
 }
@@ -79,7 +79,13 @@ pub(super) fn to(kind: &str, name: &str) -> Value {
 }
 
 /// Waits until a condition of a TDSet has this status and reason, and returns its message.
-async fn says(env: &TestEnv, name: &str, type_: &str, status: &str, reason: &str) -> String {
+pub(super) async fn says(
+    env: &TestEnv,
+    name: &str,
+    type_: &str,
+    status: &str,
+    reason: &str,
+) -> String {
     let of = |set: &TDSet| {
         let mut conditions = set.status.iter().flat_map(|status| status.conditions.clone());
         conditions.find(|found| {
@@ -185,85 +191,6 @@ async fn late_target() {
     assert!(env.now().duration_since(since).as_secs() < 10, "nothing polls");
 }
 
-fn widgets() -> CustomResourceDefinition {
-    let number = json!({"type": "integer"});
-    let part = |field: &str| json!({"type": "object", "properties": {field: number}});
-    serde_json::from_value(json!({
-        "metadata": {"name": "widgets.example.com"},
-        "spec": {
-            "group": "example.com", "scope": "Namespaced",
-            "names": {"kind": "Widget", "plural": "widgets"},
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "properties":
-                    {"spec": part("size"), "status": part("size")}}},
-                "subresources": {"scale": {
-                    "specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size",
-                }},
-            }],
-        },
-    }))
-    .unwrap()
-}
-
-/// A world in which the administrator has listed a kind.
-async fn listing(crd: CustomResourceDefinition) -> TestEnv {
-    let (spec, version) = (&crd.spec, &crd.spec.versions[0].name);
-    let (group, kind, plural) = (&spec.group, &spec.names.kind, &spec.names.plural);
-    let listed = json!({"group": group, "version": version, "kind": kind, "plural": plural});
-    let listed = json!({"targets": [listed]});
-    let crds: Vec<_> = controllers::crds().into_iter().chain([crd]).collect();
-    let mut env = TestEnv::builder().at(MORNING).crds(crds).namespace(NAMESPACE).start().await;
-    env.run((controllers::get("tdset").unwrap().build)(2, &listed));
-    env
-}
-
-async fn listed_kind() {
-    let env = listing(widgets()).await;
-    let kind = ApiResource {
-        group: "example.com".into(),
-        version: "v1".into(),
-        api_version: "example.com/v1".into(),
-        kind: "Widget".into(),
-        plural: "widgets".into(),
-    };
-    let widgets = Api::<DynamicObject>::namespaced_with(env.client(), NAMESPACE, &kind);
-    let widget = DynamicObject::new("w", &kind).data(json!({"spec": {"size": 1}}));
-    widgets.create(&PostParams::default(), &widget).await.unwrap();
-    let to_widget =
-        json!({"targetRef": {"apiVersion": "example.com/v1", "kind": "Widget", "name": "w"}});
-    make(&env, "hours", spec(to_widget)).await;
-    env.until("the Widget to be scaled", async || {
-        (widgets.get("w").await.ok()?.data["spec"]["size"] == 5).then_some(())
-    })
-    .await;
-    make(&env, "others", spec(to("DaemonSet", "d"))).await;
-    let told = says(&env, "others", "Ready", "False", "NotPermitted").await;
-    assert!(told.contains("Widget of example.com, not DaemonSet of apps/v1"), "{told}");
-}
-
-/// Who lists Rollouts lets it be seen whose template they run.
-async fn run_by_a_rollout() {
-    let env = listing(rollouts()).await;
-    let labels = json!({"app": "web"});
-    let pods = json!({"containers": [{"name": "web", "image": "web"}]});
-    let template = json!({"metadata": {"labels": labels}, "spec": pods});
-    let idle = json!({"replicas": 0, "selector": {"matchLabels": labels}, "template": template});
-    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": NAMESPACE}, "spec": idle});
-    env.apply(&web.to_string()).await;
-    make(&env, "hours", spec(to("Deployment", "web"))).await;
-    let ready = async || says(&env, "hours", "Ready", "True", "ReplicasAvailable").await;
-    assert_eq!(ready().await, "5 of 5 replicas available");
-    let run = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-    let canary = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout",
-        "metadata": {"name": "canary", "namespace": NAMESPACE}, "spec": {"workloadRef": run}});
-    env.apply(&canary.to_string()).await;
-    let told = async || ready().await.contains("Rollout canary runs the template").then_some(());
-    env.until("the Rollout to be named", told).await;
-    quiet(&env, Duration::from_secs(600)).await;
-}
-
 async fn autoscaler() {
     let env = world(LATE).await;
     env.apply(example()).await;
@@ -347,7 +274,7 @@ async fn managed() {
     replicas(&env, 3).await;
 }
 
-async fn merge_named(api: &Api<TDSet>, name: &str, patch: Value) {
+pub(super) async fn merge_named(api: &Api<TDSet>, name: &str, patch: Value) {
     api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
