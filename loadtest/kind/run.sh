@@ -39,6 +39,8 @@ limit max_user_instances $((30 * (clusters + 1)))
 limit max_user_watches $((1000 * (clusters + 1)))
 
 work=$(mktemp -d)
+# Helm would heed these before the kubeconfig.
+unset "${!HELM_KUBE@}"
 export KUBECONFIG=$work/kubeconfig NODE=$fleet-home-control-plane
 made=()
 remove() {
@@ -48,13 +50,20 @@ remove() {
   # What is still being created would be there after its deletion.
   [ -z "$(jobs -pr)" ] || echo "waiting for clusters that are being created, to delete them" >&2
   wait
-  for name in ${made[@]+"${made[@]}"}; do kind delete cluster --name "$name" >/dev/null 2>&1 || true; done
+  for name in ${made[@]+"${made[@]}"}; do
+    kind delete cluster --name "$name" >/dev/null 2>&1 ||
+      echo "cluster $name is left: kind delete cluster --name $name" >&2
+  done
   rm -rf "$work"
 }
 trap remove EXIT
 there=$(kind get clusters) || fail "kind does not list its clusters: does docker run?"
 ! grep --quiet "^$fleet-" <<<"$there" || fail "clusters $fleet-* exist: run this again"
 
+create() { # with what kind says, if it fails
+  kind create cluster --name "$1" 2>"$work/$1.log" ||
+    fail "kind does not create the cluster $1: $(cat "$work/$1.log")"
+}
 home() { kubectl --context "kind-$fleet-home" --namespace leasehold-system "$@"; }
 workload() { local n=$1; shift; kubectl --context "kind-$fleet-$n" "$@"; }
 # The program out of the image, so that it is the one that runs.
@@ -67,7 +76,7 @@ docker build -t "$image" -f "$root/deploy/Dockerfile" "$root"
 creating=()
 for n in home $(seq "$clusters"); do
   made+=("$fleet-$n")
-  kind create cluster --quiet --name "$fleet-$n" & creating+=($!)
+  create "$fleet-$n" & creating+=($!)
   [ "$n" != home ] || wait "${creating[0]}"
 done
 for process in "${creating[@]}"; do wait "$process"; done

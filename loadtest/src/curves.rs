@@ -22,16 +22,15 @@ use crate::markdown::UNCLEAN_STOP;
 use crate::probe::Probe;
 use crate::process::Binary;
 use crate::replicas::Replicas;
-use crate::results;
+use crate::results::{self, Outcome};
 use crate::run::{Options, Run};
 use crate::sampler::SHARDS;
-use crate::scenario::{self, Load, Scenario};
-use crate::vary::{self, Outcome};
+use crate::scenario::{Load, Scenario};
 
 /// The core of the servers, generator and tracker.
-const SERVERS_CORE: usize = 0;
+pub const SERVERS_CORE: usize = 0;
 /// The core of all replicas together.
-const REPLICAS_CORE: usize = 1;
+pub const REPLICAS_CORE: usize = 1;
 /// How long the replicas are watched while nothing changes.
 const IDLE: Duration = Duration::from_secs(10);
 /// How long the changes of one rate may take to converge before it counts as too high.
@@ -69,60 +68,19 @@ pub fn rerun_on_one_core() -> anyhow::Error {
     }
 }
 
-/// Runs every scenario of a folder, or this one, prints its tables, and writes those of all to `out`. One that fails
-/// does not hinder the others. Whether each reached its goal.
-///
-/// # Errors
-/// If a scenario is wrong, or has neither a curve nor numbers of replicas: before anything is run.
-pub async fn run_all(
-    path: &Path,
-    out: &Path,
-    options: &dyn Fn(&Path) -> anyhow::Result<Options>,
-) -> anyhow::Result<bool> {
-    let files = scenario::files(path)?;
-    let all: Vec<Options> =
-        files.iter().map(|file| options(file)).collect::<anyhow::Result<_>>()?;
-    scenario::are_distinct(all.iter().map(|options| &options.scenario))?;
-    for (options, file) in all.iter().zip(&files) {
-        let is_of_curves = options.scenario.of_curves().is_some();
-        ensure!(is_of_curves, "{} has neither [curve] nor [vary]", file.display());
-    }
-    let _held = results::begin(out)?;
-    let (mut report, mut all_reached) = (String::new(), true);
-    for options in &all {
-        let name = &options.scenario.name;
-        let outcome = match options.scenario.vary {
-            Some(_) => vary::run(options, REPLICAS_CORE).await,
-            None => run(options).await,
-        };
-        let (tables, wrong) =
-            outcome.unwrap_or_else(|error| (format!("# {name}\n"), vec![format!("{error:#}")]));
-        println!("\n{tables}\nreport, configurations and logs: {}", options.out.display());
-        all_reached &= wrong.is_empty();
-        report.push_str(&tables);
-        for why in wrong {
-            eprintln!("scenario {name}: {why}");
-            report.push_str(&format!("\n- scenario {name}: {why}\n"));
-        }
-        report.push('\n');
-        results::write(out, "curves.md", &report)?;
-    }
-    Ok(all_reached)
-}
-
 /// Climbs with each number of replicas, and writes the report after each, so that one that fails takes nothing of those
 /// before along.
 ///
 /// # Errors
 /// If the scenario has no curve, the manager does not run at all, or a file cannot be written.
-async fn run(options: &Options) -> anyhow::Result<Outcome> {
+pub async fn run(options: &Options) -> anyhow::Result<Outcome> {
     let Options { scenario, out, .. } = options;
     let curve = scenario.curve.as_ref().context("the scenario has no [curve]")?;
     let _held = results::begin(out)?;
     let mut binary = Binary::find(options.manager.clone()).await?;
     let machine = Machine::here(binary.version().await?)?;
     binary.cpu.core = Some(REPLICAS_CORE);
-    let (mut climbs, mut tables, mut wrong) = (Vec::new(), String::new(), Vec::new());
+    let (mut climbs, mut found) = (Vec::new(), Outcome::default());
     for &replicas in &curve.replicas {
         println!("{}", replicas_of(replicas));
         let mut with = scenario.clone();
@@ -130,16 +88,19 @@ async fn run(options: &Options) -> anyhow::Result<Outcome> {
         let options = Options { scenario: with, out: out.clone(), manager: None, ..*options };
         match climb(&options, curve, &binary).await {
             Ok((climb, clean)) => {
-                wrong.extend(climb.doubts(curve));
-                wrong.extend((!clean).then(|| format!("{UNCLEAN_STOP} in {}", out.display())));
+                found.wrong.extend(climb.doubts(curve));
+                let unclean = (!clean).then(|| format!("{UNCLEAN_STOP} in {}", out.display()));
+                found.wrong.extend(unclean);
                 climbs.push(climb);
             }
-            Err(error) => wrong.push(format!("{}: {error:#}", replicas_of(replicas))),
+            Err(error) => found.wrong.push(format!("{}: {error:#}", replicas_of(replicas))),
         }
-        tables = write(curve, &Curves { scenario, machine: &machine, climbs: &climbs }, out)?;
+        let curves = Curves { scenario, machine: &machine, climbs: &climbs };
+        let (tables, plot) = write(curve, &curves, out)?;
+        (found.tables, found.plots) = (tables, vec![plot]);
     }
-    wrong.extend(curve.missed(&climbs));
-    Ok((tables, wrong))
+    found.wrong.extend(curve.missed(&climbs));
+    Ok(found)
 }
 
 /// One climb, and whether the managers stopped cleanly then.
@@ -307,7 +268,8 @@ fn used(before: &[Usage], after: &[Usage]) -> Vec<f64> {
     pairs.map(|(before, after)| after.cpu.saturating_sub(before.cpu).as_secs_f64()).collect()
 }
 
-fn write(curve: &Curve, curves: &Curves<'_>, out: &Path) -> anyhow::Result<String> {
+/// Writes the report. Returns its tables and its plot.
+fn write(curve: &Curve, curves: &Curves<'_>, out: &Path) -> anyhow::Result<(String, String)> {
     let lines = curves.climbs.iter().map(|climb| Line {
         name: replicas_of(climb.replicas),
         points: climb.rungs.iter().map(|rung| (rung.per_second, Some(rung.p99_ms))).collect(),
@@ -331,5 +293,5 @@ fn write(curve: &Curve, curves: &Curves<'_>, out: &Path) -> anyhow::Result<Strin
     let files =
         [("curves.md", &text), ("curves.html", &page), ("curves.json", &json), ("p99.svg", &svg)];
     files.iter().try_for_each(|(name, content)| results::write(out, name, content))?;
-    Ok(text)
+    Ok((text, svg))
 }

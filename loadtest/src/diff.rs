@@ -8,19 +8,21 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::machine::Machine;
 use crate::report::FORMAT;
 use crate::slo::{Figures, Measure};
 
 /// What is said of a file that is something else, or not all there.
 const NO_REPORT: &str = "it is not a whole report.json; write it anew with `loadtest run`";
 
+/// What may differ where a bound counts: builds are what one compares, and a kernel counts memory anew at each boot.
+const FREE: [&str; 2] = ["machine.leasehold", "machine.memory_mib"];
+
 /// What two reports are compared by.
 #[derive(Debug, Deserialize)]
 pub struct Recorded {
     scenario: Map<String, Value>,
     seed: u64,
-    machine: Machine,
+    machine: Map<String, Value>,
     figures: Figures,
     /// Why it failed. Its figures are of what converged alone.
     verdict: Vec<String>,
@@ -61,12 +63,11 @@ impl Recorded {
         serde_json::from_str(text).context(NO_REPORT)
     }
 
-    /// What it ran, by keys. Limits are no part of that.
+    /// What it ran and on what, by keys. Limits are no part of that.
     fn ran(&self) -> BTreeMap<String, String> {
-        let mut ran = BTreeMap::from([
-            ("machine".to_owned(), self.machine.words()),
-            ("seed".to_owned(), self.seed.to_string()),
-        ]);
+        let mut ran = BTreeMap::from([("seed".to_owned(), self.seed.to_string())]);
+        let machine = self.machine.iter().map(|(k, v)| (format!("machine.{k}"), v.to_string()));
+        ran.extend(machine);
         for (key, value) in self.scenario.iter().filter(|(key, _)| *key != "slo") {
             match value {
                 Value::Object(of) => {
@@ -80,19 +81,18 @@ impl Recorded {
 }
 
 /// A table of both, with what differs between their runs and why they failed above it; and, if there is a bound, a
-/// line for each difference of their loads, for each reason why the second failed, and for each measure that is more
-/// than `fail_above` times what it was.
+/// line for each difference of their loads and machines, for each reason why the second failed, and for each measure
+/// that is more than `fail_above` times what it was.
 pub fn diff(before: &Recorded, after: &Recorded, fail_above: Option<f64>) -> (String, Vec<String>) {
     let mut text = String::new();
     let (a, b) = (before.ran(), after.ran());
     let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    let mut other_load = Vec::new();
+    let mut other = Vec::new();
     for key in keys.into_iter().filter(|key| a.get(*key) != b.get(*key)) {
         let [a, b] = [&a, &b].map(|of| of.get(key).map_or("none", String::as_str));
         text.push_str(&format!("The {key} differs: {a} | {b}\n\n"));
-        // Builds, which the machine names too, are what one compares.
-        if key != "machine" {
-            other_load.push(format!("{key} differs: figures of different loads have no bound"));
+        if !FREE.contains(&key.as_str()) {
+            other.push(format!("{key} differs: figures of other loads or machines have no bound"));
         }
     }
     for (run, of) in [("A", before), ("B", after)] {
@@ -108,7 +108,7 @@ pub fn diff(before: &Recorded, after: &Recorded, fail_above: Option<f64>) -> (St
             .expect("writing to a String cannot fail");
     }
     let worse = rows.iter().filter_map(|row| row.worse_than(fail_above?));
-    let failed = other_load.into_iter().chain(after.verdict.iter().cloned());
+    let failed = other.into_iter().chain(after.verdict.iter().cloned());
     let failed = failed.filter(|_| fail_above.is_some());
     (text, failed.chain(worse).collect())
 }
@@ -242,17 +242,27 @@ mod tests {
             text.lines().filter_map(|line| line.strip_prefix("The ")?.split(' ').next()).collect();
         let expect = ["faults", "load.updates_per_second", "objects.count", "seed"];
         assert_eq!(named, expect);
-        let said = |key: &str| format!("{key} differs: figures of different loads have no bound");
+        let said =
+            |key: &str| format!("{key} differs: figures of other loads or machines have no bound");
         assert_eq!(worse, expect.map(said));
         assert!(diff(&a, &b, None).1.is_empty());
         assert!(text.contains("The objects.count differs: 3000 | 50000\n"), "{text}");
     }
 
     #[test]
-    fn different_machines_are_named() {
+    fn figures_of_other_machines_have_no_bound_and_those_of_other_builds_do() {
         let (a, mut b) = (recorded(&[]), recorded(&[]));
-        b.machine.cores = 64;
-        assert!(diff(&a, &b, None).0.starts_with("The machine differs: leasehold <0>; "));
+        b.machine["leasehold"] = "leasehold <1>".into();
+        let (text, worse) = diff(&a, &b, Some(1.2));
+        let expect = "The machine.leasehold differs: \"leasehold <0>\" | \"leasehold <1>\"\n\n";
+        assert!(text.starts_with(expect) && worse.is_empty(), "{text}{worse:?}");
+        b.machine["cores"] = 64.into();
+        b.machine["servers_built"] = "debug".into();
+        let (text, worse) = diff(&a, &b, Some(1.2));
+        assert!(text.starts_with("The machine.cores differs: 0 | 64\n\n"), "{text}");
+        let [cores, servers] = &worse[..] else { panic!("{worse:?}") };
+        assert!(cores.starts_with("machine.cores differs: "), "{cores}");
+        assert!(servers.starts_with("machine.servers_built differs: "), "{servers}");
     }
 
     #[test]

@@ -226,8 +226,9 @@ pub fn problems(
     let (mut cut, mut removed) = (BTreeSet::new(), BTreeSet::new());
     for Step { at, fault, deed } in steps {
         let mut problem = |text: String| problems.push(format!("faults[{fault}]: {text}"));
-        if at > load {
-            problem(format!("it ends {at:?} after the load began, which lasts {load:?}"));
+        // No change would be due after a fault that begins at the very end.
+        if at > load || (deed.is_first() && at == load) {
+            problem(format!("at {at:?} the load is over, which lasts {load:?}"));
         }
         match deed {
             Deed::Kill(replica) if replica >= running => {
@@ -235,6 +236,7 @@ pub fn problems(
             }
             Deed::Kill(_) => running -= 1,
             Deed::Return | Deed::Join => running += 1,
+            Deed::Replace if running == 0 => problem("no replica runs then".to_owned()),
             Deed::Replace | Deed::Renew => {}
             Deed::Cut(cluster)
             | Deed::Heal(cluster)
@@ -341,8 +343,22 @@ mod tests {
         );
         check(
             &[&CUT.replace("15s", "51s")],
-            &["faults[0]: it ends 61s after the load began, which lasts 60s"],
+            &["faults[0]: at 61s the load is over, which lasts 60s"],
         );
+        check(&[&CUT.replace("15s", "50s")], &[]);
+        check(
+            &["at = \"60s\"\nkind = \"join\""],
+            &["faults[0]: at 60s the load is over, which lasts 60s"],
+        );
+    }
+
+    #[test]
+    fn what_does_not_run_is_not_replaced() {
+        let (kill, update) =
+            (BACK.replace("replica = 1", "replica = 0"), "kind = \"rolling-update\"");
+        let [during, after] = ["22s", "26s"].map(|at| format!("at = {at:?}\n{update}"));
+        check(&[&kill, &kill, &after], &[]);
+        check(&[&kill, &kill, &during], &["faults[2]: no replica runs then"]);
     }
 
     #[test]

@@ -144,9 +144,17 @@ pub fn document(title: &str, sections: &[String]) -> String {
     )
 }
 
-/// The tables of a text in Markdown, and its other lines as paragraphs.
+/// A text in Markdown: its tables, headings and lists, and its other lines as paragraphs.
 pub fn tables(markdown: &str) -> String {
-    let parts = markdown.split("\n\n").map(|part| {
+    let parts = markdown.split("\n\n").map(str::trim).filter(|part| !part.is_empty());
+    let parts = parts.map(|part| {
+        if let Some(heading) = part.strip_prefix("# ") {
+            return format!("<h2>{}</h2>", escaped(heading));
+        }
+        if let Some(list) = part.strip_prefix("- ") {
+            let items = list.split("\n- ").map(|item| format!("<li>{}</li>", escaped(item)));
+            return format!("<ul>{}</ul>", items.collect::<String>());
+        }
         if !part.starts_with('|') {
             return format!("<p>{}</p>", escaped(part));
         }
@@ -277,9 +285,9 @@ mod tests {
 
     #[test]
     fn tables_of_markdown() {
-        let html = tables("A < B.\n\n| a | b |\n|---|---|\n| 1 |  |\n");
-        let expect = "<p>A &lt; B.</p><table>\n<tr><th>a</th><th>b</th></tr>\n\
-                      <tr><td>1</td><td></td></tr>\n</table>";
+        let html = tables("# A\n\n- b\n- c\n\nA < B.\n\n| a | b |\n|---|---|\n| 1 |  |\n\n");
+        let expect = "<h2>A</h2><ul><li>b</li><li>c</li></ul><p>A &lt; B.</p><table>\n\
+                      <tr><th>a</th><th>b</th></tr>\n<tr><td>1</td><td></td></tr>\n</table>";
         assert_eq!(html, expect);
     }
 

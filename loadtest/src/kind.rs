@@ -8,19 +8,20 @@ use std::process::{Command, Stdio};
 
 /// A `kind` whose clusters are files. One with a number takes a second to be there, and the first of them is refused
 /// where the file `refuse` says so. Where there is a file `again`, whoever deletes a cluster is ended once more; where
-/// there is `down`, none are listed.
+/// there is `stuck`, none is deleted, and where there is `down`, none are listed.
 const KIND: &str = r#"#!/usr/bin/env bash
 cd "$CLUSTERS"
 case "$1 $2" in
   "create cluster")
-    echo "creating $5"
-    case $5 in
+    echo "creating $4"
+    case $4 in
       *-home) ;;
-      *-1) [ ! -e ../refuse ] || exit 1 ;;&
+      *-1) [ ! -e ../refuse ] || { echo "no room" >&2 && exit 1; } ;;&
       *) sleep 1 ;;
     esac
-    touch "$5" ;;
+    touch "$4" ;;
   "delete cluster")
+    [ ! -e ../stuck ] || exit 1
     rm -f "$4"
     [ ! -e ../again ] || kill -s TERM $PPID ;;
   "get clusters") [ ! -e ../down ] && ls ;;
@@ -36,7 +37,7 @@ fn script(dir: &Path) -> Command {
         ("kind", KIND),
         ("docker", "#!/bin/sh\n"),
         ("kubectl", "#!/bin/sh\n"),
-        ("helm", "#!/bin/sh\n"),
+        ("helm", "#!/bin/sh\nenv | grep ^HELM_\necho KUBECONFIG=$KUBECONFIG\n"),
     ] {
         fs::write(bin.join(tool), text).unwrap();
         fs::set_permissions(bin.join(tool), fs::Permissions::from_mode(0o755)).unwrap();
@@ -80,6 +81,36 @@ fn no_cluster_is_left_however_it_ends() {
     assert_eq!(run(dir.path(), Some("INT")), (false, 0));
     fs::write(dir.path().join("refuse"), "").unwrap();
     assert_eq!(run(dir.path(), None), (false, 0));
+}
+
+#[test]
+fn what_fails_is_named_with_its_cause() {
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["refuse", "stuck"] {
+        fs::write(dir.path().join(file), "").unwrap();
+    }
+    let output = script(dir.path()).args(["2", "100"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("-1: no room\n"), "{said}");
+    for left in fs::read_dir(dir.path().join("clusters")).unwrap() {
+        let name = left.unwrap().file_name().into_string().unwrap();
+        assert!(said.contains(&format!("is left: kind delete cluster --name {name}\n")), "{said}");
+    }
+}
+
+/// Whatever points elsewhere: a kubeconfig, or what helm heeds before one.
+#[test]
+fn no_other_cluster_is_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let mine = dir.path().join("mine");
+    fs::write(&mine, "mine").unwrap();
+    let mut script = script(dir.path());
+    script.env("KUBECONFIG", &mine).env("HELM_KUBEAPISERVER", "https://mine");
+    let output = script.args(["2", "100"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains("KUBECONFIG=/"), "{said}");
+    assert!(!said.contains("mine"), "{said}");
+    assert_eq!(fs::read_to_string(mine).unwrap(), "mine");
 }
 
 #[test]

@@ -35,6 +35,7 @@ mod settle;
 mod signals;
 mod sizing;
 mod slo;
+mod tables;
 mod tdset;
 mod track;
 mod troubles;
@@ -77,11 +78,10 @@ enum Command {
         #[arg(long, value_name = "TIMES", value_parser = diff::bound)]
         fail_above: Option<f64>,
     },
-    /// Find out what further replicas are good for: capacity, memory, and a cluster that is larger than the others.
+    /// Make the tables of what a fleet costs and what further replicas are good for, one after another.
     Curves {
-        /// The scenario file, or a folder with some.
-        #[arg(default_value = "loadtest/scenarios/curves")]
-        scenario: PathBuf,
+        /// Which: rates, sizing, capacity, memory, hot, kinds, soak, ten-thousand, or scenario files [default: all]
+        tables: Vec<String>,
         #[command(flatten)]
         common: Common,
         /// This process is restricted to its core already.
@@ -145,9 +145,10 @@ async fn start(command: Command) -> anyhow::Result<bool> {
             Ok(told(&report, &out))
         }
         Command::Curves { pinned: false, .. } => Err(curves::rerun_on_one_core()),
-        Command::Curves { scenario, common, pinned: true } => {
+        Command::Curves { tables, common, pinned: true } => {
             let out = std::path::absolute(&common.out)?;
-            unless_ended(curves::run_all(&scenario, &out, &|file| options(file, &common))).await
+            let tables = tables::chosen(&tables, &|file| options(file, &common))?;
+            unless_ended(tables::run_all(&tables, &out)).await
         }
         Command::Diff { before, after, fail_above } => {
             let (before, after) = (diff::Recorded::read(&before)?, diff::Recorded::read(&after)?);
@@ -156,11 +157,13 @@ async fn start(command: Command) -> anyhow::Result<bool> {
             worse.iter().for_each(|line| eprintln!("worse: {line}"));
             Ok(worse.is_empty())
         }
-        Command::Sizing { folder, common: Common { manager, out, seed } } => {
-            let out = std::path::absolute(&out)?;
-            let table = unless_ended(sizing::run(&folder, manager, &out, seed)).await?;
-            print!("\n{table}");
-            Ok(true)
+        Command::Sizing { folder, common } => {
+            let out = std::path::absolute(&common.out)?;
+            let all = sizing::load(&folder, &|file| options(file, &common))?;
+            let found = unless_ended(sizing::run(&all, &out)).await?;
+            print!("\n{}", found.tables);
+            found.wrong.iter().for_each(|why| eprintln!("{why}"));
+            Ok(found.wrong.is_empty())
         }
     }
 }
@@ -220,8 +223,7 @@ mod tests {
         let capacity = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/curves/capacity.toml");
         let error = run(&["run", capacity]).await.unwrap_err().to_string();
         assert!(error.ends_with("run that, or remove the key"), "{error}");
-        let basic = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/basic.toml");
-        let error = run(&["curves", "--pinned", basic]).await.unwrap_err().to_string();
-        assert!(error.ends_with("has neither [curve] nor [vary]"), "{error}");
+        let error = run(&["curves", "--pinned", "soak", "hto"]).await.unwrap_err().to_string();
+        assert!(error.starts_with("there is no table \"hto\""), "{error}");
     }
 }

@@ -76,10 +76,17 @@ impl Ledger {
         self.before.insert(name.to_owned(), now);
     }
 
-    fn stretch(&self, name: &str, after: Sample) -> Stretch {
+    fn stretch(&self, name: &str, after: Sample) -> anyhow::Result<Stretch> {
         let before = self.before.get(name).cloned().unwrap_or_default();
+        // The last list of Pods may be older than its restart.
+        ensure!(
+            after.usage.cpu >= before.usage.cpu,
+            "{name} ended on its own and was started again: it has used {:?} of CPU time, and {:?} before",
+            after.usage.cpu,
+            before.usage.cpu
+        );
         let errors = after.errors - self.errors.get(name).copied().unwrap_or_default();
-        Stretch { name: name.to_owned(), before, after, errors }
+        Ok(Stretch { name: name.to_owned(), before, after, errors })
     }
 }
 
@@ -265,12 +272,12 @@ impl<'a> Replicas<'a> {
     /// What each did since then: first those that live, then those that ended.
     ///
     /// # Errors
-    /// If one does not answer.
+    /// If one does not answer, or is not the process that it was.
     pub async fn stretches(&mut self) -> anyhow::Result<Vec<Stretch>> {
         let samples = self.samples().await?;
         let live = self.live.iter().zip(samples);
         let live = live.map(|(manager, after)| self.ledger.stretch(&manager.probe().name, after));
-        let mut all: Vec<Stretch> = live.collect();
+        let mut all: Vec<Stretch> = live.collect::<anyhow::Result<_>>()?;
         all.append(&mut self.ended);
         Ok(all)
     }
@@ -320,7 +327,7 @@ impl<'a> Replicas<'a> {
         ensure!(place < self.live.len(), "there is no replica {place}: {} run", self.live.len());
         let probe = self.live[place].probe();
         let after = sample(probe, self.started).await?;
-        self.ended.push(self.ledger.stretch(&probe.name, after));
+        self.ended.push(self.ledger.stretch(&probe.name, after)?);
         let manager = self.live.remove(place);
         self.publish();
         Ok(manager)
@@ -362,8 +369,22 @@ mod tests {
         ledger.begin("pod", sample(5002.0));
         ledger.begin("pod.2", sample(0.0));
         for (name, after, expect) in [("pod", 5003.0, 3.0), ("pod.2", 7.0, 7.0)] {
-            let found = ledger.stretch(name, sample(after)).errors;
+            let found = ledger.stretch(name, sample(after)).unwrap().errors;
             assert!((found - expect).abs() < f64::EPSILON, "{name}: {found}");
         }
+    }
+
+    #[test]
+    fn counters_that_go_back_are_those_of_another_process() {
+        let sample = |seconds| {
+            let mut sample = Sample { reconciles: 9.0, ..Sample::default() };
+            sample.usage.cpu = Duration::from_secs(seconds);
+            sample
+        };
+        let mut ledger = Ledger::default();
+        ledger.begin("pod", sample(40));
+        assert!(ledger.stretch("pod", sample(40)).is_ok());
+        let error = ledger.stretch("pod", sample(3)).err().unwrap().to_string();
+        assert!(error.starts_with("pod ended on its own and was started again: "), "{error}");
     }
 }

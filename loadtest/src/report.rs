@@ -179,7 +179,7 @@ impl Report {
     /// The report of a run.
     pub fn of(scenario: Scenario, seed: u64, machine: Machine, measured: Measurements) -> Self {
         let Measurements { initial_seconds, start, calm, loaded, stretches, .. } = measured;
-        let Measured { pending, examples, seconds } = measured.last;
+        let Measured { pending, examples, seconds, .. } = measured.last;
         let span = latencies::whole(&loaded.span);
         let convergence = seconds.due(|second| span.contains(&second));
         let (away_from_faults, faults) = suffered(&scenario, &loaded, &seconds);

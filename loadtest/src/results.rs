@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 
 /// All that runs write for people and programs, and nothing else that is in their folders.
-const FILES: [&str; 17] = [
+const FILES: [&str; 20] = [
     "report.json",
     "report.md",
     "report.html",
@@ -26,7 +26,21 @@ const FILES: [&str; 17] = [
     "curves.html",
     "p99.svg",
     "vary.md",
+    "sizing.md",
+    "rates.md",
+    "rates.svg",
 ];
+
+/// What a table of `loadtest curves` came to.
+#[derive(Default)]
+pub struct Outcome {
+    /// Its tables, as Markdown.
+    pub tables: String,
+    /// Its plots, as SVG images.
+    pub plots: Vec<String>,
+    /// What is wrong: why it was not run to its end, or which limit or goal was missed.
+    pub wrong: Vec<String>,
+}
 
 /// Makes the folder, without results of a run before. It is this run's alone until what is returned is dropped.
 ///

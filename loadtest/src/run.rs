@@ -193,11 +193,14 @@ impl<'a, 'b> Run<'a, 'b> {
         }
         let within = scenario.limits.settle;
         let initial = self.tracking.settle(self.replicas, within, "initial objects").await?;
+        let broke = initial.broke.iter();
+        let broke = broke.map(|why| format!("; a watch of the load test's own broke, of {why}"));
         ensure!(
             initial.pending == 0,
-            "the initial objects did not converge within {within:?}: {} left, such as {}",
+            "the initial objects did not converge within {within:?}: {} left, such as {}{}",
             initial.pending,
-            initial.examples.join(", ")
+            initial.examples.join(", "),
+            broke.collect::<String>()
         );
         let took = (self.started.elapsed() - began).as_secs_f64();
         let stretches = self.replicas.begin().await?;

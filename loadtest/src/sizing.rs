@@ -2,14 +2,15 @@
 //! everything.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, ensure};
 
-use crate::process::Cpu;
+use crate::machine::Machine;
 use crate::report::Report;
+use crate::results::{self, Outcome};
 use crate::run::{self, Options};
-use crate::scenario::{self, Scenario};
+use crate::scenario;
 
 /// What is asked for beyond what was used, as a factor.
 const HEADROOM: f64 = 1.25;
@@ -17,21 +18,19 @@ const HEADROOM: f64 = 1.25;
 const MEMORY_STEP: f64 = 32.0;
 const CPU_STEP: f64 = 50.0;
 
-/// Runs every scenario of a folder, in the order of their file names, and prints the table.
+/// The scenarios of a folder, in the order of their file names.
 ///
 /// # Errors
-/// If a run cannot be made, or fails.
-pub async fn run(
+/// If one is wrong, or not of one replica.
+pub fn load(
     folder: &Path,
-    manager: Option<PathBuf>,
-    out: &Path,
-    seed: u64,
-) -> anyhow::Result<String> {
+    options: &dyn Fn(&Path) -> anyhow::Result<Options>,
+) -> anyhow::Result<Vec<Options>> {
     let files = scenario::files(folder)?;
-    let all: Vec<Scenario> =
-        files.iter().map(|file| Scenario::load(file)).collect::<Result<_, _>>()?;
-    scenario::are_distinct(&all)?;
-    for (scenario, file) in all.iter().zip(&files) {
+    let all: Vec<Options> =
+        files.iter().map(|file| options(file)).collect::<anyhow::Result<_>>()?;
+    scenario::are_distinct(all.iter().map(|options| &options.scenario))?;
+    for (Options { scenario, .. }, file) in all.iter().zip(&files) {
         let alone = scenario.fleet.replicas == 1 && scenario.of_curves().is_none();
         ensure!(
             alone,
@@ -39,23 +38,47 @@ pub async fn run(
             file.display()
         );
     }
-    let mut table = heading();
-    for scenario in all {
-        let out = out.join(&scenario.name);
-        let manager = manager.clone();
-        let options = Options { scenario, manager, out, seed, cpu: Cpu::default() };
-        let report = run::run(&options).await?;
-        let wrong = report.verdict().join("; ");
-        ensure!(wrong.is_empty(), "{wrong}; see {}", options.out.display());
-        table.push_str(&row(&report)?);
-    }
-    Ok(table)
+    Ok(all)
 }
 
-fn heading() -> String {
-    "| clusters | TDSets | changes/s | cores under load | CPU s to start | peak MiB | requests |\n\
-     |---|---|---|---|---|---|---|\n"
-        .to_owned()
+/// Runs every scenario, and writes the table below `out` after each. One that fails does not hinder the others.
+///
+/// # Errors
+/// If the table cannot be written.
+pub async fn run(all: &[Options], out: &Path) -> anyhow::Result<Outcome> {
+    let folder = out.join("sizing");
+    let _held = results::begin(&folder)?;
+    let mut found = Outcome::default();
+    for options in all {
+        match measured(options).await {
+            Ok((machine, row)) => {
+                if found.tables.is_empty() {
+                    found.tables = heading(&machine);
+                }
+                found.tables.push_str(&row);
+                results::write(&folder, "sizing.md", &found.tables)?;
+            }
+            Err(error) => found.wrong.push(format!("{}: {error:#}", options.scenario.name)),
+        }
+    }
+    Ok(found)
+}
+
+/// The machine, and the row of one scenario.
+async fn measured(options: &Options) -> anyhow::Result<(Machine, String)> {
+    let report = run::run(options).await?;
+    let wrong = report.verdict().join("; ");
+    ensure!(wrong.is_empty(), "{wrong}; see {}", options.out.display());
+    let row = row(&report)?;
+    Ok((report.machine, row))
+}
+
+fn heading(machine: &Machine) -> String {
+    format!(
+        "# Sizing\n\n{}.\n\n| clusters | TDSets | changes/s | cores under load | CPU s to start | peak MiB | \
+         requests |\n|---|---|---|---|---|---|---|\n",
+        machine.words()
+    )
 }
 
 fn row(report: &Report) -> anyhow::Result<String> {
@@ -86,12 +109,26 @@ fn rounded(used: f64, step: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::Cpu;
+    use crate::scenario::Scenario;
 
-    #[tokio::test]
-    async fn wrong_scenarios_are_refused_before_any_is_run() {
+    /// The scenarios of a folder, for a manager that does not exist.
+    fn loaded(dir: &Path) -> anyhow::Result<Vec<Options>> {
+        load(dir, &|file| {
+            let scenario = Scenario::load(file)?;
+            let (manager, out) = (Some(dir.join("no-manager")), dir.join(&scenario.name));
+            Ok(Options { scenario, manager, out, seed: 1, cpu: Cpu::default() })
+        })
+    }
+
+    fn one() -> String {
+        include_str!("../scenarios/basic.toml").replace("replicas = 3 ", "replicas = 1 ")
+    }
+
+    #[test]
+    fn wrong_scenarios_are_refused_before_any_is_run() {
         let basic = include_str!("../scenarios/basic.toml");
-        let one = basic.replace("replicas = 3 ", "replicas = 1 ");
-        let three = basic.replace("\"basic\"", "\"three\"");
+        let (one, three) = (one(), basic.replace("\"basic\"", "\"three\""));
         for (second, expect) in [
             (one.as_str(), "two scenarios have the name basic"),
             (three.as_str(), "sizing is of one replica"),
@@ -100,10 +137,20 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             std::fs::write(dir.path().join("1.toml"), &one).unwrap();
             std::fs::write(dir.path().join("2.toml"), second).unwrap();
-            let none = Some(dir.path().join("no-manager"));
-            let error = run(dir.path(), none, dir.path(), 1).await.unwrap_err();
+            let error = loaded(dir.path()).err().unwrap();
             assert!(format!("{error:#}").contains(expect), "{error:#}");
         }
+    }
+
+    #[tokio::test]
+    async fn one_that_fails_does_not_hinder_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("1.toml"), one()).unwrap();
+        let two = one().replace("\"basic\"", "\"two\"");
+        std::fs::write(dir.path().join("2.toml"), two).unwrap();
+        let wrong = run(&loaded(dir.path()).unwrap(), dir.path()).await.unwrap().wrong;
+        let [first, second] = &wrong[..] else { panic!("{wrong:?}") };
+        assert!(first.starts_with("basic: ") && second.starts_with("two: "), "{wrong:?}");
     }
 
     #[test]

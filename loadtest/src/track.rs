@@ -55,6 +55,13 @@ pub enum Fact {
 pub enum Message {
     /// Something happened.
     Fact(Fact),
+    /// The watch of a cluster broke.
+    Broke {
+        /// Which cluster's.
+        cluster: String,
+        /// Why.
+        why: String,
+    },
     /// A request for what was measured so far.
     Measure(oneshot::Sender<Measured>),
 }
@@ -66,6 +73,8 @@ pub struct Measured {
     pub pending: usize,
     /// Some of their objects.
     pub examples: Vec<Key>,
+    /// Of the watch that broke last: which cluster's, and why. What it would have shown is not seen before it is back.
+    pub broke: Option<String>,
     /// Each second since the start of the run.
     pub seconds: Seconds,
 }
@@ -84,6 +93,7 @@ struct Entry {
 pub struct Tracker {
     objects: HashMap<Key, Entry>,
     pending: usize,
+    broke: Option<String>,
     seconds: Seconds,
 }
 
@@ -136,6 +146,7 @@ impl Tracker {
     pub fn handle(&mut self, message: Message) {
         match message {
             Message::Fact(fact) => self.apply(fact),
+            Message::Broke { cluster, why } => self.broke = Some(format!("{cluster}: {why}")),
             // The receiver may have been dropped.
             Message::Measure(reply) => drop(reply.send(self.measured())),
         }
@@ -147,6 +158,7 @@ impl Tracker {
         Measured {
             pending: self.pending,
             examples: waiting.map(|(key, _)| key.clone()).take(EXAMPLES).collect(),
+            broke: self.broke.clone(),
             seconds: self.seconds.clone(),
         }
     }
@@ -162,7 +174,8 @@ pub async fn watch_cluster(
     let mut version: Option<String> = None;
     while !messages.is_closed() {
         if let Err(error) = watch_once(&cluster, &api, &mut version, started, &messages).await {
-            tracing::debug!(cluster, error = %error, "watch of TDSets broke; opening it again");
+            let (cluster, why) = (cluster.clone(), error.to_string());
+            let _ = messages.send(Message::Broke { cluster, why }).await;
             version = None;
             tokio::time::sleep(REWATCH_PAUSE).await;
         }
@@ -223,6 +236,9 @@ async fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generate::tests::slow;
+    use apiserver::faults::{Fault, Request};
+    use std::sync::Arc;
 
     fn ms(n: u64) -> Duration {
         Duration::from_millis(n)
@@ -276,5 +292,24 @@ mod tests {
         let seconds = tracker.measured().seconds;
         assert_eq!(seconds.deleted(|second| second == 0), 2);
         assert_eq!(seconds.deleted(|second| second > 0), 0);
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_breaks_says_why() {
+        let (_, server, _, _) = slow(0, Duration::ZERO).await;
+        server.set_faults(Some(Arc::new(|request: &Request| match request.verb {
+            "watch" => Fault::Drop,
+            _ => Fault::None,
+        })));
+        let (messages, mut received) = mpsc::channel(8);
+        let api = tdset::all(server.client());
+        let watching = watch_cluster("cluster-001".into(), api, crate::run::now(), messages);
+        let watching = tokio::spawn(watching);
+        let mut tracker = Tracker::default();
+        tracker.handle(received.recv().await.unwrap());
+        let broke = tracker.measured().broke;
+        assert!(broke.as_ref().is_some_and(|why| why.starts_with("cluster-001: ")), "{broke:?}");
+        drop(received);
+        watching.await.unwrap();
     }
 }

@@ -8,13 +8,10 @@ use crate::climb::{Goal, replicas_of};
 use crate::machine::Machine;
 use crate::process::Cpu;
 use crate::report::{Replica, Report};
-use crate::results;
+use crate::results::{self, Outcome};
 use crate::run::{self, Options};
 use crate::scenario::Vary;
 use crate::slo::Measure;
-
-/// The tables of a scenario, and what is wrong: why it was not run to its end, or which goal was missed.
-pub type Outcome = (String, Vec<String>);
 
 /// Runs the scenario with each number of replicas, all of them on one core, and writes the table after each. It ends
 /// with the first run that fails or exceeds a limit, because the others are compared with the first.
@@ -27,7 +24,7 @@ pub async fn run(options: &Options, core: usize) -> anyhow::Result<Outcome> {
     let folder = |replicas: u32| out.join(format!("{replicas}-replicas"));
     let _held = results::begin(out)?;
     vary.replicas.iter().try_for_each(|replicas| results::begin(&folder(*replicas)).map(drop))?;
-    let (mut reports, mut text): (Vec<Report>, _) = (Vec::new(), String::new());
+    let (mut reports, mut found): (Vec<Report>, _) = (Vec::new(), Outcome::default());
     for &replicas in &vary.replicas {
         println!("{}, {}", scenario.name, replicas_of(replicas));
         let mut scenario = scenario.clone();
@@ -38,14 +35,16 @@ pub async fn run(options: &Options, core: usize) -> anyhow::Result<Outcome> {
         let wrong = run.as_ref().map_or_else(|error| vec![format!("{error:#}")], Report::verdict);
         if !wrong.is_empty() {
             let (of, wrong, out) = (replicas_of(replicas), wrong.join("; "), options.out.display());
-            return Ok((text, vec![format!("{of}: {wrong}; see {out}")]));
+            found.wrong.push(format!("{of}: {wrong}; see {out}"));
+            return Ok(found);
         }
         reports.extend(run);
         let machine = reports.first().map(|report| report.machine.clone()).unwrap_or_default();
-        text = markdown(vary, &machine, &reports);
-        results::write(out, "vary.md", &text)?;
+        found.tables = markdown(vary, &machine, &reports);
+        results::write(out, "vary.md", &found.tables)?;
     }
-    Ok((text, missed(vary, &reports).into_iter().collect()))
+    found.wrong.extend(missed(vary, &reports));
+    Ok(found)
 }
 
 /// What to say if the largest replica has more memory than the goal allows.

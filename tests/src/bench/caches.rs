@@ -21,9 +21,6 @@ struct Reading {
 }
 
 /// Pods of 8 KB.
-///
-/// # Errors
-/// If a peer fails.
 pub async fn pods(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
     let growth = [Target::Share(0.05, Peer::ControllerRuntime)];
     let cpu = [Target::Share(0.3, Peer::ControllerRuntime)];
@@ -31,9 +28,6 @@ pub async fn pods(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
 }
 
 /// Custom resources of 2.3 KB.
-///
-/// # Errors
-/// If a peer fails.
 pub async fn customs(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
     let targets: [&[Target]; 3] = [&[], &[Target::Bound(500.0)], &[]];
     measure(testbed, plan, "custom resource", "customs", targets).await

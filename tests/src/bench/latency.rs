@@ -21,9 +21,6 @@ const EQUAL: f64 = 1.1;
 const MAX_CONNECTIONS: f64 = 2.0;
 
 /// The time from sending a change to the start of its reconcile.
-///
-/// # Errors
-/// If a peer fails.
 pub async fn latency(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
     let targets = [Peer::ControllerRuntime, Peer::KubeRs].map(|p| Target::Share(EQUAL, p));
     let mut figures = [50, 99].map(|percent| {
@@ -31,13 +28,7 @@ pub async fn latency(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
         (percent, Figure::new(name, Unit::Millis, &targets))
     });
     for peer in plan.turns(&Peer::CONTROLLERS) {
-        let task = Task {
-            mode: "latency",
-            namespace: FULL,
-            objects: testbed.objects,
-            workers: 10,
-            kubeconfig: None,
-        };
+        let task = Task::full("latency", testbed, 10);
         let mut running = Running::settled(testbed, peer, task).await?;
         let mut took = Vec::with_capacity(CHANGES);
         for change in 0..CHANGES {
@@ -66,9 +57,6 @@ async fn one(testbed: &Testbed<'_>, running: &mut Running, index: usize) -> Resu
 }
 
 /// Connections to the API server while twenty kinds are watched.
-///
-/// # Errors
-/// If a peer fails.
 pub async fn connections(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
     let mut figure = Figure::new(
         "connections to one cluster, 20 watched kinds",

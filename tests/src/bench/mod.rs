@@ -29,10 +29,12 @@ mod reconciles;
 mod running;
 mod testbed;
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 
 use crate::harness::table::Format;
-use crate::harness::tools::{Need, Tools};
+use crate::harness::tools::{self, Need, Tools};
 use crate::harness::wait::Stopwatch;
 use crate::harness::{Scene, scene};
 use figures::Figure;
@@ -69,6 +71,9 @@ pub struct BenchArgs {
     /// Print JSON instead of a table, with every measured value.
     #[arg(long)]
     json: bool,
+    /// Where the tables and the plot of `rates` go [default: the folder `bench` of the build's]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
 }
 
 /// The order in which peers are measured.
@@ -124,7 +129,11 @@ async fn measure(scene: &Scene, args: &BenchArgs, chosen: &[&str]) -> Result<Vec
                 "noop" => reconciles::noops(&testbed, plan).await?,
                 "customs" => caches::customs(&testbed, plan).await?,
                 "latency" => latency::latency(&testbed, plan).await?,
-                "rates" => rates::rates(&testbed, plan).await?,
+                "rates" => {
+                    let out = args.out.clone();
+                    let out = out.unwrap_or_else(|| tools::target_dir().join("bench"));
+                    rates::rates(&testbed, plan, &out).await?
+                }
                 "kinds" => latency::connections(&testbed, plan).await?,
                 "pods" => {
                     testbed.add_pods().await?;

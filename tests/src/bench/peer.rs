@@ -98,9 +98,6 @@ pub enum Line {
 }
 
 /// Parses one line.
-///
-/// # Errors
-/// If it is not a known line.
 pub fn parse(line: &str) -> Result<Line> {
     serde_json::from_str(line).with_context(|| format!("a peer wrote {line:?}"))
 }

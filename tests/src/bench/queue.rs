@@ -14,9 +14,6 @@ use crate::harness::tools::Tools;
 /// How many keys a second one thread adds and another takes and finishes, compared with the queue
 /// of controllers on controller-runtime, which has priorities like ours, and with client-go's,
 /// which does not. The core of ours, without its clock, metrics and waiting, has a line of its own.
-///
-/// # Errors
-/// If a program fails.
 pub fn queues(tools: &Tools, plan: Plan) -> Result<Vec<Figure>> {
     let lead = |times| Target::Lead(times, Peer::ControllerRuntime);
     let row = |what, targets: &[Target]| Figure::new(what, Unit::PerSecond, targets);

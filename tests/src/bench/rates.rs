@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -16,11 +17,12 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Plan;
-use super::figures::{Figure, Target, Unit, quantile};
+use super::figures::{self, Figure, Target, Unit, quantile};
 use super::peer::Peer;
 use super::running::{Running, Task};
-use super::testbed::{FULL, Testbed};
-use crate::harness::{kubectl, tools};
+use super::testbed::Testbed;
+use crate::harness::kubectl;
+use crate::harness::table::{Format, Table};
 
 /// The share of a core that a peer gets. Small, so that it breaks before the API server does, which works on the
 /// rest.
@@ -39,11 +41,8 @@ const LASTS: Duration = Duration::from_secs(10);
 /// How long the last of them may take. What takes longer counts as this long.
 const SETTLE: Duration = Duration::from_secs(15);
 
-/// Capacity, and a plot of p99 by rate in the folder `bench` of the build's.
-///
-/// # Errors
-/// If a peer fails, or it may not be limited.
-pub async fn rates(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
+/// Capacity; in this folder tables and a plot of p99 by rate, written after each peer.
+pub async fn rates(testbed: &Testbed<'_>, plan: Plan, out: &Path) -> Result<Vec<Figure>> {
     // As the targets of CPU for a patch: 0.3 and 0.7 of theirs.
     let targets = [Target::Lead(3.3, Peer::ControllerRuntime), Target::Lead(1.4, Peer::KubeRs)];
     let name =
@@ -56,19 +55,13 @@ pub async fn rates(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
             figure.add(peer, found);
         }
         curves.insert(peer, rungs);
+        write(&curves, &figure, out)?;
     }
-    draw(&curves)?;
     Ok(vec![figure])
 }
 
 async fn climb(testbed: &Testbed<'_>, peer: Peer) -> Result<Vec<Point>> {
-    let task = Task {
-        mode: "rate",
-        namespace: FULL,
-        objects: testbed.objects,
-        workers: 10,
-        kubeconfig: None,
-    };
+    let task = Task::full("rate", testbed, 10);
     let mut running = Running::settled(testbed, peer, task).await?;
     let share = CpuShare::give(running.pid(), SHARE)?;
     let mut rungs: Vec<Point> = Vec::new();
@@ -160,7 +153,7 @@ fn millis(at: Instant, due: Instant) -> f64 {
     at.saturating_duration_since(due).as_secs_f64() * 1e3
 }
 
-fn draw(curves: &BTreeMap<Peer, Vec<Point>>) -> Result<()> {
+fn write(curves: &BTreeMap<Peer, Vec<Point>>, figure: &Figure, out: &Path) -> Result<()> {
     let lines = curves.iter().map(|(peer, rungs)| Line {
         name: peer.name().to_owned(),
         points: rungs.iter().map(|(rate, p99)| (*rate, Some(*p99))).collect(),
@@ -169,13 +162,27 @@ fn draw(curves: &BTreeMap<Peer, Vec<Point>>) -> Result<()> {
         "p99 from a change to its status, ms, by changes a second; each with {:.0} % of a core",
         SHARE * 100.0
     );
-    let plot = Plot::by_rate(&title, lines.collect());
-    let folder = tools::target_dir().join("bench");
-    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    let file = folder.join("rates.svg");
-    fs::write(&file, plot.svg()?).with_context(|| format!("write {}", file.display()))?;
-    eprintln!("p99 by rate: {}", file.display());
+    let svg = Plot::by_rate(&title, lines.collect()).svg()?;
+    fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    for (name, content) in [("rates.svg", &svg), ("rates.md", &markdown(curves, figure, &title))] {
+        let file = out.join(name);
+        fs::write(&file, content).with_context(|| format!("write {}", file.display()))?;
+    }
+    eprintln!("p99 by rate: {}", out.join("rates.md").display());
     Ok(())
+}
+
+fn markdown(curves: &BTreeMap<Peer, Vec<Point>>, figure: &Figure, title: &str) -> String {
+    let rows = curves.iter().flat_map(|(peer, rungs)| {
+        let row = |(rate, p99): &Point| {
+            vec![peer.name().to_owned(), format!("{rate:.0}"), format!("{p99:.0}")]
+        };
+        rungs.iter().map(row).collect::<Vec<_>>()
+    });
+    let heading = ["peer", "changes/s", "p99 ms"].map(str::to_owned).to_vec();
+    let rates = Table { heading, rows: rows.collect() }.render(Format::Markdown);
+    let capacity = figures::table(std::slice::from_ref(figure)).render(Format::Markdown);
+    format!("# Rates\n\n{title}.\n\n{capacity}\n{rates}")
 }
 
 #[cfg(test)]
@@ -183,6 +190,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn tables_have_what_was_measured_so_far() {
+        let mut figure = Figure::new("changes a second", Unit::PerSecond, &[]);
+        figure.add(Peer::Leasehold, 154.0);
+        let curves = BTreeMap::from([(Peer::Leasehold, vec![(15.0, 20.4), (20.0, 1_500.0)])]);
+        let text = markdown(&curves, &figure, "p99");
+        let rows: Vec<Vec<&str>> = (text.lines().filter(|line| line.starts_with("| ")))
+            .map(|line| line.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect())
+            .collect();
+        assert_eq!(rows[1][..2], ["changes a second", "154 /s"]);
+        assert_eq!(rows[3..], [vec!["leasehold", "15", "20"], vec!["leasehold", "20", "1500"]]);
+    }
 
     #[test]
     fn a_change_is_answered_by_its_number_or_a_later_one() {

@@ -6,7 +6,7 @@ use super::Plan;
 use super::figures::{Figure, Target, Unit};
 use super::peer::Peer;
 use super::running::{Running, Task};
-use super::testbed::{FULL, Testbed};
+use super::testbed::Testbed;
 
 /// Workers for reconciles that patch.
 const PATCHERS: usize = 10;
@@ -16,9 +16,6 @@ const WORKERS: [usize; 3] = [1, 4, 16];
 const REPEATS: usize = 5;
 
 /// CPU time of a reconcile that patches a status.
-///
-/// # Errors
-/// If a peer fails.
 pub async fn patches(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
     let targets = [
         Target::Share(0.3, Peer::ControllerRuntime),
@@ -28,13 +25,7 @@ pub async fn patches(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
     let mut figure =
         Figure::new("CPU per status-patch reconcile, 10 workers", Unit::Micros, &targets);
     for peer in plan.turns(&Peer::ALL) {
-        let task = Task {
-            mode: "patch",
-            namespace: FULL,
-            objects: testbed.objects,
-            workers: PATCHERS,
-            kubeconfig: None,
-        };
+        let task = Task::full("patch", testbed, PATCHERS);
         let mut running = Running::settled(testbed, peer, task).await?;
         let before = running.usage()?.cpu;
         running.reconcile_all(testbed).await?;
@@ -48,9 +39,6 @@ pub async fn patches(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
 }
 
 /// Reconciles a second, if each only reads its object.
-///
-/// # Errors
-/// If a peer fails.
 pub async fn noops(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for workers in WORKERS {
@@ -59,13 +47,7 @@ pub async fn noops(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
         let name = format!("no-op reconciles, {workers} {plural}");
         let mut figure = Figure::new(name, Unit::PerSecond, &targets);
         for peer in plan.turns(&Peer::CONTROLLERS) {
-            let task = Task {
-                mode: "noop",
-                namespace: FULL,
-                objects: testbed.objects,
-                workers,
-                kubeconfig: None,
-            };
+            let task = Task::full("noop", testbed, workers);
             let mut running = Running::settled(testbed, peer, task).await?;
             for _ in 0..REPEATS {
                 let seconds = running.reconcile_all(testbed).await?;

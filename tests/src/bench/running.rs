@@ -14,7 +14,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 
 use super::peer::{Line, Peer, parse};
-use super::testbed::Testbed;
+use super::testbed::{FULL, Testbed};
 use crate::harness::{process, wait};
 
 /// How long anything may take.
@@ -44,7 +44,12 @@ pub struct Task<'a> {
     pub kubeconfig: Option<&'a Path>,
 }
 
-impl Task<'_> {
+impl<'a> Task<'a> {
+    /// A task with all objects of the full namespace.
+    pub fn full(mode: &'a str, testbed: &Testbed<'_>, workers: usize) -> Self {
+        Self { mode, namespace: FULL, objects: testbed.objects, workers, kubeconfig: None }
+    }
+
     /// The arguments that name the peer's clusters.
     fn places<'p>(&'p self, peer: Peer, server: &'p Path) -> Vec<&'p OsStr> {
         let mut places =
@@ -68,9 +73,6 @@ pub struct Running {
 
 impl Running {
     /// Starts a peer, and waits until it has cached everything and is quiet.
-    ///
-    /// # Errors
-    /// If that does not happen in time.
     pub async fn settled(testbed: &Testbed<'_>, peer: Peer, task: Task<'_>) -> Result<Self> {
         let mut this = Self::start(testbed, peer, task).await?;
         if !peer.is_bare() {
@@ -110,9 +112,6 @@ impl Running {
     }
 
     /// What `wanted` makes of the next line for which it gives something; others are skipped.
-    ///
-    /// # Errors
-    /// If there is no such line in time, or the peer ends.
     pub async fn heard<T>(&mut self, what: &str, wanted: impl Fn(Line) -> Option<T>) -> Result<T> {
         let name = self.peer.name();
         let search = async {
@@ -130,9 +129,6 @@ impl Running {
     }
 
     /// Sends a request.
-    ///
-    /// # Errors
-    /// If the peer has ended.
     pub async fn ask(&mut self, line: &str) -> Result<()> {
         let name = self.peer.name();
         let text = format!("{line}\n");
@@ -150,9 +146,6 @@ impl Running {
 
     /// Bytes on its heap: by its allocator's count and by its cache's own, since not all of the
     /// cache comes from that allocator.
-    ///
-    /// # Errors
-    /// If it does not answer.
     pub async fn heap(&mut self) -> Result<(u64, Option<u64>)> {
         self.ask("heap").await?;
         let heap = |line| match line {
@@ -163,9 +156,6 @@ impl Running {
     }
 
     /// Triggers a reconcile of every object. Returns how many seconds that took, as the peer reports.
-    ///
-    /// # Errors
-    /// If the peer does not finish in time.
     pub async fn reconcile_all(&mut self, testbed: &Testbed<'_>) -> Result<f64> {
         let number = testbed.next_number();
         match self.peer {
@@ -185,25 +175,16 @@ impl Running {
     }
 
     /// Its CPU time and memory so far.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub fn usage(&self) -> Result<Usage> {
         usage::of(self.pid)
     }
 
     /// How many TCP connections it has to `port`.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub fn connections(&self, port: u16) -> Result<usize> {
         connections(self.pid, port)
     }
 
     /// Waits until it has done nothing for a second.
-    ///
-    /// # Errors
-    /// If it is not idle in time.
     pub async fn quiet(&mut self) -> Result<()> {
         let mut looks = Vec::new();
         let what = format!("{} to be idle", self.peer.name());
@@ -215,9 +196,6 @@ impl Running {
     }
 
     /// Asks it to end and waits until it has.
-    ///
-    /// # Errors
-    /// If it does not end in time, or fails.
     pub async fn end(mut self) -> Result<()> {
         drop(self.stdin);
         let status = tokio::time::timeout(DEADLINE, self.child.wait()).await;

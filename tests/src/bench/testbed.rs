@@ -41,9 +41,6 @@ pub struct Testbed<'a> {
 
 impl<'a> Testbed<'a> {
     /// Starts the server and defines the kinds.
-    ///
-    /// # Errors
-    /// If it does not become ready.
     pub async fn prepare(scene: &'a Scene, objects: usize) -> Result<Self> {
         // No controller creates the ServiceAccounts that Pods would get.
         let flags = ["--disable-admission-plugins=ServiceAccount"];
@@ -62,17 +59,11 @@ impl<'a> Testbed<'a> {
     }
 
     /// Creates the custom resources.
-    ///
-    /// # Errors
-    /// If the server refuses one.
     pub async fn add_customs(&self) -> Result<()> {
         self.add("helm", CUSTOMS, "leasehold", objects::custom).await
     }
 
     /// Creates the Pods.
-    ///
-    /// # Errors
-    /// If the server refuses one.
     pub async fn add_pods(&self) -> Result<()> {
         self.add("kube-controller-manager", PODS, "kubelet", objects::pod).await
     }
@@ -84,27 +75,18 @@ impl<'a> Testbed<'a> {
     }
 
     /// Changes the ConfigMap on which every object depends.
-    ///
-    /// # Errors
-    /// If the server refuses.
     pub async fn pull_trigger(&self, number: u64) -> Result<()> {
         let patch = json!({"data": {"number": number.to_string()}});
         kubectl::merge(&self.plane.client, TRIGGER, &patch).await
     }
 
     /// Changes one custom resource.
-    ///
-    /// # Errors
-    /// If the server refuses.
     pub async fn touch(&self, index: usize, number: u64) -> Result<()> {
         let path = format!("{}/{}", CUSTOMS.collection(FULL), objects::name(index));
         kubectl::merge(&self.plane.client, &path, &json!({"spec": {"touched": number}})).await
     }
 
     /// A watch of the custom resources from now on: lines of JSON.
-    ///
-    /// # Errors
-    /// If the server refuses.
     pub async fn follow(&self) -> Result<impl AsyncBufRead + use<>> {
         let path = CUSTOMS.collection(FULL);
         let list = kubectl::get(&self.plane.client, &format!("{path}?limit=1")).await?;
