@@ -55,9 +55,6 @@ pub struct Proxy {
 
 impl Proxy {
     /// A proxy to the server at `target`, open.
-    ///
-    /// # Errors
-    /// If there is no free port.
     pub async fn to(target: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no free port")?;
         let address = listener.local_addr()?;
@@ -68,9 +65,6 @@ impl Proxy {
     }
 
     /// A proxy to the server of a kubeconfig, which is changed to lead through it.
-    ///
-    /// # Errors
-    /// If the server is not an address of this machine, or there is no free port.
     pub async fn of_kubeconfig(kubeconfig: &mut Value) -> Result<Self> {
         let server = kubeconfig.pointer("/clusters/0/cluster/server");
         let server = server.context("a kubeconfig without a cluster")?;

@@ -14,71 +14,26 @@ use std::path::Path;
 
 use regex::Regex;
 
-const PACKAGES: &[&str] = &[
-    "apps/v1",
-    "authentication/v1",
-    "authorization/v1",
-    "autoscaling/v1",
-    "autoscaling/v2",
-    "batch/v1",
-    "coordination/v1",
-    "core/v1",
-    "discovery/v1",
-    "events/v1",
-    "networking/v1",
-    "policy/v1",
-    "rbac/v1",
-    "scheduling/v1",
-    "scheduling/v1alpha3",
-    "storage/v1",
-];
+const PACKAGES: &str = "apps/v1 authentication/v1 authorization/v1 autoscaling/v1 autoscaling/v2 \
+                        batch/v1 coordination/v1 core/v1 discovery/v1 events/v1 networking/v1 \
+                        policy/v1 rbac/v1 scheduling/v1 scheduling/v1alpha3 storage/v1";
 
-const ROOTS: &[&str] = &[
-    "apps.v1.ControllerRevision",
-    "apps.v1.DaemonSet",
-    "apps.v1.Deployment",
-    "apps.v1.ReplicaSet",
-    "apps.v1.StatefulSet",
-    "authentication.v1.SelfSubjectReview",
-    "authentication.v1.TokenRequest",
-    "authentication.v1.TokenReview",
-    "authorization.v1.LocalSubjectAccessReview",
-    "authorization.v1.SelfSubjectAccessReview",
-    "authorization.v1.SelfSubjectRulesReview",
-    "authorization.v1.SubjectAccessReview",
-    "autoscaling.v1.Scale",
-    "autoscaling.v2.HorizontalPodAutoscaler",
-    "batch.v1.CronJob",
-    "batch.v1.Job",
-    "coordination.v1.Lease",
-    "core.v1.ConfigMap",
-    "core.v1.Endpoints",
-    "core.v1.Event",
-    "core.v1.LimitRange",
-    "core.v1.Namespace",
-    "core.v1.Node",
-    "core.v1.PersistentVolume",
-    "core.v1.PersistentVolumeClaim",
-    "core.v1.Pod",
-    "core.v1.PodTemplate",
-    "core.v1.ResourceQuota",
-    "core.v1.Secret",
-    "core.v1.Service",
-    "core.v1.ServiceAccount",
-    "discovery.v1.EndpointSlice",
-    "events.v1.Event",
-    "meta.v1.DeleteOptions",
-    "networking.v1.Ingress",
-    "networking.v1.NetworkPolicy",
-    "policy.v1.Eviction",
-    "policy.v1.PodDisruptionBudget",
-    "rbac.v1.ClusterRole",
-    "rbac.v1.ClusterRoleBinding",
-    "rbac.v1.Role",
-    "rbac.v1.RoleBinding",
-    "scheduling.v1.PriorityClass",
-    "storage.v1.StorageClass",
-];
+const ROOTS: &str = "apps.v1.ControllerRevision apps.v1.DaemonSet apps.v1.Deployment \
+                     apps.v1.ReplicaSet apps.v1.StatefulSet authentication.v1.SelfSubjectReview \
+                     authentication.v1.TokenRequest authentication.v1.TokenReview \
+                     authorization.v1.LocalSubjectAccessReview \
+                     authorization.v1.SelfSubjectAccessReview \
+                     authorization.v1.SelfSubjectRulesReview authorization.v1.SubjectAccessReview \
+                     autoscaling.v1.Scale autoscaling.v2.HorizontalPodAutoscaler batch.v1.CronJob \
+                     batch.v1.Job coordination.v1.Lease core.v1.ConfigMap core.v1.Endpoints \
+                     core.v1.Event core.v1.LimitRange core.v1.Namespace core.v1.Node \
+                     core.v1.PersistentVolume core.v1.PersistentVolumeClaim core.v1.Pod \
+                     core.v1.PodTemplate core.v1.ResourceQuota core.v1.Secret core.v1.Service \
+                     core.v1.ServiceAccount discovery.v1.EndpointSlice events.v1.Event \
+                     meta.v1.DeleteOptions networking.v1.Ingress networking.v1.NetworkPolicy \
+                     policy.v1.Eviction policy.v1.PodDisruptionBudget rbac.v1.ClusterRole \
+                     rbac.v1.ClusterRoleBinding rbac.v1.Role rbac.v1.RoleBinding \
+                     scheduling.v1.PriorityClass storage.v1.StorageClass";
 
 /// Types with a special wire form.
 const SPECIAL: &[(&str, &str)] = &[
@@ -96,22 +51,8 @@ const SPECIAL: &[(&str, &str)] = &[
     ("types.NodeName", "string"),
 ];
 
-const SCALARS: &[&str] = &[
-    "bool",
-    "float64",
-    "int32",
-    "int64",
-    "string",
-    "time",
-    "microtime",
-    "duration",
-    "quantity",
-    "intstr",
-    "fields",
-    "raw",
-    "bytes",
-    "texts",
-];
+const SCALARS: &str = "bool float64 int32 int64 string time microtime duration quantity intstr \
+                       fields raw bytes texts";
 
 #[derive(Default)]
 struct Sources {
@@ -132,12 +73,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("give the folders of k8s.io/api and k8s.io/apimachinery".into());
     };
     let mut sources = Sources::default();
-    for package in PACKAGES {
+    for package in PACKAGES.split(' ') {
         sources
             .read(&Path::new(&api).join(package).join("types.go"), &package.replace('/', "."))?;
     }
     sources.read(&Path::new(&machinery).join("pkg/apis/meta/v1/types.go"), "meta.v1")?;
-    let mut wanted: Vec<String> = ROOTS.iter().map(|r| (*r).to_owned()).collect();
+    let mut wanted: Vec<String> = ROOTS.split(' ').map(str::to_owned).collect();
     let mut written = BTreeSet::new();
     while let Some(name) = wanted.pop() {
         if written.insert(name.clone()) {
@@ -215,8 +156,12 @@ impl Sources {
         let resolved = self.resolve(kind);
         let bare = resolved.trim_start_matches(['*', '[', ']']).trim_start_matches("map[]");
         let bare = bare.trim_start_matches(['*', '[', ']']);
-        (!SCALARS.contains(&bare)).then(|| bare.to_owned())
+        (!is_scalar(bare)).then(|| bare.to_owned())
     }
+}
+
+fn is_scalar(kind: &str) -> bool {
+    SCALARS.split(' ').any(|scalar| scalar == kind)
 }
 
 /// A Go type's name in the table: with its package, or the word of a special type.
@@ -233,7 +178,7 @@ fn qualified(kind: &str, package: &str) -> String {
         let value = rest.split_once(']').map_or(rest, |(_, value)| value);
         return format!("map[]{}", qualified(value, package));
     }
-    if SCALARS.contains(&kind) {
+    if is_scalar(kind) {
         return kind.to_owned();
     }
     let full = match kind.split_once('.') {

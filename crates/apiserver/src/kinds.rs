@@ -33,7 +33,7 @@ pub struct PrinterColumn {
 }
 
 /// A kind in one served version.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KindInfo {
     /// API group; empty for the core group.
     pub group: String,
@@ -122,53 +122,23 @@ pub fn builtin() -> Vec<KindInfo> {
 }
 
 fn core() -> Vec<KindInfo> {
+    let core = |kind, plural| Row::new("", "v1", kind, plural);
+    let volume = |kind, plural, short| core(kind, plural).short(short).status().unconditional();
     vec![
-        Row::new("", "v1", "ConfigMap", "configmaps").short("cm").unconditional().0,
-        Row::new("", "v1", "Endpoints", "endpoints")
-            .short("ep")
-            .unconditional()
-            .create_on_update()
-            .0,
-        Row::new("", "v1", "Event", "events").short("ev").unconditional().create_on_update().0,
-        Row::new("", "v1", "LimitRange", "limitranges")
-            .short("limits")
-            .unconditional()
-            .create_on_update()
-            .0,
-        Row::new("", "v1", "Namespace", "namespaces")
-            .short("ns")
-            .cluster()
-            .status()
-            .unconditional()
-            .0,
-        Row::new("", "v1", "Node", "nodes").short("no").cluster().status().unconditional().0,
-        Row::new("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
-            .short("pvc")
-            .status()
-            .unconditional()
-            .0,
-        Row::new("", "v1", "PersistentVolume", "persistentvolumes")
-            .short("pv")
-            .cluster()
-            .status()
-            .unconditional()
-            .0,
-        Row::new("", "v1", "Pod", "pods")
-            .short("po")
-            .category("all")
-            .status()
-            .unconditional()
-            .generation()
-            .0,
-        Row::new("", "v1", "PodTemplate", "podtemplates").unconditional().create_on_update().0,
-        Row::new("", "v1", "ResourceQuota", "resourcequotas")
-            .short("quota")
-            .status()
-            .unconditional()
-            .0,
-        Row::new("", "v1", "Secret", "secrets").unconditional().0,
-        Row::new("", "v1", "ServiceAccount", "serviceaccounts").short("sa").0,
-        Row::new("", "v1", "Service", "services")
+        core("ConfigMap", "configmaps").short("cm").unconditional().0,
+        core("Endpoints", "endpoints").short("ep").unconditional().create_on_update().0,
+        core("Event", "events").short("ev").unconditional().create_on_update().0,
+        core("LimitRange", "limitranges").short("limits").unconditional().create_on_update().0,
+        core("Namespace", "namespaces").short("ns").cluster().status().unconditional().0,
+        core("Node", "nodes").short("no").cluster().status().unconditional().0,
+        volume("PersistentVolumeClaim", "persistentvolumeclaims", "pvc").0,
+        volume("PersistentVolume", "persistentvolumes", "pv").cluster().0,
+        core("Pod", "pods").short("po").category("all").status().unconditional().generation().0,
+        core("PodTemplate", "podtemplates").unconditional().create_on_update().0,
+        core("ResourceQuota", "resourcequotas").short("quota").status().unconditional().0,
+        core("Secret", "secrets").unconditional().0,
+        core("ServiceAccount", "serviceaccounts").short("sa").0,
+        core("Service", "services")
             .short("svc")
             .category("all")
             .status()
@@ -224,6 +194,9 @@ pub fn eviction() -> KindInfo {
 }
 
 fn autoscaling_and_batch() -> Vec<KindInfo> {
+    let batch = |kind, plural| {
+        Row::new("batch", "v1", kind, plural).category("all").status().unconditional().generation()
+    };
     vec![
         Row::new("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
             .short("hpa")
@@ -231,19 +204,8 @@ fn autoscaling_and_batch() -> Vec<KindInfo> {
             .status()
             .unconditional()
             .0,
-        Row::new("batch", "v1", "CronJob", "cronjobs")
-            .short("cj")
-            .category("all")
-            .status()
-            .unconditional()
-            .generation()
-            .0,
-        Row::new("batch", "v1", "Job", "jobs")
-            .category("all")
-            .status()
-            .unconditional()
-            .generation()
-            .0,
+        batch("CronJob", "cronjobs").short("cj").0,
+        batch("Job", "jobs").0,
     ]
 }
 
@@ -325,18 +287,10 @@ impl Row {
             list_kind: format!("{kind}List"),
             plural: plural.into(),
             singular: kind.to_lowercase(),
-            short_names: Vec::new(),
-            categories: Vec::new(),
             namespaced: true,
-            status: false,
-            scale: None,
-            unconditional_update: false,
-            create_on_update: false,
-            generation: false,
             stored: true,
-            custom: false,
             storage_group: group.into(),
-            columns: Vec::new(),
+            ..KindInfo::default()
         })
     }
 

@@ -35,18 +35,16 @@ pub(crate) struct Example {
     settings: fn(&StandIns) -> Value,
 }
 
-/// For examples that need no service outside.
-fn as_it_stands(_: &mut Value, _: &StandIns) {}
-
-/// For examples that need nothing else.
-fn nothing(_: &StandIns) -> Vec<Value> {
-    Vec::new()
-}
-
-/// For examples whose controller needs no settings.
-fn the_defaults(_: &StandIns) -> Value {
-    json!({})
-}
+/// What most examples have in common: they need no service outside, nothing else and no settings.
+const PLAIN: Example = Example {
+    controller: "",
+    kind: ("", "", ""),
+    name: "",
+    shows: |_| None,
+    adapt: |_, _| {},
+    besides: |_| Vec::new(),
+    settings: |_| json!({}),
+};
 
 /// The examples that are not among the generated objects, by the names of their controllers.
 pub(crate) const EXAMPLES: &[Example] = &[
@@ -55,9 +53,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
         kind: ("iximiuz.com", "v1alpha1", "BlogPost"),
         name: "blog-post-1",
         shows: |post| Some(format!("published at {}", text(post, "/status/publishedAt")?)),
-        adapt: as_it_stands,
-        besides: nothing,
-        settings: the_defaults,
+        ..PLAIN
     },
     Example {
         controller: "etcd",
@@ -67,9 +63,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
             let members = text(cluster, "/status/ready").filter(|ready| *ready == "3/3")?;
             Some(format!("{members} members, led by {}", text(cluster, "/status/leader")?))
         },
-        adapt: as_it_stands,
-        besides: nothing,
-        settings: the_defaults,
+        ..PLAIN
     },
     Example {
         controller: "memcached",
@@ -81,9 +75,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
             let first = nodes.first()?.as_str()?;
             Some(format!("{} nodes, the first at {first}", nodes.len()))
         },
-        adapt: as_it_stands,
-        besides: nothing,
-        settings: the_defaults,
+        ..PLAIN
     },
     Example {
         controller: "mysql",
@@ -95,9 +87,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
             (text(cluster, "/status/phase")? == "Running").then_some(())?;
             Some(format!("{ready} instances, {primary} takes writes"))
         },
-        adapt: as_it_stands,
-        besides: nothing,
-        settings: the_defaults,
+        ..PLAIN
     },
     Example {
         controller: "restart-pods",
@@ -109,9 +99,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
             let hash = record["hash"].as_str()?.get(..8)?;
             Some(format!("watches content {hash}, restarts {}", record["restarts"]))
         },
-        adapt: as_it_stands,
-        besides: nothing,
-        settings: the_defaults,
+        ..PLAIN
     },
     Example {
         controller: "sqs",
@@ -126,12 +114,12 @@ pub(crate) const EXAMPLES: &[Example] = &[
             // Often enough for a spectator to see it.
             queue["spec"]["driftCheckIntervalSeconds"] = 30.into();
         },
-        besides: nothing,
         settings: |standins| {
             let entry =
                 json!({"namespaces": ["*"], "endpoints": [standins.sqs()], "ownIdentity": true});
             json!({"access": [entry]})
         },
+        ..PLAIN
     },
     Example {
         controller: "tunnel",
@@ -141,7 +129,6 @@ pub(crate) const EXAMPLES: &[Example] = &[
             let address = text(service, "/status/loadBalancer/ingress/0/ip")?;
             Some(format!("Service nginx-1 has the address {address}"))
         },
-        adapt: as_it_stands,
         besides: |standins| {
             let defaults = json!({
                 "provider": "digitalocean", "endpoint": standins.cloud(), "tokenSecret": "cloud",
@@ -163,6 +150,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
             ]
         },
         settings: |_| json!({"configNamespace": "kube-system"}),
+        ..PLAIN
     },
 ];
 

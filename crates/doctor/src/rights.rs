@@ -49,35 +49,22 @@ pub fn spelled_out(rules: &[PolicyRule], namespaces: &[String], wide: &[&str]) -
         for resource in rule.resources.iter().flatten() {
             let is_wide = narrow.is_empty() || wide.contains(&resource.as_str());
             let places = if is_wide { &everywhere } else { &narrow };
-            let groups = rule.api_groups.iter().flatten();
-            all.extend(each(places, groups, &rule.verbs, &names).map(
-                |(namespace, group, verb, name)| Right {
-                    namespace: namespace.clone(),
-                    group: group.clone(),
-                    resource: resource.clone(),
-                    verb: verb.clone(),
-                    name: name.clone(),
-                },
-            ));
+            for group in rule.api_groups.iter().flatten() {
+                for verb in &rule.verbs {
+                    for name in &names {
+                        all.extend(places.iter().map(|namespace| Right {
+                            namespace: namespace.clone(),
+                            group: group.clone(),
+                            resource: resource.clone(),
+                            verb: verb.clone(),
+                            name: name.clone(),
+                        }));
+                    }
+                }
+            }
         }
     }
     all
-}
-
-/// All combinations.
-fn each<'a>(
-    places: &'a [Option<String>],
-    groups: impl Iterator<Item = &'a String>,
-    verbs: &'a [String],
-    names: &'a [Option<String>],
-) -> impl Iterator<Item = (&'a Option<String>, &'a String, &'a String, &'a Option<String>)> {
-    groups.flat_map(move |group| {
-        verbs.iter().flat_map(move |verb| {
-            names
-                .iter()
-                .flat_map(move |name| places.iter().map(move |place| (place, group, verb, name)))
-        })
-    })
 }
 
 /// Asks a server whether it gives our user these rights, which `by` needs.

@@ -6,17 +6,12 @@ use crate::{Explained, Sought, Told, Watched};
 
 /// Lines about an object, as a replica sees it.
 pub fn words(sought: &Sought, told: &Told) -> Vec<String> {
-    let mut lines = Vec::new();
-    member_lines(sought, told, &mut lines);
-    lines
-}
-
-fn member_lines(sought: &Sought, told: &Told, lines: &mut Vec<String>) {
     let Told { member, configured, down, explanation } = told;
     let cluster = &sought.cluster;
     if !configured {
-        return lines.push(format!("member {member} does not have cluster {cluster} configured"));
+        return vec![format!("member {member} does not have cluster {cluster} configured")];
     }
+    let mut lines = Vec::new();
     if let Some(reason) = down {
         lines.push(format!("member {member} cannot use cluster {cluster}: {reason}"));
     }
@@ -39,6 +34,7 @@ fn member_lines(sought: &Sought, told: &Told, lines: &mut Vec<String>) {
         let said = controller(sought, explained);
         lines.extend(said.into_iter().map(|line| format!("- {line}")));
     }
+    lines
 }
 
 fn controller(sought: &Sought, explained: &Explained) -> Vec<String> {
@@ -77,7 +73,7 @@ fn controller(sought: &Sought, explained: &Explained) -> Vec<String> {
         None if watch.synced => lines.push(absent(watch)),
         None => {}
     }
-    lines.extend(held(shard.as_ref(), key));
+    lines.push(held(shard.as_ref(), key));
     lines.extend(fence(explained));
     lines.extend(queued(key, shard.is_some()));
     lines
@@ -106,25 +102,21 @@ fn absent(watch: &Watched) -> String {
     line
 }
 
-fn held(shard: Option<&HeldShard>, key: &KeyStatus) -> Vec<String> {
-    let mut lines = Vec::new();
+fn held(shard: Option<&HeldShard>, key: &KeyStatus) -> String {
     match shard {
         Some(HeldShard { shard, epoch, open: true }) => {
-            lines.push(format!("this member holds its shard {shard} at epoch {epoch}"));
+            format!("this member holds its shard {shard} at epoch {epoch}")
         }
-        Some(HeldShard { shard, epoch, open: false }) => lines.push(format!(
+        Some(HeldShard { shard, epoch, open: false }) => format!(
             "this member prepares its shard {shard} for epoch {epoch}; nothing of it begins yet"
-        )),
-        None if key.shards.is_empty() => lines.push("this member holds no shard of it".to_owned()),
+        ),
+        None if key.shards.is_empty() => "this member holds no shard of it".to_owned(),
         None => {
             let held: Vec<_> = key.shards.iter().map(|held| held.shard.to_string()).collect();
             let held = held.join(", ");
-            lines.push(format!(
-                "it is in none of the shards that this member holds, {held}, or not known"
-            ));
+            format!("it is in none of the shards that this member holds, {held}, or not known")
         }
     }
-    lines
 }
 
 fn fence(explained: &Explained) -> Option<String> {

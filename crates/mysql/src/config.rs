@@ -85,63 +85,18 @@ loose_clone_ssl_ca = /leasehold-tls/ca.crt
 ";
 
 /// Settings that would break what the controller relies on, beside those of [`OURS`].
-const DENIED: &[&str] = &[
-    "authentication_policy",
-    "basedir",
-    "binlog_do_db",
-    "binlog_ignore_db",
-    "chroot",
-    "daemonize",
-    "default_storage_engine",
-    "early_plugin_load",
-    "grant_tables",
-    "init_file",
-    "init_replica",
-    "init_slave",
-    "initialize",
-    "initialize_insecure",
-    "innodb_data_file_path",
-    "innodb_data_home_dir",
-    "innodb_directories",
-    "innodb_log_group_home_dir",
-    "innodb_read_only",
-    "innodb_undo_directory",
-    "log_bin_index",
-    "log_error",
-    "log_slave_updates",
-    "networking",
-    "offline_mode",
-    "plugin_dir",
-    "plugin_load",
-    "read_only",
-    "replica_exec_mode",
-    "replica_skip_errors",
-    "server_id",
-    "slave_exec_mode",
-    "slave_preserve_commit_order",
-    "slave_skip_errors",
-    "slave_start",
-    "upgrade",
-    "user",
-];
+const DENIED: &str = "authentication_policy basedir binlog_do_db binlog_ignore_db chroot daemonize \
+                      default_storage_engine early_plugin_load grant_tables init_file init_replica \
+                      init_slave initialize initialize_insecure innodb_data_file_path \
+                      innodb_data_home_dir innodb_directories innodb_log_group_home_dir \
+                      innodb_read_only innodb_undo_directory log_bin_index log_error \
+                      log_slave_updates networking offline_mode plugin_dir plugin_load read_only \
+                      replica_exec_mode replica_skip_errors server_id slave_exec_mode \
+                      slave_preserve_commit_order slave_skip_errors slave_start upgrade user";
 
 /// What the names of settings begin with that are the controller's alone.
-const DENIED_FAMILIES: &[&str] = &[
-    "admin_",
-    "clone_",
-    "defaults_",
-    "group_replication_",
-    "gtid_",
-    "master_",
-    "mysqlx",
-    "persist",
-    "relay_log",
-    "replicate_",
-    "report_",
-    "rpl_",
-    "source_",
-    "ssl_",
-];
+const DENIED_FAMILIES: &str = "admin_ clone_ defaults_ group_replication_ gtid_ master_ mysqlx \
+                               persist relay_log replicate_ report_ rpl_ source_ ssl_";
 
 /// What may stand before the name of a setting.
 const PREFIXES: &[&str] = &["loose_", "skip_", "disable_", "enable_", "maximum_"];
@@ -165,8 +120,8 @@ pub(crate) fn is_ours(name: &str) -> bool {
     let ours = OURS.lines().filter_map(|line| line.split_once(" =").map(|(name, _)| name));
     let mut ours = ours.map(self::bare);
     ours.any(|setting| setting == bare)
-        || DENIED.contains(&bare)
-        || DENIED_FAMILIES.iter().any(|family| bare.starts_with(family))
+        || DENIED.split(' ').any(|denied| denied == bare)
+        || DENIED_FAMILIES.split(' ').any(|family| bare.starts_with(family))
 }
 
 /// The text of my.cnf: defaults, the user's settings, and ours last, because the last one holds.
@@ -203,44 +158,22 @@ mod tests {
 
     #[test]
     fn the_controllers_settings_are_refused_however_they_are_written() {
-        for name in [
-            "super_read_only",
-            "read_only",
-            "loose_super_read_only",
-            "skip_log_bin",
-            "disable_log_bin",
-            "skip_loose_log_bin",
-            "gtid_mode",
-            "rpl_semi_sync_source_timeout",
-            "loose_rpl_semi_sync_source_enabled",
-            "relay_log_recovery",
-            "relay_log",
-            "skip_networking",
-            "skip_grant_tables",
-            "datadir",
-            "replicate_do_db",
-            "ssl_ca",
-            "plugin_load",
-            "persisted_globals_load",
-        ] {
+        let names = "super_read_only read_only loose_super_read_only skip_log_bin disable_log_bin \
+                     skip_loose_log_bin gtid_mode rpl_semi_sync_source_timeout \
+                     loose_rpl_semi_sync_source_enabled relay_log_recovery relay_log \
+                     skip_networking skip_grant_tables datadir replicate_do_db ssl_ca plugin_load \
+                     persisted_globals_load";
+        for name in names.split(' ') {
             assert!(is_ours(name), "{name}");
         }
     }
 
     #[test]
     fn users_have_the_other_settings() {
-        for name in [
-            "max_connections",
-            "sql_mode",
-            "sync_relay_log",
-            "performance_schema",
-            "plugin_load_add",
-            "require_secure_transport",
-            "innodb_buffer_pool_size",
-            "skip_external_locking",
-            "replica_parallel_workers",
-            "binlog_expire_logs_seconds",
-        ] {
+        let names = "max_connections sql_mode sync_relay_log performance_schema plugin_load_add \
+                     require_secure_transport innodb_buffer_pool_size skip_external_locking \
+                     replica_parallel_workers binlog_expire_logs_seconds";
+        for name in names.split(' ') {
             assert!(!is_ours(name), "{name}");
         }
     }

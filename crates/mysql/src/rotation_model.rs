@@ -258,16 +258,16 @@ impl World {
         let own = self.keyring.own();
         let is_known = self.keyring.phase != Phase::Lost;
         for (place, server) in self.servers.iter().enumerate().filter(|_| is_known) {
-            let words = format!("db-{place} has {server:?}, {:?} is {own:?}", self.keyring.phase);
-            assert!(own.iter().any(|password| server.accepts(password)), "the manager: {words}");
+            let why = || format!("db-{place} has {server:?}, {:?} is {own:?}", self.keyring.phase);
+            assert!(own.iter().any(|password| server.accepts(password)), "the manager: {}", why());
             let in_use = self.keyring.of(Account::Leasehold);
-            assert!(server.accepts(&in_use), "who reads the Secret: {words}");
+            assert!(server.accepts(&in_use), "who reads the Secret: {}", why());
             for (file, _) in &self.files {
-                assert!(server.accepts(file), "a Pod with an older file: {words}");
+                assert!(server.accepts(file), "a Pod with an older file: {}", why());
             }
             if place != self.primary && !self.was_lost {
                 let source = &self.servers[self.primary];
-                assert!(source.accepts(&server.receives_with), "a replica: {words}");
+                assert!(source.accepts(&server.receives_with), "a replica: {}", why());
             }
         }
     }

@@ -29,9 +29,6 @@ pub struct Model {
 ///
 /// Cargo builds it if cargo started us. Otherwise we start the one next to this program, because a
 /// build now might use other flags than those that built both.
-///
-/// # Errors
-/// If it cannot be started.
 pub fn harness(command: &str, args: &Forwarded) -> Result<Infallible> {
     let mut start = if std::env::var_os("CARGO").is_some() {
         let mut cargo = xtask::cargo();
@@ -46,9 +43,6 @@ pub fn harness(command: &str, args: &Forwarded) -> Result<Infallible> {
 }
 
 /// Starts the simulation of whole fleets, built for speed.
-///
-/// # Errors
-/// If it cannot be started.
 pub fn soak(args: &Forwarded) -> Result<Infallible> {
     let mut cargo = xtask::cargo();
     cargo.args(["run", "--release", "--package", "tests", "--bin", "soak", "--"]);
@@ -57,9 +51,6 @@ pub fn soak(args: &Forwarded) -> Result<Infallible> {
 
 /// Starts the test that explores the model, in release, within these bounds.
 /// `crates/sharding/tests/model/main.rs` says what the model leaves out.
-///
-/// # Errors
-/// If it cannot be started.
 pub fn model(args: &Model) -> Result<Infallible> {
     let mut cargo = xtask::cargo();
     cargo.args(["test", "--release", "--package", "leasehold-sharding", "--test", "model", "--"]);

@@ -42,9 +42,6 @@ const EVENTS: [[&str; 3]; 5] = [
 ];
 
 /// Runs the events and prints the table. Returns whether there was no overlap.
-///
-/// # Errors
-/// If the fleet does not settle, or its evidence cannot be read.
 pub async fn run(scene: &Scene, stop_for: Duration, format: Format) -> Result<bool> {
     let watch = Stopwatch::start();
     let plan = FleetSpec {

@@ -12,9 +12,6 @@ use crate::harness::ownership::Ownership;
 use crate::harness::{audit, wait};
 
 /// Dismisses every replica, and reads journals and audit logs.
-///
-/// # Errors
-/// If a replica does not leave in order, or evidence is missing.
 pub async fn gather(fleet: &mut Fleet<'_>) -> Result<Evidence> {
     while !fleet.replicas.is_empty() {
         fleet.dismiss(0).await?;

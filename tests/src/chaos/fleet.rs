@@ -65,9 +65,6 @@ pub struct Fleet<'a> {
 
 impl<'a> Fleet<'a> {
     /// Starts the clusters. There are no replicas yet.
-    ///
-    /// # Errors
-    /// If a server does not become ready.
     pub async fn prepare(scene: &'a Scene, plan: FleetSpec<'_>) -> Result<Self> {
         let names: Vec<String> = (0..plan.embedded).map(|n| format!("embedded-{n:02}")).collect();
         let planes = [HOME].into_iter().chain(plan.real.iter().copied());
@@ -128,9 +125,6 @@ impl<'a> Fleet<'a> {
     }
 
     /// Starts another replica.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub async fn start(&mut self) -> Result<()> {
         let (program, arguments) = self.program.split_first().context("no program to run")?;
         let mut command = Command::new(program);
@@ -139,9 +133,6 @@ impl<'a> Fleet<'a> {
     }
 
     /// Starts another replica as `command`.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub async fn start_as(&mut self, command: Command) -> Result<()> {
         let identity = identity(self.started);
         let plane = |plane: &ControlPlane| Server {
@@ -176,9 +167,6 @@ impl<'a> Fleet<'a> {
 
     /// Starts home again with another certificate authority and other tokens, and then writes the replicas'
     /// kubeconfigs of it anew.
-    ///
-    /// # Errors
-    /// If home does not become ready in time, or a file cannot be written.
     pub async fn renew_home(&mut self) -> Result<()> {
         self.renewals += 1;
         self.home.renew_certificates(&users(self.renewals)).await?;
@@ -199,9 +187,6 @@ impl<'a> Fleet<'a> {
     }
 
     /// Asks a replica to leave and waits until it has.
-    ///
-    /// # Errors
-    /// If it does not leave in time, or could not hand over.
     pub async fn dismiss(&mut self, index: usize) -> Result<()> {
         let replica = self.replicas.remove(index);
         self.follow();
@@ -211,9 +196,6 @@ impl<'a> Fleet<'a> {
     }
 
     /// Starts or dismisses replicas until there are `count`, and waits until the fleet settles.
-    ///
-    /// # Errors
-    /// If it does not.
     pub async fn restore(&mut self, count: usize) -> Result<()> {
         while self.replicas.len() < count {
             self.start().await?;
@@ -225,9 +207,6 @@ impl<'a> Fleet<'a> {
     }
 
     /// Waits until every shard has an owner that is running and says so itself.
-    ///
-    /// # Errors
-    /// If that does not happen in time, or a replica ends.
     pub async fn settle(&mut self) -> Result<()> {
         let mut last = String::new();
         let outcome = wait::until(SETTLE_DEADLINE, "the fleet to settle", async || {
@@ -250,9 +229,6 @@ impl<'a> Fleet<'a> {
 
     /// As [`untrue_status`](Self::untrue_status), as soon as home tells the fleet's state: an API server that
     /// started again is ready before it serves all that ours defines.
-    ///
-    /// # Errors
-    /// If it does not in time.
     pub async fn untrue_status_of_home(&self) -> Result<Option<String>> {
         let told = async || Ok(self.untrue_status().await.ok());
         wait::until(SETTLE_DEADLINE, "home to tell the state of the fleet", told).await

@@ -54,9 +54,6 @@ struct Entry {
 
 /// The dispatches in a journal whose times count from `boot`. A last line that is cut short,
 /// because the process was killed, is skipped.
-///
-/// # Errors
-/// If another line cannot be parsed, or lines were lost: incomplete evidence proves nothing.
 pub fn parse(text: &str, boot: Timestamp) -> Result<Vec<Dispatch>> {
     let mut dispatches: Vec<Dispatch> = Vec::new();
     let mut open: BTreeMap<Subject, usize> = BTreeMap::new();

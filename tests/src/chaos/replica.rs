@@ -63,9 +63,6 @@ pub struct Remains {
 
 impl Replica {
     /// Starts `command` as a replica over `servers`, the home cluster first.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub async fn start(
         scene: &Scene,
         identity: &str,
@@ -112,9 +109,6 @@ impl Replica {
     }
 
     /// Changes what passes between it and `cluster`.
-    ///
-    /// # Errors
-    /// If there is no such cluster.
     pub fn disturb(&self, cluster: &str, passage: Passage) -> Result<()> {
         let proxy = self.proxies.get(cluster);
         proxy.with_context(|| format!("there is no cluster {cluster}"))?.set(passage);
@@ -122,9 +116,6 @@ impl Replica {
     }
 
     /// Writes its kubeconfig of a server anew.
-    ///
-    /// # Errors
-    /// If it does not have the server, or the file cannot be written.
     pub fn rewrite(&self, server: &Server) -> Result<()> {
         let proxy = self.proxies.get(&server.name).context("there is no such cluster")?;
         write(&self.dir, server, proxy)
@@ -132,17 +123,11 @@ impl Replica {
 
     /// Empties the folder of its workload clusters' kubeconfigs, as the kubelet does when the mounted Secret
     /// is emptied.
-    ///
-    /// # Errors
-    /// If a file cannot be moved.
     pub fn empty_clusters(&self) -> Result<()> {
         self.swap_clusters(CLUSTERS, EMPTIED)
     }
 
     /// Ends [`empty_clusters`](Self::empty_clusters).
-    ///
-    /// # Errors
-    /// If a file cannot be moved.
     pub fn refill_clusters(&self) -> Result<()> {
         self.swap_clusters(EMPTIED, CLUSTERS)
     }
@@ -158,9 +143,6 @@ impl Replica {
     }
 
     /// Stops it with SIGSTOP for a while, in the midst of reconciles. Returns how many.
-    ///
-    /// # Errors
-    /// If it reconciles nothing for a while, or its journal cannot be read.
     pub async fn sleep_in_reconcile(&mut self, time: Duration) -> Result<usize> {
         let (manager, journal, pauses) = (&mut self.manager, &self.journal, &mut self.pauses);
         let what = "a reconcile to stop in";
@@ -202,18 +184,12 @@ impl Replica {
     }
 
     /// Asks it to leave and waits until it has.
-    ///
-    /// # Errors
-    /// If it does not leave in time, or could not hand over.
     pub async fn leave(mut self) -> Result<Remains> {
         self.manager.leave().await?;
         Ok(self.remains())
     }
 
     /// Fails if it has ended.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub fn check_alive(&mut self) -> Result<()> {
         self.manager.check_alive()
     }

@@ -65,9 +65,6 @@ struct Notes {
 }
 
 /// Runs the faults and prints the table. Returns whether every promise was kept.
-///
-/// # Errors
-/// If the fleet cannot be prepared, or its evidence cannot be read.
 pub async fn run(scene: &Scene, plan: &Schedule<'_>) -> Result<bool> {
     let watch = Stopwatch::start();
     let mut fleet = Fleet::prepare(scene, fleet_plan(scene)).await?;

@@ -67,9 +67,6 @@ pub struct DashboardArgs {
 }
 
 /// Runs the queries.
-///
-/// # Errors
-/// If a tool is missing, a rule is not valid, or a query of a dashboard never returns a number.
 pub fn run(args: &DashboardArgs) -> Result<()> {
     let root = xtask::root();
     prometheus::install()?;

@@ -27,9 +27,6 @@ pub struct Query {
 }
 
 /// Every query of a dashboard: those of its variables and of its panels, also inside rows.
-///
-/// # Errors
-/// If the text is not a dashboard, or a query has a variable that is not known here.
 pub fn of_dashboard(text: &str) -> Result<Vec<Query>> {
     let dashboard: Value = serde_json::from_str(text).context("the dashboard is not JSON")?;
     let mut queries = Vec::new();
@@ -46,9 +43,6 @@ pub fn of_dashboard(text: &str) -> Result<Vec<Query>> {
 }
 
 /// Every expression of a dashboard's annotations. Most of the time they mark nothing.
-///
-/// # Errors
-/// As [`of_dashboard`].
 pub fn of_annotations(text: &str) -> Result<Vec<Query>> {
     let dashboard: Value = serde_json::from_str(text).context("the dashboard is not JSON")?;
     let marks = list(&dashboard["annotations"]["list"]).filter(|mark| mark["expr"].is_string());
@@ -60,9 +54,6 @@ pub fn of_annotations(text: &str) -> Result<Vec<Query>> {
 }
 
 /// Every expression of a file of rules.
-///
-/// # Errors
-/// If the text is not a file of rules.
 pub fn of_rules(text: &str) -> Result<Vec<Query>> {
     let rules: Value = serde_saphyr::from_str(text).context("the rules are not YAML")?;
     let rules = list(&rules["groups"]).flat_map(|group| list(&group["rules"]));
@@ -76,9 +67,6 @@ pub fn of_rules(text: &str) -> Result<Vec<Query>> {
 }
 
 /// The numbers in Prometheus' JSON answer. `NaN`, the quantile of nothing, does not count.
-///
-/// # Errors
-/// If the answer is not in Prometheus' format.
 pub fn numbers(answer: &str) -> Result<Vec<f64>> {
     let samples: Value =
         serde_json::from_str(answer).with_context(|| format!("answer {answer:?}"))?;

@@ -89,9 +89,6 @@ pub struct Attribution {
 }
 
 /// The events of an audit log. A line that is cut short, because the server was killed, is skipped.
-///
-/// # Errors
-/// If the file cannot be read.
 pub fn read(path: &Path) -> Result<Vec<AuditEvent>> {
     let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     Ok(parse(&text))

@@ -20,17 +20,11 @@ pub const LOOK: &str = "--virtual-time-budget=5000";
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Installs it if it is missing.
-///
-/// # Errors
-/// If it cannot be installed.
 pub fn install() -> Result<()> {
     packages::install("a browser", PACKAGES)
 }
 
 /// Runs it with these arguments, and gives what it shows and what it says. Its profile is below `dir` meanwhile.
-///
-/// # Errors
-/// If it fails, or takes more than two minutes.
 pub async fn browse(dir: &Path, args: &[&str]) -> Result<(String, String)> {
     let profile = tempfile::tempdir_in(dir)?;
     let mut command = Command::new("chromium");
@@ -46,9 +40,6 @@ pub async fn browse(dir: &Path, args: &[&str]) -> Result<(String, String)> {
 }
 
 /// Makes a picture of a page as it is after [`LOOK`]; `more` are further arguments.
-///
-/// # Errors
-/// As [`browse`], or if there is no picture.
 pub async fn picture(
     dir: &Path,
     url: &str,

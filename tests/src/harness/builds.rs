@@ -191,9 +191,6 @@ impl Build {
     }
 
     /// Builds it below `bin` unless it is there.
-    ///
-    /// # Errors
-    /// If the builder is missing or fails.
     pub fn run(&self, bin: &Path) -> Result<()> {
         let folder = bin.join(&self.folder);
         if folder.exists() {

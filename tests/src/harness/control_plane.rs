@@ -93,17 +93,11 @@ struct Parts {
 
 impl ControlPlane {
     /// Starts one on loopback.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
     pub async fn local(scene: &Scene, name: &str) -> Result<Self> {
         Self::start(scene, &Spec::local(name)).await
     }
 
     /// Starts etcd and the API server and waits until it is ready.
-    ///
-    /// # Errors
-    /// If one of them ends or is not ready in time.
     pub async fn start(scene: &Scene, spec: &Spec<'_>) -> Result<Self> {
         let dir = scene.dir().join(spec.name);
         fs::create_dir_all(&dir)?;
@@ -140,9 +134,6 @@ impl ControlPlane {
     }
 
     /// Adds the controller manager and the scheduler.
-    ///
-    /// # Errors
-    /// If they cannot be started.
     pub fn add_controllers(&mut self) -> Result<()> {
         let kubeconfig = self.kubeconfig.display();
         let common = |port: u16, name: &str| {
@@ -170,9 +161,6 @@ impl ControlPlane {
 
     /// Adds a node whose Pods become ready without running any process, and waits until the node is
     /// ready.
-    ///
-    /// # Errors
-    /// If it does not become ready in time.
     pub async fn add_hollow_node(&mut self, name: &str) -> Result<()> {
         let node = self.parts.spawn(
             "hollow-node",
@@ -190,9 +178,6 @@ impl ControlPlane {
     }
 
     /// Waits until node `name` is ready.
-    ///
-    /// # Errors
-    /// If it does not become ready in time, or one of its `daemons` ends.
     pub async fn wait_node_ready(
         &mut self,
         name: &str,
@@ -217,9 +202,6 @@ impl ControlPlane {
     }
 
     /// Starts the API server again and waits until it is ready.
-    ///
-    /// # Errors
-    /// If it cannot be started or is not ready in time.
     pub async fn restart_api_server(&mut self) -> Result<()> {
         self.processes[0] = self.parts.spawn("kube-apiserver", &self.api_server)?;
         self.wait_ready().await
@@ -231,18 +213,12 @@ impl ControlPlane {
     }
 
     /// Starts both again, with what [`data`](Self::data) holds now, and waits until they are ready.
-    ///
-    /// # Errors
-    /// If one cannot be started or is not ready in time.
     pub async fn resume(&mut self) -> Result<()> {
         self.processes[1] = self.parts.spawn("etcd", &self.etcd)?;
         self.restart_api_server().await
     }
 
     /// Copies all that it holds to the folder `to`, for which it stops meanwhile.
-    ///
-    /// # Errors
-    /// If the copy fails, or it is not ready again in time.
     pub async fn back_up(&mut self, to: &Path) -> Result<()> {
         self.stop();
         copy(&self.data(), to)?;
@@ -250,9 +226,6 @@ impl ControlPlane {
     }
 
     /// Holds again what it did when it was backed up to `from`, and nothing that came later.
-    ///
-    /// # Errors
-    /// If the copy fails, or it is not ready again in time.
     pub async fn restore(&mut self, from: &Path) -> Result<()> {
         self.stop();
         self.lost.push(wait::now());
@@ -267,9 +240,6 @@ impl ControlPlane {
     }
 
     /// Holds nothing any more.
-    ///
-    /// # Errors
-    /// If its data cannot be removed, or it is not ready again in time.
     pub async fn empty(&mut self) -> Result<()> {
         self.stop();
         self.lost.push(wait::now());
@@ -279,9 +249,6 @@ impl ControlPlane {
 
     /// Starts the API server again with a new certificate authority and other tokens, as lines
     /// `token,user,uid,group`. The administrator's kubeconfig and clients are new; nobody else's are.
-    ///
-    /// # Errors
-    /// If a file cannot be written, or it is not ready again in time.
     pub async fn renew_certificates(&mut self, tokens: &[String]) -> Result<()> {
         self.kill_api_server();
         self.parts.authority = Authority::new(&format!("{}-new-ca", self.name))?;
@@ -323,17 +290,11 @@ impl ControlPlane {
     }
 
     /// Writes `pki/NAME.crt` and `pki/NAME.key`.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
     pub fn write_pair(&self, name: &str, pair: &pki::Pair) -> Result<()> {
         self.parts.write_pair(name, pair)
     }
 
     /// Writes a kubeconfig `NAME.kubeconfig` for the holder of `token`.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn write_kubeconfig(&self, name: &str, token: &str) -> Result<PathBuf> {
         self.parts.write_kubeconfig(name, &self.name, token)
     }

@@ -28,9 +28,6 @@ pub struct Embedded {
 
 impl Embedded {
     /// Starts one. If `alive`, stand-ins for the controllers of a real cluster run in it.
-    ///
-    /// # Errors
-    /// If it ends or is not ready in time.
     pub async fn start(scene: &Scene, name: &str, alive: bool) -> Result<Self> {
         let kubeconfig = scene.dir().join(format!("{name}.kubeconfig"));
         let mut command = Command::new(scene.tools().leasehold());

@@ -20,25 +20,16 @@ const FAMILIES: [&str; 2] = ["bridge", "inet"];
 impl Node {
     /// Kills the processes of a container with SIGKILL, from outside. `container` is its id in a
     /// Pod's status without the runtime's name, which is also in the name of its cgroup.
-    ///
-    /// # Errors
-    /// If there is none.
     pub fn kill_container(&self, container: &str) -> Result<()> {
         self.signal_container(container, Signal::KILL)
     }
 
     /// Stops the processes of a container with SIGSTOP; they keep all that they have open.
-    ///
-    /// # Errors
-    /// If there is none.
     pub fn pause_container(&self, container: &str) -> Result<()> {
         self.signal_container(container, Signal::STOP)
     }
 
     /// Lets the processes of a container continue.
-    ///
-    /// # Errors
-    /// If there is none.
     pub fn resume_container(&self, container: &str) -> Result<()> {
         self.signal_container(container, Signal::CONT)
     }
@@ -66,9 +57,6 @@ impl Node {
 
     /// Drops all packets between a Pod and other Pods, Services and machines, both ways. The kubelet's
     /// probes still arrive.
-    ///
-    /// # Errors
-    /// If the node's packet filter refuses.
     pub fn cut(&self, pod: Ipv4Addr) -> Result<()> {
         let table = table(pod);
         for family in FAMILIES {
@@ -84,9 +72,6 @@ impl Node {
     }
 
     /// Ends a [`cut`](Self::cut).
-    ///
-    /// # Errors
-    /// If there was none.
     pub fn mend(&self, pod: Ipv4Addr) -> Result<()> {
         let delete = |family: &&str| self.filter(&["delete", "table", family, &table(pod)]);
         FAMILIES.iter().try_for_each(delete)
@@ -102,9 +87,6 @@ fn table(pod: Ipv4Addr) -> String {
 }
 
 /// The id of a container of a Pod, without the name of the runtime.
-///
-/// # Errors
-/// If it does not run.
 pub fn container_id(pod: &Value, container: &str) -> Result<String> {
     let all = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
     let mut ids =
@@ -115,9 +97,6 @@ pub fn container_id(pod: &Value, container: &str) -> Result<String> {
 }
 
 /// The address of a Pod.
-///
-/// # Errors
-/// If it has none.
 pub fn address(pod: &Value) -> Result<Ipv4Addr> {
     let name = super::kubectl::name(pod);
     let address = pod["status"]["podIP"].as_str();

@@ -57,9 +57,6 @@ impl Helm {
     }
 
     /// Runs helm, which must fail, and gives its output.
-    ///
-    /// # Errors
-    /// If it succeeds.
     pub async fn refused(&self, args: &[impl AsRef<str>]) -> Result<String> {
         match self.output(args).await? {
             (true, ..) => bail!("helm {} should have been refused", line(args)),

@@ -43,9 +43,6 @@ fn crds() -> [PathBuf; 2] {
 }
 
 /// Installs our CRDs and waits until they are served.
-///
-/// # Errors
-/// If the cluster refuses them.
 pub async fn install_crds(kubectl: &Kubectl) -> Result<()> {
     for folder in crds() {
         kubectl.apply_path(&folder).await?;
@@ -54,9 +51,6 @@ pub async fn install_crds(kubectl: &Kubectl) -> Result<()> {
 }
 
 /// Installs our CRDs and the namespace.
-///
-/// # Errors
-/// If the cluster refuses them.
 pub async fn install(kubectl: &Kubectl) -> Result<()> {
     install_crds(kubectl).await?;
     kubectl.run(&["create", "namespace", NAMESPACE]).await.map(drop)
@@ -72,9 +66,6 @@ pub fn path(resource: &str) -> String {
 }
 
 /// The entries of every ShardMap, in order.
-///
-/// # Errors
-/// If they cannot be read.
 pub async fn shards(home: &Client) -> Result<Vec<Entry>> {
     let maps = kubectl::list(home, &path("shardmaps")).await?;
     let mut entries = maps.iter().flat_map(entries).collect::<Result<Vec<_>>>()?;
@@ -106,9 +97,6 @@ impl Entry {
 
 impl Owners {
     /// Who owns the shards now.
-    ///
-    /// # Errors
-    /// If the ShardMaps cannot be read.
     pub async fn read(home: &Client) -> Result<Self> {
         let mut this = Self::default();
         for Entry { shard, owner, phase, .. } in shards(home).await? {
@@ -122,9 +110,6 @@ impl Owners {
 
     /// How many controller groups of a cluster have an owner for each of their objects, by one
     /// shard or by several that divide them.
-    ///
-    /// # Errors
-    /// If the name of a shard cannot be parsed.
     pub fn whole_groups(&self) -> Result<usize> {
         let mut widths = BTreeMap::<_, u128>::new();
         for (shard, _) in &self.settled {

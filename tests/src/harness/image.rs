@@ -71,9 +71,6 @@ impl Image {
     }
 
     /// Packs static programs as `/usr/local/bin/NAME` of image `name` into the file `target`.
-    ///
-    /// # Errors
-    /// As [`pack`](Self::pack).
     pub fn pack_programs(
         name: &str,
         programs: &[PathBuf],
@@ -91,9 +88,6 @@ impl Image {
 
     /// Packs the root file system in the tarball `root` as image `name` into the file `target`. The
     /// tarball may be larger than memory.
-    ///
-    /// # Errors
-    /// If a file cannot be read or written.
     pub fn pack_root(name: &str, root: &Path, start: &Start<'_>, target: &Path) -> Result<()> {
         let layer = File::open(root).with_context(|| format!("open {}", root.display()))?;
         write_archive(target, name, layer, start, &json!({}))

@@ -35,9 +35,6 @@ struct Cgroups;
 
 impl Kind {
     /// Sets the machine up. `docker push` loads an image into `cluster`.
-    ///
-    /// # Errors
-    /// If a namespace, a file or the base image of `deploy/Dockerfile` cannot be made.
     pub async fn start(scene: &Scene, cluster: &str) -> Result<Self> {
         let (tools, scripts) = (scene.tools(), real_dir().join("kind"));
         let folder = scene.dir().join("kind");

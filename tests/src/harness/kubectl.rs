@@ -50,9 +50,6 @@ impl Kubectl {
     }
 
     /// Runs kubectl with `input` on its standard input.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub async fn run_with_input(&self, args: &[&str], input: &str) -> Result<String> {
         let output = self.output(args, input).await?;
         if !output.status.success() {
@@ -63,9 +60,6 @@ impl Kubectl {
     }
 
     /// Runs kubectl, which must fail, and gives its standard error.
-    ///
-    /// # Errors
-    /// If it succeeds.
     pub async fn refused(&self, args: &[&str], input: &str) -> Result<String> {
         let output = self.output(args, input).await?;
         if output.status.success() {
@@ -90,25 +84,16 @@ impl Kubectl {
     }
 
     /// Waits until every defined kind is served, at most kubectl's own 30 s.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub async fn established(&self) -> Result<()> {
         self.run(&["wait", "--for=condition=Established", "crd", "--all"]).await.map(drop)
     }
 
     /// Applies manifests.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub async fn apply(&self, manifests: &str) -> Result<String> {
         self.run_with_input(&["apply", "-f", "-"], manifests).await
     }
 
     /// Applies a file or a folder of manifests.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub async fn apply_path(&self, path: &Path) -> Result<String> {
         let path = path.to_str().context("a path that is not UTF-8")?;
         self.run(&["apply", "-f", path]).await
@@ -116,9 +101,6 @@ impl Kubectl {
 }
 
 /// A client for `context` of `kubeconfig`.
-///
-/// # Errors
-/// If the file cannot be read or used.
 pub async fn client(kubeconfig: &Path, context: &str) -> Result<Client> {
     let options = KubeConfigOptions { context: Some(context.to_owned()), ..Default::default() };
     let mut config =
@@ -148,18 +130,12 @@ pub async fn get(client: &Client, path: &str) -> Result<Option<Value>> {
 }
 
 /// Creates `object` in the collection at `path`.
-///
-/// # Errors
-/// If the server refuses.
 pub async fn create(client: &Client, path: &str, object: &Value) -> Result<()> {
     let request = http::Request::post(path).header(CONTENT_TYPE, "application/json");
     send(client, request, path, object).await
 }
 
 /// Merges `patch` into the object at `path`.
-///
-/// # Errors
-/// If the server refuses.
 pub async fn merge(client: &Client, path: &str, patch: &Value) -> Result<()> {
     let request = http::Request::patch(path).header(CONTENT_TYPE, "application/merge-patch+json");
     send(client, request, path, patch).await
@@ -188,9 +164,6 @@ pub fn name(object: &Value) -> &str {
 }
 
 /// The items of the list at `path`; none for 404.
-///
-/// # Errors
-/// As [`get`].
 pub async fn list(client: &Client, path: &str) -> Result<Vec<Value>> {
     let Some(mut list) = get(client, path).await? else { return Ok(Vec::new()) };
     match list["items"].take() {

@@ -89,9 +89,6 @@ impl Load {
     }
 
     /// Stops the changes and waits until all of them have taken effect.
-    ///
-    /// # Errors
-    /// If a change could not be made, or has not taken effect within `deadline`.
     pub async fn settle(self, deadline: Duration) -> Result<Desired> {
         self.stop.cancel();
         let expected = self.task.await??;
@@ -149,9 +146,6 @@ async fn change(
 }
 
 /// How many changes of TDSets their controller has seen in a cluster, over all in some ranges.
-///
-/// # Errors
-/// If they cannot be read.
 pub async fn observed(client: &Client, ranges: &[Range]) -> Result<u64> {
     let sets = kubectl::list(client, &tdsets(None)).await?;
     let is_inside = |set: &&Value| {

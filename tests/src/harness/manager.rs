@@ -30,9 +30,6 @@ pub struct Manager {
 impl Manager {
     /// Starts a replica that reaches its home and the workload clusters with their administrators'
     /// kubeconfigs. The keys of `more` replace those of its configuration.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub fn start(
         scene: &Scene,
         identity: &str,
@@ -44,9 +41,6 @@ impl Manager {
     }
 
     /// [`Self::start`] with additional environment variables.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub fn start_with(
         scene: &Scene,
         identity: &str,
@@ -74,9 +68,6 @@ impl Manager {
     }
 
     /// Starts `command` as a replica, with `config` in a folder named after it.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub fn spawn(
         scene: &Scene,
         identity: &str,
@@ -121,9 +112,6 @@ impl Manager {
     }
 
     /// Asks it to leave, and waits until it has handed over its shards and ended.
-    ///
-    /// # Errors
-    /// If it does not end in time, or could not hand over.
     pub async fn leave(&mut self) -> Result<()> {
         let status = self.process.terminate(EXIT_DEADLINE).await?;
         ensure!(status.success(), "{} left with {status}", self.identity);
@@ -131,9 +119,6 @@ impl Manager {
     }
 
     /// Fails if it has ended.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub fn check_alive(&mut self) -> Result<()> {
         self.process.check_alive()
     }
@@ -147,18 +132,12 @@ pub fn is_incarnation(identity: &str, member: &str) -> bool {
 }
 
 /// Which of `managers` runs `member`.
-///
-/// # Errors
-/// If none does.
 pub fn position(managers: &[Manager], member: &str) -> Result<usize> {
     let index = managers.iter().position(|manager| manager.is(member));
     index.with_context(|| format!("{member} is not one of our replicas"))
 }
 
 /// Gives `user` the rights of a built-in controller, as the chart does.
-///
-/// # Errors
-/// If the cluster refuses.
 pub async fn grant(kubectl: &Kubectl, controller: &str, user: &str) -> Result<()> {
     let rules = format!("deploy/charts/leasehold/files/rbac/{controller}.yaml");
     let rules = fs::read_to_string(xtask::root().join(rules))?;
@@ -174,9 +153,6 @@ pub async fn grant(kubectl: &Kubectl, controller: &str, user: &str) -> Result<()
 
 /// Waits until exactly `count` shards are owned and none is moving, all owners are replicas of
 /// `managers`, and each of those owns at least one if there are enough.
-///
-/// # Errors
-/// If that does not happen in time, or a replica ends.
 pub async fn settled(home: &Client, count: usize, managers: &mut [Manager]) -> Result<Owners> {
     let mut last = Owners::default();
     let what = format!("{count} shards to be shared by {} replicas", managers.len());

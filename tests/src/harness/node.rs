@@ -59,9 +59,6 @@ struct Outside {
 
 impl Node {
     /// Starts a node with `images`, and waits until it is ready.
-    ///
-    /// # Errors
-    /// If a component ends or is not ready in time.
     pub async fn start(scene: &Scene, name: &str, images: &[&Image]) -> Result<Self> {
         let outside = Outside::reserve()?;
         outside.create()?;
@@ -110,9 +107,6 @@ impl Node {
     }
 
     /// Imports an image while the node runs.
-    ///
-    /// # Errors
-    /// If containerd refuses it.
     pub fn import(&self, scene: &Scene, image: &Image) -> Result<()> {
         let mut command = self.ctr(scene);
         command.args(["--namespace", "k8s.io", "images", "import"]).arg(image.path());
@@ -120,9 +114,6 @@ impl Node {
     }
 
     /// Answers DNS for its Pods and its own processes, as CoreDNS does in clusters of kubeadm.
-    ///
-    /// # Errors
-    /// If it cannot be started, or does not answer in time.
     pub async fn add_dns(&mut self, scene: &Scene) -> Result<()> {
         let file = self.folder.join("Corefile");
         self.fill("Corefile", &file)?;
@@ -142,9 +133,6 @@ impl Node {
     }
 
     /// Lets this machine reach the node and its API server, but none of its Pods.
-    ///
-    /// # Errors
-    /// If the system refuses.
     pub fn hide_pods(&self) -> Result<()> {
         let hide = format!("route replace unreachable {}", self.outside.pod_cidr());
         run(Command::new("ip").args(hide.split(' '))).map(drop)

@@ -25,9 +25,6 @@ pub struct Authority {
 
 impl Authority {
     /// A new one.
-    ///
-    /// # Errors
-    /// If no key can be generated.
     pub fn new(name: &str) -> Result<Self> {
         let key = KeyPair::generate()?;
         let mut params = params(name, None, &[])?;
@@ -38,9 +35,6 @@ impl Authority {
     }
 
     /// A server's certificate for these names and addresses.
-    ///
-    /// # Errors
-    /// If a name is not valid.
     pub fn server(&self, name: &str, organization: Option<&str>, hosts: &[&str]) -> Result<Pair> {
         let mut params = params(name, organization, hosts)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -48,9 +42,6 @@ impl Authority {
     }
 
     /// A client's certificate: user `name`, group `organization`.
-    ///
-    /// # Errors
-    /// If no key can be generated.
     pub fn client(&self, name: &str, organization: &str) -> Result<Pair> {
         let mut params = params(name, Some(organization), &[])?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -65,9 +56,6 @@ impl Authority {
 }
 
 /// A key pair to sign and to check the tokens of service accounts: private, then public, both PEM.
-///
-/// # Errors
-/// If no key can be generated.
 pub fn signing_key() -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     Ok((key.serialize_pem(), key.public_key_pem()))

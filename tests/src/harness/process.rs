@@ -57,9 +57,6 @@ impl Launcher {
 
 impl ChildProcess {
     /// Starts `command`. Its output goes to `logs/NAME.log`.
-    ///
-    /// # Errors
-    /// If the log cannot be opened or the program cannot be started.
     pub fn spawn(name: &str, command: &Command, logs: &Path) -> Result<Self> {
         fs::create_dir_all(logs)?;
         let path = logs.join(format!("{name}.log"));
@@ -85,9 +82,6 @@ impl ChildProcess {
     }
 
     /// Fails, quoting the end of the log, if the process has ended.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub fn check_alive(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
         let output = self.output();
@@ -109,9 +103,6 @@ impl ChildProcess {
     }
 
     /// Asks it with SIGTERM to end, and waits until it does.
-    ///
-    /// # Errors
-    /// If it runs for longer than `deadline`.
     pub async fn terminate(&mut self, deadline: Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM);
         let what = format!("{} to end after SIGTERM", self.name);
@@ -157,9 +148,6 @@ pub fn dying_with_us(command: &Command) -> Command {
 }
 
 /// A port that nothing listens on at this moment.
-///
-/// # Errors
-/// If there is none.
 pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
     Ok(listener.local_addr()?.port())

@@ -23,18 +23,12 @@ pub struct Prometheus {
 }
 
 /// Installs Prometheus and promtool if they are missing.
-///
-/// # Errors
-/// If they cannot be installed.
 pub fn install() -> Result<()> {
     packages::install("a real Prometheus", PACKAGES)
 }
 
 impl Prometheus {
     /// Starts one that scrapes `/metrics` of these addresses and evaluates these rules.
-    ///
-    /// # Errors
-    /// If a file cannot be written or it cannot be started.
     pub fn start(dir: &Path, targets: &[String], rules: &[PathBuf]) -> Result<Self> {
         let config = json!({
             "global": {"scrape_interval": SCRAPE_INTERVAL, "evaluation_interval": SCRAPE_INTERVAL},
@@ -68,17 +62,11 @@ impl Prometheus {
     }
 
     /// Its JSON answer to a query at this moment. It refuses connections until it has started.
-    ///
-    /// # Errors
-    /// If it does not answer, or the query is not valid.
     pub fn ask(&self, expr: &str) -> Result<String> {
         promtool(&["query", "--format", "json", "instant", &self.url, expr])
     }
 
     /// The trace ids of the exemplars of a series.
-    ///
-    /// # Errors
-    /// If it does not answer.
     pub async fn traces(&self, series: &str) -> Result<Vec<String>> {
         let path = format!("/api/v1/query_exemplars?query={series}&start=0&end=4102444800");
         let client = kube::Client::try_from(kube::Config::new(self.url.parse()?))?;

@@ -23,9 +23,6 @@ impl Realm {
     /// Enters the namespaces with `bash SCRIPT ARGUMENTS...` as first process, which makes a file
     /// `ready` in `folder` when all is set up, and stays. `network` is that of `ip netns NAME`, or a new
     /// one that reaches nothing.
-    ///
-    /// # Errors
-    /// If the script ends, or takes longer than a minute.
     pub async fn enter(
         network: Option<&str>,
         script: &Path,
@@ -56,9 +53,6 @@ impl Realm {
     }
 
     /// Runs processes inside.
-    ///
-    /// # Errors
-    /// If nothing runs there any more.
     pub fn launcher(&self) -> Result<Launcher> {
         self.first_process().map(Launcher::inside)
     }

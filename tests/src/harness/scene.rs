@@ -44,9 +44,6 @@ impl Scene {
 }
 
 /// Runs `part` in a scene of its own and gives its outcome. If it fails, its logs are kept.
-///
-/// # Errors
-/// If it was interrupted, after everything was taken down, or the scene cannot be made.
 pub async fn run<T>(
     tools: &Tools,
     name: &str,
@@ -92,17 +89,11 @@ fn quote_logs(logs: &Path) -> Result<()> {
 
 /// A runtime whose tasks all run on the calling thread: a child dies with the thread that started
 /// it (see [`super::process`]).
-///
-/// # Errors
-/// If the system refuses.
 pub fn one_thread() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
 /// The names of `known` that `only` asks for, in the order of `known`; all of them if it is empty.
-///
-/// # Errors
-/// If `only` holds a name that is not known; `what` says what the names are of.
 pub fn choose(
     what: &str,
     known: impl IntoIterator<Item = &'static str>,

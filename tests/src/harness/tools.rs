@@ -104,9 +104,6 @@ pub struct Tools {
 
 impl Tools {
     /// The programs of this workspace, built or not; `leasehold` may be given.
-    ///
-    /// # Errors
-    /// If the given one does not exist.
     pub fn new(leasehold: Option<&Path>) -> Result<Self> {
         let given = leasehold.map(|path| {
             path.canonicalize().with_context(|| format!("--binary {}", path.display()))
@@ -269,20 +266,18 @@ impl Tools {
         // Two runs side by side must not build the same thing twice.
         let lock = File::create(self.bin.join(".lock"))?;
         lock.lock()?;
+        let build = |all: &[builds::Build]| all.iter().try_for_each(|one| one.run(&self.bin));
         for need in needs {
             match need {
-                Need::Kube => builds::kube().run(&self.bin)?,
-                Need::Helm => builds::helm().run(&self.bin)?,
-                Need::Kubeconform => [builds::kubeconform(), builds::chart_definitions()]
-                    .iter()
-                    .try_for_each(|build| build.run(&self.bin))?,
-                Need::Collector => builds::collector().run(&self.bin)?,
+                Need::Kube => build(&[builds::kube()])?,
+                Need::Helm => build(&[builds::helm()])?,
+                Need::Kubeconform => build(&[builds::kubeconform(), builds::chart_definitions()])?,
+                Need::Collector => build(&[builds::collector()])?,
                 Need::Moto => self.install_moto()?,
-                Need::Node => builds::containerd().run(&self.bin)?,
+                Need::Node => build(&[builds::containerd()])?,
                 Need::Kind => {
-                    let needed = [builds::containerd(), builds::coredns(), builds::kind()];
-                    needed.iter().try_for_each(|build| build.run(&self.bin))?;
-                    builds::kind_images().run(&self.bin)?;
+                    build(&[builds::containerd(), builds::coredns(), builds::kind()])?;
+                    build(&[builds::kind_images()])?;
                     install_image_tools()?;
                     if self.given.is_none() {
                         build_release(&["--package=loadtest"])?;
@@ -290,17 +285,13 @@ impl Tools {
                 }
                 Need::Etcd => {
                     let [from, to] = servers::ETCD.map(servers::etcd);
-                    let needed = [builds::coredns(), from, to, servers::workloads()];
-                    needed.iter().try_for_each(|build| build.run(&self.bin))?;
+                    build(&[builds::coredns(), from, to, servers::workloads()])?;
                 }
                 Need::Memcached => {
                     let [from, to] = servers::memcached();
-                    let needed = [builds::coredns(), from, to];
-                    needed.iter().try_for_each(|build| build.run(&self.bin))?;
+                    build(&[builds::coredns(), from, to])?;
                 }
-                Need::MySql => [builds::coredns(), servers::mysql(), servers::workloads()]
-                    .iter()
-                    .try_for_each(|build| build.run(&self.bin))?,
+                Need::MySql => build(&[builds::coredns(), servers::mysql(), servers::workloads()])?,
                 Need::Chromium => {}
                 Need::Prometheus => prometheus::install()?,
                 Need::Leasehold if self.given.is_some() => {}
@@ -310,9 +301,9 @@ impl Tools {
                     "--features=controllers",
                 ])?,
                 Need::Slow => build_release(&["--package=leasehold", "--example=slow"])?,
-                Need::Rathole => builds::rathole().run(&self.bin)?,
+                Need::Rathole => build(&[builds::rathole()])?,
                 Need::Peers => {
-                    builds::peer_controller_runtime().run(&self.bin)?;
+                    build(&[builds::peer_controller_runtime()])?;
                     build_release(PEERS)?;
                 }
             }
@@ -351,9 +342,6 @@ fn install_image_tools() -> Result<()> {
 
 /// Builds `leasehold` without optimisation and linked dynamically, whatever the environment asks
 /// for; gives its path.
-///
-/// # Errors
-/// If cargo fails.
 pub fn build_debug() -> Result<PathBuf> {
     let mut command = xtask::cargo();
     command.args(["build", "--package=leasehold", "--bin=leasehold"]);

@@ -40,9 +40,6 @@ pub struct Volumes {
 
 impl Volumes {
     /// Makes the StorageClass, and volumes from now on.
-    ///
-    /// # Errors
-    /// If the API server or the file system refuses.
     pub async fn start(node: &Node) -> Result<Self> {
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
@@ -63,9 +60,6 @@ impl Volumes {
     }
 
     /// The folder of the volume that a PersistentVolumeClaim is bound to.
-    ///
-    /// # Errors
-    /// If there is none.
     pub async fn folder(&self, namespace: &str, name: &str) -> Result<PathBuf> {
         let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
         let request = kubectl::get(&self.client, &path).await?;
@@ -79,9 +73,6 @@ impl Volumes {
 
     /// Deletes all that a volume holds, as if its disk had been replaced by an empty one. The processes
     /// that have files open should be stopped before and killed after.
-    ///
-    /// # Errors
-    /// If there is no such volume.
     pub async fn erase(&self, namespace: &str, name: &str) -> Result<()> {
         for entry in fs::read_dir(self.folder(namespace, name).await?)? {
             let path = entry?.path();

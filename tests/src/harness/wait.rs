@@ -21,9 +21,6 @@ pub fn now() -> Timestamp {
 }
 
 /// The wall clock's time at which this machine started. The journals of replicas count from it.
-///
-/// # Errors
-/// If a clock is out of range.
 pub fn boot() -> Result<Timestamp> {
     let up = clock_gettime(ClockId::Boottime);
     let up = jiff::SignedDuration::new(up.tv_sec, i32::try_from(up.tv_nsec)?);
@@ -31,9 +28,6 @@ pub fn boot() -> Result<Timestamp> {
 }
 
 /// Checks `condition` until it gives a value.
-///
-/// # Errors
-/// If it fails, or gives nothing within `deadline`; `what` says what was waited for.
 pub async fn until<T>(
     deadline: Duration,
     what: &str,

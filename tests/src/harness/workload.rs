@@ -55,9 +55,6 @@ pub struct Workload {
 
 impl Workload {
     /// Starts `program` with `arguments` on the node, where it reaches Services and Pods.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub fn start(
         scene: &Scene,
         node: &Node,
@@ -73,9 +70,6 @@ impl Workload {
     }
 
     /// What it says now.
-    ///
-    /// # Errors
-    /// If it has ended, or writes something else than a report.
     pub fn report(&mut self) -> Result<Report> {
         self.process.check_alive()?;
         self.read()
@@ -87,9 +81,6 @@ impl Workload {
     }
 
     /// Waits until `more` writes have been acknowledged from now on.
-    ///
-    /// # Errors
-    /// If that does not happen in time, or it has ended.
     pub async fn writes(&mut self, more: u64, deadline: Duration) -> Result<()> {
         let before = self.report()?.acknowledged;
         let what = format!("{} to have {more} more writes acknowledged", self.name);

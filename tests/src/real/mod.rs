@@ -34,9 +34,6 @@ pub struct RealArgs {
 }
 
 /// Lists or runs the checks.
-///
-/// # Errors
-/// If something is missing, or a check fails.
 pub fn run(args: &RealArgs) -> Result<()> {
     if args.list {
         CHECKS.iter().for_each(|check| println!("{:18}{}", check.name, check.about));

@@ -18,20 +18,8 @@ const MAX_WORD: usize = 128;
 const MAX_MESSAGE: usize = 1024;
 
 /// What `events.k8s.io` lets nobody change; `eventTime` is compared apart.
-const IMMUTABLE: &[&str] = &[
-    "involvedObject",
-    "reason",
-    "message",
-    "source",
-    "firstTimestamp",
-    "lastTimestamp",
-    "count",
-    "type",
-    "action",
-    "related",
-    "reportingComponent",
-    "reportingInstance",
-];
+const IMMUTABLE: &str = "involvedObject reason message source firstTimestamp lastTimestamp count \
+                         type action related reportingComponent reportingInstance";
 
 /// An Event of either group; fields are asked for by their names in the core group.
 #[derive(Clone, Copy)]
@@ -147,9 +135,9 @@ impl<'a> Event<'a> {
         if self.field("series") != current.field("series") {
             errors.extend(self.series());
         }
-        for name in IMMUTABLE {
+        for name in IMMUTABLE.split(' ') {
             let (old, new) = (current.field(name), self.field(name));
-            let path = match *name {
+            let path = match name {
                 "reportingComponent" => "reportingController",
                 name => name,
             };

@@ -9,23 +9,10 @@ use serde_json::{Map, Value};
 use super::Schema;
 
 /// Fields of `ObjectMeta`: the server's own schema for metadata of every kind.
-const METADATA_FIELDS: &[&str] = &[
-    "annotations",
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "finalizers",
-    "generateName",
-    "generation",
-    "labels",
-    "managedFields",
-    "name",
-    "namespace",
-    "ownerReferences",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
+const METADATA_FIELDS: &str = "annotations creationTimestamp deletionGracePeriodSeconds \
+                               deletionTimestamp finalizers generateName generation labels \
+                               managedFields name namespace ownerReferences resourceVersion \
+                               selfLink uid";
 
 impl Schema {
     /// Drops every field the schema does not know from a whole object.
@@ -92,7 +79,7 @@ impl Prune {
     fn metadata(&mut self, metadata: &mut Value) {
         let Value::Object(fields) = metadata else { return };
         fields.retain(|name, _| {
-            let known = METADATA_FIELDS.contains(&name.as_str());
+            let known = METADATA_FIELDS.split(' ').any(|field| field == name);
             if !known {
                 self.found.push(format!("{}.{name}", self.path));
             }

@@ -50,7 +50,7 @@ impl Term {
             .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{text}'"))?;
         if !supported(kind, selectable, path) {
             return Err(match known(kind) {
-                [] if !kind.custom => format!(
+                "" if !kind.custom => format!(
                     "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                 ),
                 _ => format!("field label not supported: {path}"),
@@ -92,7 +92,7 @@ fn supported(kind: &KindInfo, selectable: &[String], path: &str) -> bool {
     if kind.custom {
         return selectable.iter().any(|s| s.strip_prefix('.').unwrap_or(s) == path);
     }
-    known(kind).contains(&path)
+    known(kind).split_whitespace().any(|field| field == path)
 }
 
 /// Who wrote an Event; one without it says so in `reportingComponent`.
@@ -109,50 +109,29 @@ fn stored(kind: &KindInfo, path: &str) -> String {
 }
 
 /// The fields by which a built-in kind can be selected, besides name and namespace.
-fn known(kind: &KindInfo) -> &'static [&'static str] {
+fn known(kind: &KindInfo) -> &'static str {
     match (kind.group.as_str(), kind.plural.as_str()) {
-        ("", "pods") => &[
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.nominatedNodeName",
-        ],
-        ("", "events") => &[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ],
-        ("events.k8s.io", "events") => &[
-            "reason",
-            "regarding.kind",
-            "regarding.namespace",
-            "regarding.name",
-            "regarding.uid",
-            "regarding.apiVersion",
-            "regarding.resourceVersion",
-            "regarding.fieldPath",
-            "reportingController",
-            "type",
-        ],
-        ("", "secrets") => &["type"],
-        ("", "namespaces") => &["status.phase"],
-        ("", "nodes") => &["spec.unschedulable"],
-        ("", "services") => &["spec.clusterIP", "spec.type"],
-        ("apps", "replicasets") => &["status.replicas"],
-        ("batch", "jobs") => &["status.successful"],
-        _ => &[],
+        ("", "pods") => {
+            "spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName \
+             spec.hostNetwork status.phase status.podIP status.nominatedNodeName"
+        }
+        ("", "events") => {
+            "involvedObject.kind involvedObject.namespace involvedObject.name involvedObject.uid \
+             involvedObject.apiVersion involvedObject.resourceVersion involvedObject.fieldPath \
+             reason reportingComponent source type"
+        }
+        ("events.k8s.io", "events") => {
+            "reason regarding.kind regarding.namespace regarding.name regarding.uid \
+             regarding.apiVersion regarding.resourceVersion regarding.fieldPath \
+             reportingController type"
+        }
+        ("", "secrets") => "type",
+        ("", "namespaces") => "status.phase",
+        ("", "nodes") => "spec.unschedulable",
+        ("", "services") => "spec.clusterIP spec.type",
+        ("apps", "replicasets") => "status.replicas",
+        ("batch", "jobs") => "status.successful",
+        _ => "",
     }
 }
 

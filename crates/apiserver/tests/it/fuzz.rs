@@ -26,45 +26,11 @@ const PATHS: &[&str] = &[
     "/apis/events.k8s.io/v1/namespaces/default/events/a",
 ];
 
-const KEYS: &[&str] = &[
-    "apiVersion",
-    "kind",
-    "metadata",
-    "name",
-    "namespace",
-    "generateName",
-    "labels",
-    "annotations",
-    "finalizers",
-    "ownerReferences",
-    "uid",
-    "resourceVersion",
-    "deletionTimestamp",
-    "managedFields",
-    "spec",
-    "status",
-    "data",
-    "replicas",
-    "selector",
-    "matchLabels",
-    "template",
-    "containers",
-    "ports",
-    "versions",
-    "names",
-    "plural",
-    "group",
-    "scope",
-    "schema",
-    "openAPIV3Schema",
-    "strategy",
-    "renewTime",
-    "clusterIP",
-    "type",
-    "preconditions",
-    "propagationPolicy",
-    "dryRun",
-];
+const KEYS: &str = "apiVersion kind metadata name namespace generateName labels annotations \
+                    finalizers ownerReferences uid resourceVersion deletionTimestamp managedFields \
+                    spec status data replicas selector matchLabels template containers ports \
+                    versions names plural group scope schema openAPIV3Schema strategy renewTime \
+                    clusterIP type preconditions propagationPolicy dryRun";
 
 const MEDIA_TYPES: &[&str] = &[
     "application/json",
@@ -105,9 +71,10 @@ fn value() -> impl Strategy<Value = Value> {
         .prop_map(Value::from),
     ];
     leaf.prop_recursive(5, 40, 5, |inner| {
+        let keys = prop::sample::select(KEYS.split(' ').collect::<Vec<_>>());
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
-            prop::collection::btree_map(prop::sample::select(KEYS.to_vec()), inner, 0..6)
+            prop::collection::btree_map(keys, inner, 0..6)
                 .prop_map(|entries| entries.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()),
         ]
     })

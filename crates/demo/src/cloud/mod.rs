@@ -75,17 +75,11 @@ impl Cloud {
     }
 
     /// Sets a hook that decides what happens to each request.
-    ///
-    /// # Panics
-    /// Never: the hook is called without the lock.
     pub fn set_trouble(&self, hook: impl Fn(&Request<Bytes>) -> Trouble + Send + Sync + 'static) {
         *self.trouble.lock().expect("no holder panics") = Some(Arc::new(hook));
     }
 
     /// Removes the hook.
-    ///
-    /// # Panics
-    /// Never.
     pub fn end_trouble(&self) {
         *self.trouble.lock().expect("no holder panics") = None;
     }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use operands::archive::{
-    Archived, Asked, BackupStatus, DeletionPolicy, ScheduleStatus, Scheduled, Scheduling, Terms,
+    Archived, Asked, DeletionPolicy, ScheduleStatus, Scheduled, Scheduling, Terms,
 };
 use operands::backup::destination::DestinationError;
 use serde_json::Value;
@@ -29,14 +29,6 @@ impl Archived for MySQLBackup {
     fn asked(&self) -> Asked<'_> {
         let MySQLBackupSpec { cluster: database, destination, deletion_policy } = &self.spec;
         Asked { database, destination, deletion_policy: *deletion_policy }
-    }
-
-    fn status(&self) -> Option<&BackupStatus> {
-        self.status.as_ref()
-    }
-
-    fn with_status(&self, status: BackupStatus) -> Self {
-        Self { status: Some(status), ..self.clone() }
     }
 
     fn serving(cluster: &MySQLCluster) -> Option<String> {

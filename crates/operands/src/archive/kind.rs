@@ -3,13 +3,16 @@
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Resource;
+use kube::core::object::HasStatus;
 use sdk::Object;
 
 use super::api::{BackupStatus, DeletionPolicy};
 use crate::backup::destination::{Destination, DestinationError};
 
 /// A kind of which each object is one backup, such as EtcdSnapshot.
-pub trait Archived: Object + Resource<Scope = NamespaceResourceScope> {
+pub trait Archived:
+    Object + Resource<Scope = NamespaceResourceScope> + HasStatus<Status = BackupStatus>
+{
     /// The kind of the databases.
     type Database: Object + Resource<Scope = NamespaceResourceScope>;
 
@@ -18,13 +21,6 @@ pub trait Archived: Object + Resource<Scope = NamespaceResourceScope> {
 
     /// What it asks for.
     fn asked(&self) -> Asked<'_>;
-
-    /// What was recorded of it.
-    fn status(&self) -> Option<&BackupStatus>;
-
-    /// The same object with this status.
-    #[must_use]
-    fn with_status(&self, status: BackupStatus) -> Self;
 
     /// The version that a database runs, if a backup can be made of it now.
     fn serving(database: &Self::Database) -> Option<String>;

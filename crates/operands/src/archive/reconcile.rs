@@ -182,7 +182,9 @@ async fn record<K: Archived>(
         status.finished.is_some() && backup.status().is_none_or(|known| known.finished.is_none());
     let message = status.conditions.first().map(|found| found.message.clone()).unwrap_or_default();
     let is_complete = status.phase == BackupPhase::Complete;
-    ctx.update_status(&backup.with_status(status)).await?;
+    let mut written = backup.clone();
+    *written.status_mut() = Some(status);
+    ctx.update_status(&written).await?;
     if ends && is_complete {
         ctx.publish(Event::normal(backup, "Stored", "Store", message)).await;
     } else if ends {

@@ -51,14 +51,6 @@ impl Archived for Dump {
         Asked { database, destination, deletion_policy: *deletion_policy }
     }
 
-    fn status(&self) -> Option<&BackupStatus> {
-        self.status.as_ref()
-    }
-
-    fn with_status(&self, status: BackupStatus) -> Self {
-        Self { status: Some(status), ..self.clone() }
-    }
-
     fn serving(database: &ConfigMap) -> Option<String> {
         database.data.as_ref()?.get("version").cloned()
     }

@@ -1,7 +1,7 @@
 //! The dashboard of the engine.
 
 use super::Kind::{Lines, Stack};
-use super::{Board, FLEET, fleet, panel, quantile, rate, row, sum};
+use super::{Board, FLEET, by, fleet, panel, quantile, rate, row, sum};
 
 pub(super) fn board() -> Board {
     let p99 = |by, series| quantile("0.99", by, series, FLEET);
@@ -16,20 +16,17 @@ pub(super) fn board() -> Board {
                 "Requests to API servers",
                 vec![
                     panel(
-                        Lines,
-                        ("Requests by answer", "reqps"),
+                        (Lines, "Requests by answer", "reqps"),
                         "Requests to API servers, by code.",
-                        [(rate("code", "rest_client_requests_total", FLEET), "{{code}}")],
+                        [by(rate, "code", "rest_client_requests_total", FLEET)],
                     ),
                     panel(
-                        Lines,
-                        ("Request latency, p99", "s"),
+                        (Lines, "Request latency, p99", "s"),
                         "Time until the API server begins its answer. Watches begin theirs at once.",
                         [(p99("verb", "rest_client_request_duration_seconds"), "{{verb}}")],
                     ),
                     panel(
-                        Lines,
-                        ("Wait for a turn, p99", "s"),
+                        (Lines, "Wait for a turn, p99", "s"),
                         "How long requests wait before they are sent: for the budget, for the concurrency limit, or because the server asked for a pause.",
                         [(p99("verb", "rest_client_rate_limiter_duration_seconds"), "{{verb}}")],
                     ),
@@ -39,20 +36,17 @@ pub(super) fn board() -> Board {
                 "Home cluster",
                 vec![
                     panel(
-                        Lines,
-                        ("Requests to home", "reqps"),
+                        (Lines, "Requests to home", "reqps"),
                         "Requests to the home cluster, by the class of the answer.",
-                        [(rate("code", "leasehold_home_requests_total", FLEET), "{{code}}")],
+                        [by(rate, "code", "leasehold_home_requests_total", FLEET)],
                     ),
                     panel(
-                        Lines,
-                        ("Latency of home, p99", "s"),
+                        (Lines, "Latency of home, p99", "s"),
                         "Time until home begins its answer. Leases are renewed late when it is slow.",
                         [(p99("verb", "leasehold_home_request_seconds"), "{{verb}}")],
                     ),
                     panel(
-                        Lines,
-                        ("Version", "short"),
+                        (Lines, "Version", "short"),
                         "Replicas by the version that they run.",
                         [(
                             format!("count by (version) (leasehold_build_info{FLEET})"),
@@ -65,20 +59,17 @@ pub(super) fn board() -> Board {
                 "Watches and caches",
                 vec![
                     panel(
-                        Lines,
-                        ("Event processing, p99", "s"),
+                        (Lines, "Event processing, p99", "s"),
                         "From the arrival of a watch event until its keys are queued.",
                         [(p99("resource", "informer_processing_latency_seconds"), "{{resource}}")],
                     ),
                     panel(
-                        Stack,
-                        ("Cached objects", "short"),
+                        (Stack, "Cached objects", "short"),
                         "Objects in all caches, by kind.",
-                        [(sum("kind", "leasehold_cache_objects", FLEET), "{{kind}}")],
+                        [by(sum, "kind", "leasehold_cache_objects", FLEET)],
                     ),
                     panel(
-                        Lines,
-                        ("Cached bytes", "bytes"),
+                        (Lines, "Cached bytes", "bytes"),
                         "What these objects take: packed, and those that are kept decoded besides.",
                         [
                             (format!("sum(leasehold_cache_bytes{FLEET})"), "packed"),
@@ -91,8 +82,7 @@ pub(super) fn board() -> Board {
                 "Services outside of Kubernetes",
                 vec![
                     panel(
-                        Lines,
-                        ("Requests by result", "reqps"),
+                        (Lines, "Requests by result", "reqps"),
                         "Calls to services such as SQS or a cloud, by how they ended.",
                         [(
                             rate(
@@ -104,8 +94,7 @@ pub(super) fn board() -> Board {
                         )],
                     ),
                     panel(
-                        Lines,
-                        ("Service latency", "s"),
+                        (Lines, "Service latency", "s"),
                         "How long calls to services outside take.",
                         [
                             (
@@ -116,13 +105,9 @@ pub(super) fn board() -> Board {
                         ],
                     ),
                     panel(
-                        Lines,
-                        ("Reconciles put off", "cps"),
+                        (Lines, "Reconciles put off", "cps"),
                         "Reconciles that wait for their turn because the budget of a service is spent.",
-                        [(
-                            rate("external_service", "leasehold_external_held_back_total", FLEET),
-                            "{{external_service}}",
-                        )],
+                        [by(rate, "external_service", "leasehold_external_held_back_total", FLEET)],
                     ),
                 ],
             ),
@@ -130,8 +115,7 @@ pub(super) fn board() -> Board {
                 "Processes",
                 vec![
                     panel(
-                        Lines,
-                        ("CPU", "short"),
+                        (Lines, "CPU", "short"),
                         "Cores that each replica uses.",
                         [(
                             format!("rate(process_cpu_seconds_total{FLEET}[$__rate_interval])"),
@@ -139,8 +123,7 @@ pub(super) fn board() -> Board {
                         )],
                     ),
                     panel(
-                        Lines,
-                        ("Busy threads", "percentunit"),
+                        (Lines, "Busy threads", "percentunit"),
                         "How much of their time the threads run tasks. Near 1, all waits for them: give CPU, or replicas.",
                         [(
                             format!(
@@ -150,8 +133,7 @@ pub(super) fn board() -> Board {
                         )],
                     ),
                     panel(
-                        Lines,
-                        ("Memory", "bytes"),
+                        (Lines, "Memory", "bytes"),
                         "What each replica has in memory, and what of it is allocated. The rest is free in the allocator, which keeps it for the next burst.",
                         [
                             (format!("process_resident_memory_bytes{FLEET}"), "{{instance}}"),
@@ -162,8 +144,7 @@ pub(super) fn board() -> Board {
                         ],
                     ),
                     panel(
-                        Lines,
-                        ("Open files", "short"),
+                        (Lines, "Open files", "short"),
                         "File descriptors of each replica: mostly connections.",
                         [(format!("process_open_fds{FLEET}"), "{{instance}}")],
                     ),

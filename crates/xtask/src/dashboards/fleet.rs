@@ -2,7 +2,7 @@
 
 use super::Kind::{Lines, Stack};
 use super::{
-    Board, FAILED, FIRST, FLEET, Panel, first, fleet, max, mean, number, panel, quantile, rate,
+    Board, FAILED, FIRST, FLEET, Panel, by, first, fleet, max, mean, number, panel, quantile, rate,
     row, sum, table,
 };
 
@@ -60,29 +60,22 @@ pub(super) fn board() -> Board {
                 "Shards",
                 vec![
                     panel(
-                        Stack,
-                        ("Shards per member", "short"),
+                        (Stack, "Shards per member", "short"),
                         "How evenly the work is split.",
-                        [(sum("member", "leasehold_shards_owned", FLEET), "{{member}}")],
+                        [by(sum, "member", "leasehold_shards_owned", FLEET)],
                     ),
                     panel(
-                        Lines,
-                        ("Lease age", "s"),
+                        (Lines, "Lease age", "s"),
                         "Time since each member last renewed its Lease. At the Lease's duration less its margin the member fences itself.",
-                        [(
-                            max("instance", "leasehold_member_lease_age_seconds", FLEET),
-                            "{{instance}}",
-                        )],
+                        [by(max, "instance", "leasehold_member_lease_age_seconds", FLEET)],
                     ),
                     panel(
-                        Lines,
-                        ("Shards unowned", "short"),
+                        (Lines, "Shards unowned", "short"),
                         "Should be a spike after a crash and nothing else.",
                         [(format!("max(leasehold_shards_unowned{FLEET})"), "unowned")],
                     ),
                     panel(
-                        Lines,
-                        ("Handover time, p99", "s"),
+                        (Lines, "Handover time, p99", "s"),
                         "From the beginning of a drain, or a dead owner's last sign of life, to the next owner.",
                         [(
                             quantile("0.99", "reason", "leasehold_handover_seconds", FLEET),
@@ -90,8 +83,7 @@ pub(super) fn board() -> Board {
                         )],
                     ),
                     panel(
-                        Lines,
-                        ("Moves", "ops"),
+                        (Lines, "Moves", "ops"),
                         "Shards that changed their owner.",
                         [(
                             format!("sum(rate(leasehold_moves_total{FLEET}[$__rate_interval]))"),
@@ -99,19 +91,14 @@ pub(super) fn board() -> Board {
                         )],
                     ),
                     panel(
-                        Lines,
-                        ("Oldest move", "s"),
+                        (Lines, "Oldest move", "s"),
                         "For how long the first of all shards that are handed over has been so. It takes seconds.",
                         [(format!("max(leasehold_oldest_move_seconds{FLEET})"), "oldest move")],
                     ),
                     panel(
-                        Lines,
-                        ("Writes refused by the fence", "ops"),
+                        (Lines, "Writes refused by the fence", "ops"),
                         "Writes not sent because the shard was no longer held. A few around a lost Lease show the fence at work.",
-                        [(
-                            rate("instance", "leasehold_fence_rejected_writes_total", FLEET),
-                            "{{instance}}",
-                        )],
+                        [by(rate, "instance", "leasehold_fence_rejected_writes_total", FLEET)],
                     ),
                 ],
             ),
@@ -119,14 +106,12 @@ pub(super) fn board() -> Board {
                 "Work",
                 vec![
                     panel(
-                        Lines,
-                        ("Keys that wait", "short"),
+                        (Lines, "Keys that wait", "short"),
                         "Keys ready to be reconciled, by controller.",
-                        [(sum("controller", "workqueue_depth", FLEET), "{{controller}}")],
+                        [by(sum, "controller", "workqueue_depth", FLEET)],
                     ),
                     panel(
-                        Lines,
-                        ("Reconcile latency, p99", "s"),
+                        (Lines, "Reconcile latency, p99", "s"),
                         "How long reconciles take, by controller.",
                         [(
                             quantile(
@@ -139,12 +124,13 @@ pub(super) fn board() -> Board {
                         )],
                     ),
                     panel(
-                        Lines,
-                        ("Failed reconciles", "ops"),
+                        (Lines, "Failed reconciles", "ops"),
                         "Reconciles that ended with an error, by controller.",
-                        [(
-                            rate("controller", "controller_runtime_reconcile_errors_total", FLEET),
-                            "{{controller}}",
+                        [by(
+                            rate,
+                            "controller",
+                            "controller_runtime_reconcile_errors_total",
+                            FLEET,
                         )],
                     ),
                 ],

@@ -45,7 +45,7 @@ pub(crate) struct Panel {
     pub(crate) unit: &'static str,
     pub(crate) kind: Kind,
     /// The queries, each with the legend of its series; of a table, the name of its column of values, if it has one.
-    pub(crate) queries: Vec<(String, &'static str)>,
+    pub(crate) queries: Vec<(String, String)>,
 }
 
 /// How a panel shows its numbers.

@@ -66,6 +66,16 @@ fn quantile(part: &str, by: &str, series: &str, of: &str) -> String {
     format!("histogram_quantile({part}, {})", rate(&by, &format!("{series}_bucket"), of))
 }
 
+/// A query by a label, whose values are the legend.
+fn by(
+    of: fn(&str, &str, &str) -> String,
+    label: &str,
+    series: &str,
+    matchers: &str,
+) -> (String, String) {
+    (of(label, series, matchers), format!("{{{{{label}}}}}"))
+}
+
 fn first(of: &str) -> String {
     format!("topk({FIRST}, {of})")
 }
@@ -74,13 +84,13 @@ fn row(title: &'static str, panels: Vec<Panel>) -> Row {
     Row { title, panels }
 }
 
-fn panel<const N: usize>(
-    kind: Kind,
-    (title, unit): (&'static str, &'static str),
+fn panel<L: Into<String>, const N: usize>(
+    (kind, title, unit): (Kind, &'static str, &'static str),
     about: &'static str,
-    queries: [(String, &'static str); N],
+    queries: [(String, L); N],
 ) -> Panel {
-    Panel { title, about, unit, kind, queries: queries.into() }
+    let queries = queries.map(|(query, legend)| (query, legend.into())).into();
+    Panel { title, about, unit, kind, queries }
 }
 
 fn number(
@@ -89,7 +99,7 @@ fn number(
     about: &'static str,
     query: &str,
 ) -> Panel {
-    panel(Kind::Number { least, bad_from }, (title, "none"), about, [(query.to_owned(), "")])
+    panel((Kind::Number { least, bad_from }, title, "none"), about, [(query.to_owned(), "")])
 }
 
 fn table(
@@ -97,7 +107,7 @@ fn table(
     about: &'static str,
     query: String,
 ) -> Panel {
-    panel(Kind::Table, (title, unit), about, [(query, column)])
+    panel((Kind::Table, title, unit), about, [(query, column)])
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::Kind::{Lines, Stack};
 use super::{
-    Board, CLUSTER, CONTROLLER, FLEET, first, fleet_and, max, mean, panel, quantile, rate, row,
+    Board, CLUSTER, CONTROLLER, FLEET, by, first, fleet_and, max, mean, panel, quantile, rate, row,
     sum, table,
 };
 
@@ -22,10 +22,9 @@ pub(super) fn cluster() -> Board {
                 "Cluster $cluster",
                 vec![
                     panel(
-                        Lines,
-                        ("Reachable", "short"),
+                        (Lines, "Reachable", "short"),
                         "1 if the cluster is engaged and answers, by member: those that work on it, and those that cannot use it.",
-                        [(max("instance", "leasehold_cluster_up", CLUSTER), "{{instance}}")],
+                        [by(max, "instance", "leasehold_cluster_up", CLUSTER)],
                     ),
                     table(
                         ("Owners", "none", ""),
@@ -33,23 +32,17 @@ pub(super) fn cluster() -> Board {
                         max("group, range, member", "leasehold_shard_owner", CLUSTER),
                     ),
                     panel(
-                        Lines,
-                        ("Circuit breaker", "short"),
+                        (Lines, "Circuit breaker", "short"),
                         "By member: 0 closed, requests pass; 1 half-open, one does, to see whether the cluster answers; 2 open, none does until a pause is over.",
-                        [(
-                            max("instance", "leasehold_cluster_breaker_state", CLUSTER),
-                            "{{instance}}",
-                        )],
+                        [by(max, "instance", "leasehold_cluster_breaker_state", CLUSTER)],
                     ),
                     panel(
-                        Lines,
-                        ("Requests by answer", "reqps"),
+                        (Lines, "Requests by answer", "reqps"),
                         "Requests to the cluster's API server, by the class of the answer.",
-                        [(rate("code", "leasehold_cluster_requests_total", CLUSTER), "{{code}}")],
+                        [by(rate, "code", "leasehold_cluster_requests_total", CLUSTER)],
                     ),
                     panel(
-                        Lines,
-                        ("Request latency, p99", "s"),
+                        (Lines, "Request latency, p99", "s"),
                         "Time until the API server begins its answer. Watches begin theirs at once.",
                         [(
                             quantile("0.99", "", "leasehold_cluster_request_seconds", CLUSTER),
@@ -57,13 +50,9 @@ pub(super) fn cluster() -> Board {
                         )],
                     ),
                     panel(
-                        Lines,
-                        ("Concurrency limit", "short"),
+                        (Lines, "Concurrency limit", "short"),
                         "By member: requests that may be under way at once. Fewer when the server is overloaded or has become slow.",
-                        [(
-                            max("instance", "leasehold_cluster_concurrency_limit", CLUSTER),
-                            "{{instance}}",
-                        )],
+                        [by(max, "instance", "leasehold_cluster_concurrency_limit", CLUSTER)],
                     ),
                 ],
             ),
@@ -71,53 +60,39 @@ pub(super) fn cluster() -> Board {
                 "Work",
                 vec![
                     panel(
-                        Lines,
-                        ("Keys that wait", "short"),
+                        (Lines, "Keys that wait", "short"),
                         "Ready keys of this cluster, by controller.",
-                        [(
-                            sum("controller", "leasehold_cluster_queue_depth", CLUSTER),
-                            "{{controller}}",
-                        )],
+                        [by(sum, "controller", "leasehold_cluster_queue_depth", CLUSTER)],
                     ),
                     panel(
-                        Lines,
-                        ("Time in queue, p99", "s"),
+                        (Lines, "Time in queue, p99", "s"),
                         "How long a ready key of this cluster waits.",
                         [(quantile("0.99", "", "leasehold_cluster_queue_seconds", CLUSTER), "p99")],
                     ),
                     panel(
-                        Lines,
-                        ("Reconcile latency, mean", "s"),
+                        (Lines, "Reconcile latency, mean", "s"),
                         "How long reconciles of this cluster take, by controller.",
-                        [(
-                            mean("controller", "leasehold_cluster_reconcile_seconds", CLUSTER),
-                            "{{controller}}",
-                        )],
+                        [by(mean, "controller", "leasehold_cluster_reconcile_seconds", CLUSTER)],
                     ),
                     panel(
-                        Lines,
-                        ("Reconciles", "ops"),
+                        (Lines, "Reconciles", "ops"),
                         "Reconciles of this cluster, by controller.",
-                        [(
-                            rate(
-                                "controller",
-                                "leasehold_cluster_reconcile_seconds_count",
-                                CLUSTER,
-                            ),
-                            "{{controller}}",
+                        [by(
+                            rate,
+                            "controller",
+                            "leasehold_cluster_reconcile_seconds_count",
+                            CLUSTER,
                         )],
                     ),
                     panel(
-                        Stack,
-                        ("Cached objects", "short"),
+                        (Stack, "Cached objects", "short"),
                         "Objects in the caches of this cluster, by kind; those of small kinds together.",
-                        [(sum("kind", "leasehold_cache_objects", CLUSTER), "{{kind}}")],
+                        [by(sum, "kind", "leasehold_cache_objects", CLUSTER)],
                     ),
                     panel(
-                        Stack,
-                        ("Cached bytes", "bytes"),
+                        (Stack, "Cached bytes", "bytes"),
                         "What these objects take, packed.",
-                        [(sum("kind", "leasehold_cache_bytes", CLUSTER), "{{kind}}")],
+                        [by(sum, "kind", "leasehold_cache_bytes", CLUSTER)],
                     ),
                 ],
             ),
@@ -125,20 +100,17 @@ pub(super) fn cluster() -> Board {
                 "Amazon SQS",
                 vec![
                     panel(
-                        Lines,
-                        ("Messages that can be received", "short"),
+                        (Lines, "Messages that can be received", "short"),
                         "Of the first 25 queues by name, and of all others: those that wait for consumers. No series where controller sqs does not run.",
                         [(messages("visible"), "{{queue_namespace}}/{{queue}}")],
                     ),
                     panel(
-                        Lines,
-                        ("Messages in flight", "short"),
+                        (Lines, "Messages in flight", "short"),
                         "Received by consumers, and not deleted yet.",
                         [(messages("in_flight"), "{{queue_namespace}}/{{queue}}")],
                     ),
                     panel(
-                        Lines,
-                        ("Messages delayed", "short"),
+                        (Lines, "Messages delayed", "short"),
                         "Sent, and still hidden from consumers.",
                         [(messages("delayed"), "{{queue_namespace}}/{{queue}}")],
                     ),
@@ -165,29 +137,22 @@ pub(super) fn controller() -> Board {
                 "Queue of $controller",
                 vec![
                     panel(
-                        Lines,
-                        ("Keys that wait", "short"),
+                        (Lines, "Keys that wait", "short"),
                         "Keys ready to be reconciled, by member.",
-                        [(sum("instance", "workqueue_depth", CONTROLLER), "{{instance}}")],
+                        [by(sum, "instance", "workqueue_depth", CONTROLLER)],
                     ),
                     panel(
-                        Lines,
-                        ("Time in queue", "s"),
+                        (Lines, "Time in queue", "s"),
                         "How long a ready key waits. The objective is 1 s at p99.",
                         [(queue("0.99"), "p99"), (queue("0.5"), "p50")],
                     ),
                     panel(
-                        Lines,
-                        ("Oldest item", "s"),
+                        (Lines, "Oldest item", "s"),
                         "How long the oldest ready key has been waiting, by member.",
-                        [(
-                            max("instance", "leasehold_queue_oldest_item_seconds", CONTROLLER),
-                            "{{instance}}",
-                        )],
+                        [by(max, "instance", "leasehold_queue_oldest_item_seconds", CONTROLLER)],
                     ),
                     panel(
-                        Lines,
-                        ("Adds and retries", "ops"),
+                        (Lines, "Adds and retries", "ops"),
                         "Keys that became ready, and delayed adds.",
                         [
                             (total("workqueue_adds_total"), "adds"),
@@ -195,8 +160,7 @@ pub(super) fn controller() -> Board {
                         ],
                     ),
                     panel(
-                        Lines,
-                        ("Work duration, p99", "s"),
+                        (Lines, "Work duration, p99", "s"),
                         "How long a key is processed once taken.",
                         [(
                             quantile("0.99", "", "workqueue_work_duration_seconds", CONTROLLER),
@@ -204,16 +168,13 @@ pub(super) fn controller() -> Board {
                         )],
                     ),
                     panel(
-                        Lines,
-                        ("Longest running", "s"),
+                        (Lines, "Longest running", "s"),
                         "How long the reconcile that runs longest has run, by member.",
-                        [(
-                            max(
-                                "instance",
-                                "workqueue_longest_running_processor_seconds",
-                                CONTROLLER,
-                            ),
-                            "{{instance}}",
+                        [by(
+                            max,
+                            "instance",
+                            "workqueue_longest_running_processor_seconds",
+                            CONTROLLER,
                         )],
                     ),
                 ],
@@ -222,23 +183,17 @@ pub(super) fn controller() -> Board {
                 "Reconciles of $controller",
                 vec![
                     panel(
-                        Stack,
-                        ("Reconciles by result", "ops"),
+                        (Stack, "Reconciles by result", "ops"),
                         "How reconciles ended.",
-                        [(
-                            rate("result", "controller_runtime_reconcile_total", CONTROLLER),
-                            "{{result}}",
-                        )],
+                        [by(rate, "result", "controller_runtime_reconcile_total", CONTROLLER)],
                     ),
                     panel(
-                        Lines,
-                        ("Reconcile latency", "s"),
+                        (Lines, "Reconcile latency", "s"),
                         "How long reconciles take.",
                         [(time("0.99"), "p99"), (time("0.5"), "p50")],
                     ),
                     panel(
-                        Lines,
-                        ("Errors", "ops"),
+                        (Lines, "Errors", "ops"),
                         "Failed reconciles, those given up, panics and timeouts.",
                         [
                             (total("controller_runtime_reconcile_errors_total"), "errors"),
@@ -251,8 +206,7 @@ pub(super) fn controller() -> Board {
                         ],
                     ),
                     panel(
-                        Lines,
-                        ("Workers", "short"),
+                        (Lines, "Workers", "short"),
                         "Reconciles that run, and how many may.",
                         [
                             (all("controller_runtime_active_workers"), "active"),

@@ -15,9 +15,6 @@ use crate::harness::kubectl;
 
 impl Fleet<'_> {
     /// The entries of the ShardMaps now.
-    ///
-    /// # Errors
-    /// If they cannot be read.
     pub async fn entries(&self) -> Result<Vec<Entry>> {
         home::shards(&self.home.client).await
     }
@@ -32,9 +29,6 @@ impl Fleet<'_> {
     }
 
     /// Which replica coordinates.
-    ///
-    /// # Errors
-    /// If none of them does.
     pub async fn coordinator(&self) -> Result<usize> {
         let path = format!("{}/leasehold-coordinator", home::path("leases"));
         let lease = kubectl::get(&self.home.client, &path).await?.unwrap_or_default();
@@ -44,9 +38,6 @@ impl Fleet<'_> {
     }
 
     /// The replica that owns the most shards and does not coordinate.
-    ///
-    /// # Errors
-    /// If there is none.
     pub async fn busiest(&self) -> Result<usize> {
         let (coordinator, entries) = (self.coordinator().await?, self.entries().await?);
         let owned = |index: &usize| {
@@ -58,9 +49,6 @@ impl Fleet<'_> {
     }
 
     /// What `leasehold status` says that is not true, if it says such a thing.
-    ///
-    /// # Errors
-    /// If the command fails.
     pub async fn untrue_status(&self) -> Result<Option<String>> {
         let before = self.entries().await?;
         let mut command = Command::new(self.scene.tools().leasehold());

@@ -17,13 +17,12 @@ use super::stage::{DEADLINE, Stage, claim};
 use crate::harness::faults::{address, container_id};
 use crate::harness::kubectl::{self, holds};
 use crate::harness::servers::ETCD;
-use crate::harness::wait::{self, Stopwatch};
+use crate::harness::wait::Stopwatch;
 use crate::harness::workload::Workload;
 use crate::harness::{Scene, image::Image};
 
 const CLUSTERS: &str = "/apis/data.leasehold.dev/v1alpha1/namespaces/default/etcdclusters";
 const SNAPSHOTS: &str = "/apis/data.leasehold.dev/v1alpha1/namespaces/default/etcdsnapshots";
-const VOLUMES: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const NAME: &str = "db";
 const COPY: &str = "copy";
 const CONTAINER: &str = "etcd";
@@ -324,18 +323,9 @@ async fn deleted(stage: &mut Stage<'_>) -> Result<()> {
     let kubectl = &stage.node.control.kubectl;
     kubectl.run(&["delete", "etcdclusters", NAME, COPY, "--timeout=60s"]).await?;
     kubectl.run(&["delete", "etcdsnapshots", "--all", "--timeout=60s"]).await?;
-    let mut left = Vec::new();
-    let outcome = wait::until(DEADLINE, "everything of the clusters to be gone", async || {
-        stage.check_alive()?;
-        left.clear();
-        for path in ["/api/v1/namespaces/default/pods", VOLUMES] {
-            let found = kubectl::list(&stage.node.control.client, path).await?;
-            // The Job that deleted the snapshot stays for people to look at.
-            let runs = found.iter().filter(|object| object["status"]["phase"] != "Succeeded");
-            left.extend(runs.map(|object| kubectl::name(object).to_owned()));
-        }
-        left.retain(|name| name != "snapshots");
-        Ok(left.is_empty().then_some(()))
-    });
-    outcome.await.with_context(|| format!("left behind: {}", left.join(", ")))
+    // The Job that deleted the snapshot stays for people to look at, and so does the volume of snapshots.
+    let is_theirs = |object: &Value| {
+        object["status"]["phase"] != "Succeeded" && kubectl::name(object) != "snapshots"
+    };
+    stage.gone(&["pods", "persistentvolumeclaims"], is_theirs).await
 }

@@ -13,7 +13,7 @@ use crate::harness::Scene;
 use crate::harness::faults::{address, container_id};
 use crate::harness::kubectl::{self, Kubectl, holds};
 use crate::harness::servers::MYSQL;
-use crate::harness::wait::{self, Stopwatch};
+use crate::harness::wait::Stopwatch;
 use crate::harness::workload::Workload;
 
 const GROUP: &str = "/apis/cr.mysqloperator.grtl.github.com/v1/namespaces/default";
@@ -417,21 +417,9 @@ async fn deleted(stage: &mut Stage<'_>) -> Result<()> {
     kubectl.run(&["delete", "mysqlclusters", NAME, USERS, "--timeout=60s"]).await?;
     kubectl.run(&["delete", "mysqlbackups", "--all", "--timeout=60s"]).await?;
     kubectl.run(&["delete", "pvc", "backups", "--timeout=60s"]).await?;
-    let mut left = Vec::new();
-    let outcome = wait::until(DEADLINE, "everything of the clusters to be gone", async || {
-        stage.check_alive()?;
-        left.clear();
-        for kind in ["pods", "persistentvolumeclaims", "services", "secrets", "configmaps"] {
-            let found =
-                kubectl::list(&stage.node.control.client, &format!("{SPACE}/{kind}")).await?;
-            let names = found.iter().map(|object| kubectl::name(object).to_owned());
-            let of_them = |name: &String| {
-                [NAME, USERS].iter().any(|cluster| name.contains(&format!("{cluster}-")))
-            };
-            left.extend(names.filter(of_them));
-        }
-        Ok(left.is_empty().then_some(()))
-    })
-    .await;
-    outcome.with_context(|| format!("left are {left:?}"))
+    let kinds = ["pods", "persistentvolumeclaims", "services", "secrets", "configmaps"];
+    let is_theirs = |object: &Value| {
+        [NAME, USERS].iter().any(|name| kubectl::name(object).contains(&format!("{name}-")))
+    };
+    stage.gone(&kinds, is_theirs).await
 }

@@ -158,6 +158,24 @@ impl<'a> Stage<'a> {
         Ok(found)
     }
 
+    /// Waits until the default namespace has nothing of these kinds for which `is_theirs` holds.
+    pub async fn gone(&mut self, kinds: &[&str], is_theirs: impl Fn(&Value) -> bool) -> Result<()> {
+        let mut left: Vec<String> = Vec::new();
+        let outcome = wait::until(DEADLINE, "everything to be gone", async || {
+            self.check_alive()?;
+            left.clear();
+            for kind in kinds {
+                let path = format!("/api/v1/namespaces/default/{kind}");
+                let found = kubectl::list(&self.node.control.client, &path).await?;
+                let theirs = found.iter().filter(|object| is_theirs(object));
+                left.extend(theirs.map(|object| kubectl::name(object).to_owned()));
+            }
+            Ok(left.is_empty().then_some(()))
+        })
+        .await;
+        outcome.with_context(|| format!("left behind: {}", left.join(", ")))
+    }
+
     /// Fails if a replica has ended.
     pub fn check_alive(&mut self) -> Result<()> {
         self.managers.iter_mut().try_for_each(Manager::check_alive)
@@ -181,8 +199,7 @@ impl<'a> Stage<'a> {
             found.transpose()
         })
         .await?;
-        let index = self.managers.iter().position(|manager| manager.is(&member));
-        let index = index.with_context(|| format!("{member} owns {shard} and is not ours"))?;
+        let index = manager::position(&self.managers, &member)?;
         self.managers[index].kill();
         self.managers[index] = self.replica(index)?;
         println!("  replica {member}, which owned {shard}, was killed with SIGKILL");

@@ -19,7 +19,7 @@ use super::tunnel_pods::{CLIENT, DEADLINE, TUNNEL, addressed, client, fetched, h
 use super::tunnel_traffic::{Backend, fetch, fetch_slowly};
 use crate::harness::control_plane::ControlPlane;
 use crate::harness::manager::Manager;
-use crate::harness::{Scene, home, kubectl, wait};
+use crate::harness::{Scene, home, kubectl, process, wait};
 
 /// Runs this part of the check, in whose cluster there is no Tunnel.
 pub async fn run(scene: &Scene, plane: &ControlPlane, manager: &mut Manager) -> Result<()> {
@@ -128,7 +128,7 @@ fn machine(scene: &Scene, clients: usize) -> Result<()> {
     let mut program = Command::new("python3");
     program.arg(folder.join("leasehold-exit-config"));
     program.env("CREDENTIALS_DIRECTORY", &folder).env("RUNTIME_DIRECTORY", &written);
-    succeed(&mut program)?;
+    process::run(&mut program)?;
     let written = fs::read_to_string(written.join("server.toml"))?;
     let sorted = |text: &str| {
         let mut services: Vec<_> = text.split("\n\n").map(|it| it.trim().to_owned()).collect();
@@ -137,19 +137,13 @@ fn machine(scene: &Scene, clients: usize) -> Result<()> {
     };
     let told = exit.config(&Addresses::machine("[::]"));
     ensure!(sorted(&written) == sorted(&told), "a machine writes another configuration");
-    succeed(Command::new("sh").arg("-n").arg(folder.join("leasehold-exit")))?;
+    process::run(Command::new("sh").arg("-n").arg(folder.join("leasehold-exit")))?;
     if clients > 1 {
         let haproxy = scene.tools().haproxy();
-        succeed(Command::new(haproxy).args(["-c", "-f"]).arg(folder.join("haproxy.cfg")))?;
+        process::run(Command::new(haproxy).args(["-c", "-f"]).arg(folder.join("haproxy.cfg")))?;
         let mut alone = Command::new("unshare");
         alone.args(["--user", "--map-root-user", "--net", "nft", "-c", "-f"]);
-        succeed(alone.arg(folder.join("balance.nft")))?;
+        process::run(alone.arg(folder.join("balance.nft")))?;
     }
-    Ok(())
-}
-
-fn succeed(command: &mut Command) -> Result<()> {
-    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }

@@ -31,9 +31,6 @@ const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const CLUSTER_ADDRESS: &str = "nginx-1.default.svc";
 
 /// Waits until the Tunnel's host runs and its client has Pods, through which no connection comes.
-///
-/// # Errors
-/// If it does not come to that.
 pub async fn host(plane: &ControlPlane, manager: &mut Manager) -> Result<String> {
     wait::until(DEADLINE, "the Tunnel's host to run, and to be unreachable", async || {
         manager.check_alive()?;
@@ -46,9 +43,6 @@ pub async fn host(plane: &ControlPlane, manager: &mut Manager) -> Result<String>
 }
 
 /// Waits until the Service has this address, or none.
-///
-/// # Errors
-/// If it does not get it.
 pub async fn addressed(plane: &ControlPlane, address: Option<&str>) -> Result<()> {
     wait::until(DEADLINE, &format!("the Service to have address {address:?}"), async || {
         let service = kubectl::get(&plane.client, SERVICE).await?.unwrap_or_default();
@@ -68,9 +62,6 @@ pub struct Client {
 }
 
 /// Reads the Deployment and the Secret of a client.
-///
-/// # Errors
-/// If they are not there, or not as expected.
 pub async fn client(plane: &ControlPlane, name: &str) -> Result<Client> {
     let get = async |folder: &str| {
         let path = format!("{folder}/{name}");
@@ -91,9 +82,6 @@ pub async fn client(plane: &ControlPlane, name: &str) -> Result<Client> {
 
 impl Client {
     /// Starts rathole as a Pod would, after `change` may have changed its configuration.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub fn start(
         &self,
         scene: &Scene,
@@ -118,9 +106,6 @@ impl Client {
 }
 
 /// Waits until an address sends all bytes of the backend.
-///
-/// # Errors
-/// If it sends others, or none.
 pub async fn fetched(address: &str, backend: &Backend) -> Result<()> {
     let what = format!("bytes from {address}");
     let found = wait::until(DEADLINE, &what, async || Ok(fetch(address).await.ok())).await?;

@@ -37,9 +37,6 @@ pub struct Backend {
 
 impl Backend {
     /// Starts it.
-    ///
-    /// # Errors
-    /// If there is no free port.
     pub async fn start() -> Result<Self> {
         let (listener, socket) =
             (TcpListener::bind(LOOPBACK).await?, UdpSocket::bind(LOOPBACK).await?);
@@ -86,9 +83,6 @@ pub struct Blackhole {
 
 impl Blackhole {
     /// Opens one.
-    ///
-    /// # Errors
-    /// If there is no free port, or packets are not lost.
     pub async fn open() -> Result<Self> {
         let socket = TcpSocket::new_v4()?;
         socket.bind(LOOPBACK.into())?;
@@ -142,17 +136,11 @@ async fn echo_back(socket: UdpSocket) {
 }
 
 /// The body that an address answers with.
-///
-/// # Errors
-/// If nothing listens there, or it does not answer completely and in time.
 pub async fn fetch(address: &str) -> Result<Vec<u8>> {
     exchange(address, "/", PATIENCE).await
 }
 
 /// The same, at a pace by which it takes eight seconds.
-///
-/// # Errors
-/// Likewise.
 pub async fn fetch_slowly(address: &str) -> Result<Vec<u8>> {
     exchange(address, SLOW, PAUSE * 4 * PIECES as u32).await
 }
@@ -177,9 +165,6 @@ pub async fn is_open(address: &str) -> bool {
 }
 
 /// Whether a datagram comes back from an address.
-///
-/// # Errors
-/// If none can be sent.
 pub async fn echoed(to: SocketAddr) -> Result<bool> {
     const DATAGRAM: &[u8] = b"there and back";
     let socket = UdpSocket::bind(LOOPBACK).await?;

@@ -45,9 +45,6 @@ pub struct Comparison {
 
 /// Sends `sequence` to both servers and compares the answers. `namespace` must exist in both,
 /// empty.
-///
-/// # Errors
-/// If a server does not answer at all.
 pub async fn compare(
     sequence: &Sequence,
     namespace: &str,

@@ -69,9 +69,6 @@ pub enum Patch {
 
 impl Sequence {
     /// Sends every request and gives the normalised answers.
-    ///
-    /// # Errors
-    /// If the server does not answer, or a value to keep is not in the answer.
     pub async fn send(&self, client: &Client, namespace: &str) -> Result<Vec<Value>> {
         let mut kept = BTreeMap::from([("ns".to_owned(), namespace.to_owned())]);
         let mut normaliser = Normaliser::default();

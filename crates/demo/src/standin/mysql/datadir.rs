@@ -43,7 +43,7 @@ pub(super) struct Upstream {
 }
 
 /// A data folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Datadir {
     pub(super) uuid: u128,
     numbered: u64,
@@ -65,17 +65,7 @@ impl Datadir {
         let login = |(name, password)| (name, Login { passwords: vec![password] });
         let mut accounts: BTreeMap<_, _> = passwords.into_iter().map(login).collect();
         accounts.insert("root".to_owned(), Login { passwords: Vec::new() });
-        Self {
-            uuid,
-            numbered: 0,
-            log: Vec::new(),
-            committed: 0,
-            purged: 0,
-            relay: Vec::new(),
-            known: BTreeSet::new(),
-            upstream: None,
-            accounts,
-        }
+        Self { uuid, accounts, ..Self::default() }
     }
 
     /// The data as another server gets it that clones: what was committed, under another identity.

@@ -38,7 +38,7 @@ pub(super) struct Link {
 }
 
 /// A server that runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Mysqld {
     /// The number of its start.
     pub(super) start: u64,
@@ -63,22 +63,8 @@ pub(super) struct Mysqld {
 impl Mysqld {
     pub(super) fn start(run: u64, version: String, my_cnf: &str, mut data: Datadir) -> Self {
         data.recover();
-        let mut server = Self {
-            start: run,
-            run,
-            version,
-            file: file(my_cnf),
-            settings: BTreeMap::new(),
-            data,
-            receives: false,
-            applies: false,
-            trouble: String::new(),
-            link: None,
-            acks: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            locks: BTreeMap::new(),
-            last_session: 0,
-        };
+        let mut server =
+            Self { start: run, run, version, file: file(my_cnf), data, ..Self::default() };
         server.restart(run);
         server
     }

@@ -27,7 +27,7 @@ pub(super) struct Source {
 }
 
 /// A server. What is durable stays when it restarts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     pub(super) name: String,
     pub(super) uuid: u128,
@@ -54,23 +54,7 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(name: String, uuid: u128) -> Self {
-        Self {
-            name,
-            uuid,
-            numbered: 0,
-            log: Vec::new(),
-            committed: 0,
-            purged: 0,
-            relay: Vec::new(),
-            waits_for: 1,
-            acknowledges: false,
-            source: None,
-            is_open: false,
-            acks: BTreeMap::new(),
-            is_up: false,
-            run: 0,
-            lock: None,
-        }
+        Self { name, uuid, waits_for: 1, ..Self::default() }
     }
 
     pub(super) fn waiting(&self) -> usize {
