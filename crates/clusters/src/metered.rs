@@ -1,8 +1,8 @@
 //! Connections that break when a server sends too much that is no part of an answer: interim answers, settings, pings,
 //! frames of answers that nobody reads. The library takes them in as fast as they come, so nothing else ends them. It
 //! keeps none but interim answers of HTTP/2, each in some 200 bytes, until their request is polled: after what its
-//! connection reads in one turn. Bytes are counted below TLS, and the count goes with each answer to its reader
-//! ([`Unread`]).
+//! connection reads in one turn, which is 128 KiB at most. Bytes are counted below TLS, and the count goes with each
+//! answer to its reader ([`Unread`]).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::coop;
 
 use crate::bounds::Unread;
 
@@ -18,6 +19,9 @@ use crate::bounds::Unread;
 pub(crate) const HTTP1_BYTES: usize = 1 << 20;
 /// The most on one of HTTP/2, with what waits in its window for readers.
 pub(crate) const HTTP2_BYTES: usize = 20 << 20;
+
+/// So many bytes are one of the 128 things that tokio lets a task do in one turn.
+const TURN: usize = 1 << 10;
 
 /// A connection. Without a limit, its bytes are the business of somebody else.
 #[derive(Debug)]
@@ -35,7 +39,13 @@ impl AsyncRead for Metered {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        self.unread.come(buffer.filled().len() - before);
+        let come = buffer.filled().len() - before;
+        self.unread.come(come);
+        for _ in 0..come / TURN {
+            // Of what a task may do in one turn, a read takes as much as its bytes, and not as one of a byte.
+            let Poll::Ready(left) = coop::poll_proceed(cx) else { break };
+            left.made_progress();
+        }
         Poll::Ready(match self.limit.filter(|limit| self.unread.is_more_than(*limit)) {
             Some(limit) => Err(io::Error::other(format!(
                 "the server sends more than {limit} bytes that are no part of an answer"
@@ -78,5 +88,39 @@ impl AsyncWrite for Metered {
 impl Connection for Metered {
     fn connected(&self) -> Connected {
         self.stream.connected().extra(self.unread.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Else a server could have a connection take in megabytes before the request that it belongs to is polled.
+    #[tokio::test]
+    async fn a_turn_reads_so_much_and_no_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        let mut sent = vec![0; 32 * TURN];
+        server.write_all(&sent).await.unwrap();
+        while stream.peek(&mut sent).await.unwrap() < sent.len() {}
+        let mut metered = Metered { stream, unread: Unread::default(), limit: None };
+        tokio::task::yield_now().await;
+        let left = poll_fn(|cx| {
+            let mut buffer = ReadBuf::new(&mut sent);
+            assert!(Pin::new(&mut metered).poll_read(cx, &mut buffer).is_ready());
+            assert_eq!(buffer.filled().len(), 32 * TURN);
+            let left = std::iter::from_fn(|| match coop::poll_proceed(cx) {
+                Poll::Ready(left) => Some(left.made_progress()),
+                Poll::Pending => None,
+            });
+            Poll::Ready(left.count())
+        });
+        assert_eq!(left.await, 128 - 1 - 32);
     }
 }
