@@ -291,8 +291,9 @@ impl History {
         now: Moment,
     ) -> Option<Moment> {
         if required > durable {
-            // It is new, and others learned of the change before it came.
+            // It is new, and others learned of the change before it came. Whoever told it may go.
             self.changed.get_or_insert(now);
+            self.floor = self.floor.max(required);
         }
         self.open_until(timings, silence).filter(|&until| now < until)
     }

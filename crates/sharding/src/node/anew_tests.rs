@@ -11,6 +11,7 @@ use crate::config::{Config, LeaseTimings};
 use crate::floor::Floor;
 use crate::handover::Entry;
 use crate::lease::LeaseRecord;
+use crate::member::Departure;
 use crate::node::Input;
 use crate::record::{Kind, MapRecord, MemberRecord, Object};
 
@@ -18,26 +19,30 @@ use crate::record::{Kind, MapRecord, MemberRecord, Object};
 const WALL: u64 = 1_000;
 const KNOWN: u64 = 7;
 
+/// One that says of a change.
+fn other() -> MemberRecord {
+    let mut spec = MemberSpec::new("other", Vec::new());
+    spec.history = Some(HomeHistory { changes: 1, floor: Epoch(KNOWN) });
+    MemberRecord { id: "other-1".parse().unwrap(), version: ObjectVersion::numbered(3), spec }
+}
+
 /// A process that begins where another one says of a change. Nobody holds the coordinator's Lease, which has that
 /// floor if it is there, and a shard has no owner.
 fn newcomer(floor: Option<u64>, now: Moment) -> Node {
     let groups = BTreeSet::from(["g".parse().unwrap()]);
     let mut node = Node::new(Config::new("replica-0", groups, 1), now);
-    let mut spec = MemberSpec::new("other", Vec::new());
-    spec.history = Some(HomeHistory { changes: 1, floor: Epoch(KNOWN) });
     let id: MemberId = "other-1".parse().unwrap();
     let lease = floor.map(|floor| {
         let record = LeaseRecord::new(COORDINATOR.to_owned(), &id, Duration::from_secs(8));
         let (floor, version) = (Floor::Known(Epoch(floor)), ObjectVersion::numbered(2));
         Object::Lease(LeaseRecord { holder: None, transitions: 1, floor, version, ..record })
     });
-    let member = MemberRecord { id, version: ObjectVersion::numbered(3), spec };
     let mut map = MapRecord::new("east".parse().unwrap());
     map.version = ObjectVersion::numbered(4);
     map.entries_mut().insert("g/0/1".parse().unwrap(), Entry::Unowned { epoch: Epoch(5) });
     for (kind, objects) in [
         (Kind::Lease, lease.into_iter().collect()),
-        (Kind::Member, vec![Object::Member(member)]),
+        (Kind::Member, vec![Object::Member(other())]),
         (Kind::Map, vec![Object::Map(map)]),
     ] {
         node.handle(Input::Observed(Observation::Listed(kind, "9".into(), objects)), now);
@@ -47,32 +52,48 @@ fn newcomer(floor: Option<u64>, now: Moment) -> Node {
     node
 }
 
-/// After which time it writes the map, and the floors that it writes before.
+/// Home accepts a write, which makes that version.
+fn accept(node: &mut Node, write: Write, version: u64, now: Moment) {
+    let target = write.target();
+    let made = match write {
+        Write::Create(mut object) | Write::Replace(mut object) => {
+            object.set_version(ObjectVersion::numbered(version));
+            Some(object)
+        }
+        Write::Delete(..) => None,
+    };
+    node.handle(Input::Completed(target, WriteOutcome::Done(made)), now);
+}
+
+/// After which time it writes the map, and the floors that it writes before. Whoever told it of the change soon goes.
 fn first_map(floor: Option<u64>) -> (Duration, Vec<Epoch>) {
     let begun = Moment::from_origin(Duration::from_secs(60));
     let (mut node, mut floors, mut version) = (newcomer(floor, begun), Vec::new(), 9);
     for after in (0..200).map(|tenths| Duration::from_millis(100 * tenths)) {
+        let now = begun + after;
+        if after == Duration::from_secs(1) {
+            let gone = Observation::Deleted(Object::Member(other()));
+            node.handle(Input::Observed(gone), now);
+        }
         loop {
-            let writes = node.step(begun + after).writes;
+            let writes = node.step(now).writes;
             if writes.is_empty() {
                 break;
             }
             for write in writes {
-                let target = write.target();
-                let (Write::Create(mut object) | Write::Replace(mut object)) = write else {
-                    panic!("{target:?} is deleted");
-                };
-                match &object {
-                    Object::Map(_) => return (after, floors),
-                    Object::Lease(lease) if lease.name == COORDINATOR => {
+                match &write {
+                    Write::Create(Object::Map(_)) | Write::Replace(Object::Map(_)) => {
+                        return (after, floors);
+                    }
+                    Write::Create(Object::Lease(lease)) | Write::Replace(Object::Lease(lease))
+                        if lease.name == COORDINATOR =>
+                    {
                         floors.extend(lease.floor.known());
                     }
                     _ => {}
                 }
                 version += 1;
-                object.set_version(ObjectVersion::numbered(version));
-                let done = WriteOutcome::Done(Some(object));
-                node.handle(Input::Completed(target, done), begun + after);
+                accept(&mut node, write, version, now);
             }
         }
     }
@@ -95,4 +116,28 @@ fn who_comes_after_a_change_waits_one_silence_unless_somebody_has() {
     let (after, floors) = first_map(Some(KNOWN));
     assert!(after < silence, "somebody has waited: after {after:?}");
     assert_eq!(floors, [Epoch(WALL)]);
+}
+
+/// It has no shards, so it renews the coordinator's Lease no more, and raises the floor when it gives that back.
+#[test]
+fn who_leaves_while_it_waits_is_done_after_one_silence() {
+    let begun = Moment::from_origin(Duration::from_secs(60));
+    let (mut node, mut version) = (newcomer(None, begun), 9);
+    for now in (0..200).map(|tenths| begun + Duration::from_millis(100 * tenths)) {
+        if now == begun + Duration::from_secs(1) {
+            assert_eq!(node.coordinator().as_ref(), Some(node.id()));
+            node.handle(Input::Leave, now);
+        }
+        loop {
+            let writes = node.step(now).writes;
+            if writes.is_empty() {
+                break;
+            }
+            for write in writes {
+                version += 1;
+                accept(&mut node, write, version, now);
+            }
+        }
+    }
+    assert_eq!((node.departed(), node.durable()), (Some(Departure::HandedOver), Epoch(KNOWN)));
 }

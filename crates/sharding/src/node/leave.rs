@@ -29,7 +29,7 @@ impl Node {
             }
             Standing::Holding { .. } if self.world.is_synced() && self.is_free() => {
                 if self.coordinator().as_ref() == Some(self.membership.id()) {
-                    if self.waits_for_history(now).is_some() {
+                    if self.silent_until(now).is_some() {
                         // The next coordinator may know of no change, and not wait.
                         return;
                     }
@@ -59,6 +59,9 @@ impl Node {
         if name == COORDINATOR {
             // What somebody wrote there meanwhile is undone.
             released.installation = Some(self.config.installation.clone());
+            if self.silent_until(now).is_none() {
+                released.floor = released.floor.raised(self.world.highest_floor());
+            }
         }
         let write = Write::Replace(Object::Lease(released));
         self.outbox.offer(write, now)
