@@ -24,7 +24,7 @@ impl TunnelRun<'_> {
         if !is_told && !self.tell(blocked.clone()).await? {
             return Ok(Action::Done);
         }
-        let runs_on = self.stop_clients().await?;
+        let runs_on = self.stop_clients().await;
         if is_held {
             match self.give_back(at).await? {
                 Ok(Some(again)) => return Ok(again),
@@ -39,7 +39,7 @@ impl TunnelRun<'_> {
             let Blocked { reason, message } = blocked;
             self.record(&Outcome::Withdrawn { reason, message }, None).await?;
         }
-        match self.let_go().await?.or(runs_on) {
+        match self.let_go().await?.or(runs_on?) {
             Some(_) => Ok(self.recheck()),
             None => Ok(Action::Done),
         }
@@ -97,7 +97,7 @@ impl TunnelRun<'_> {
         }
     }
 
-    /// Ends the clients of a Tunnel that is being deleted, removes its hosts, then its finalizer.
+    /// Ends the clients of a Tunnel that is being deleted, as far as possible, removes its hosts, then its finalizer.
     pub(super) async fn end(&mut self) -> Result<Action, ReconcileError> {
         let status = self.status();
         if self.tunnel.annotations().get(names::ABANDON).is_some_and(|value| value == "true") {
@@ -109,13 +109,13 @@ impl TunnelRun<'_> {
         if !self.deleting(&waits, None).await? {
             return Ok(Action::Done);
         }
-        self.stop_clients().await?;
+        let stopped = self.stop_clients().await;
         match self.give_back(&placement).await? {
             Ok(Some(again)) => Ok(again),
             Ok(None) => self.release().await,
             Err(blocked) => {
                 self.deleting(&waits, Some(&blocked)).await?;
-                Ok(self.recheck())
+                stopped.map(|_| self.recheck())
             }
         }
     }

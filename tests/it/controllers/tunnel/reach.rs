@@ -210,14 +210,9 @@ async fn a_host_of_a_provider_that_does_not_answer_is_tried_all_the_while() {
     assert_eq!((last.host_id, last.host_ip), (first.host_id, first.host_ip));
 }
 
-/// The admission webhook was where the client was, and so was the replica that looked after it.
-#[tokio::test(start_paused = true)]
-async fn a_host_whose_client_cannot_be_applied_is_tried_all_the_while() {
+/// No write of a client succeeds.
+fn without_webhook(world: &World) {
     use leasehold::testing::{ApiError, Fault, Reason};
-    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
-    switched(&mut world);
-    world.example().await;
-    world.env.stop().await;
     world.env.set_faults(|request: &apiserver::faults::Request| {
         let ours = request.user_agent.starts_with("leasehold/") && request.verb == "patch";
         match ours && request.resource == "deployments" {
@@ -225,6 +220,16 @@ async fn a_host_whose_client_cannot_be_applied_is_tried_all_the_while() {
             false => Fault::None,
         }
     });
+}
+
+/// The admission webhook was where the client was, and so was the replica that looked after it.
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_client_cannot_be_applied_is_tried_all_the_while() {
+    let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+    switched(&mut world);
+    world.example().await;
+    world.env.stop().await;
+    without_webhook(&world);
     let passes = switched(&mut world);
     dies(&world, &passes).await;
     passes.store(true, Ordering::SeqCst);
@@ -295,6 +300,17 @@ async fn nobody_reaches_a_service_that_is_refused_while_its_host_cannot_be_remov
     assert_eq!(clients.get(CLIENT).await.unwrap().spec.replicas, Some(0));
     world.rests().await;
     world.cloud.machines(|machines| machines.token = "secret".to_owned());
+    world.gone().await;
+    assert_eq!(world.hosts(), [0; 0]);
+}
+
+/// The client goes with the Tunnel then, and the host costs no more.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_cannot_be_stopped_keeps_no_host() {
+    let world = World::running().await;
+    world.example().await;
+    without_webhook(&world);
+    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
     world.gone().await;
     assert_eq!(world.hosts(), [0; 0]);
 }
