@@ -62,7 +62,8 @@ pub(crate) fn stage(
     }
 }
 
-/// Whether a workload was made after the restart was decided: then it has no stamp, and only new Pods.
+/// Whether a workload was made after the restart was decided: then it has no stamp, and only new Pods. One clock is
+/// the manager's and one the server's: what was made shortly before may count as newer, and its rollout is followed.
 fn is_newer(object: &Value, pending: &Pending) -> bool {
     let made = time(&object["metadata"]["creationTimestamp"]);
     pending.decided_at.as_ref().is_some_and(|decided| made > Some(decided.0))

@@ -23,8 +23,8 @@ const DEPLOYMENT: &str = "frontend";
 const NAMESPACE: &str = "default";
 
 async fn world() -> TestEnv {
-    let builder = TestEnv::builder().at("2026-11-21T10:00:00Z").crds(controllers::crds());
-    let env = builder.start().await;
+    let builder = TestEnv::builder().at("2026-11-21T10:00:00Z").server_times();
+    let env = builder.crds(controllers::crds()).start().await;
     confine(&env, rights_of("configmonitor"));
     env
 }
