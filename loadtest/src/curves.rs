@@ -79,7 +79,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Outcome> {
     let _held = results::begin(out)?;
     let mut binary = Binary::find(options.manager.clone()).await?;
     let machine = Machine::here(binary.version().await?)?;
-    binary.cpu.core = Some(REPLICAS_CORE);
+    binary.cpu = options.cpu;
     let (mut climbs, mut found) = (Vec::new(), Outcome::default());
     for &replicas in &curve.replicas {
         println!("{}", replicas_of(replicas));

@@ -173,7 +173,7 @@ async fn one(options: &Options) -> anyhow::Result<Outcome> {
     let scenario = &options.scenario;
     let mut found = match (&scenario.curve, &scenario.vary) {
         (Some(_), _) => curves::run(options).await?,
-        (None, Some(_)) => vary::run(options, REPLICAS_CORE).await?,
+        (None, Some(_)) => vary::run(options).await?,
         (None, None) => {
             let report = run::run(options).await?;
             let plots = html::plots(&report)?.into_iter().map(|plot| plot.svg).collect();
@@ -184,23 +184,23 @@ async fn one(options: &Options) -> anyhow::Result<Outcome> {
     Ok(found)
 }
 
-/// Has `cargo xtask bench` measure it, which says itself what it lacks here.
+/// Runs `cargo xtask bench`, which says itself what it lacks here.
 async fn rates(out: &Path) -> anyhow::Result<Outcome> {
     let folder = out.join(RATES);
     let _held = results::begin(&folder)?;
     let cores = std::fs::read_to_string(CORES).with_context(|| format!("read {CORES}"))?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut bench = Command::new("taskset")
-        .args(["-c", cores.trim()])
+    // It gets SIGTERM where this program ends before it, and takes its servers down; SIGKILL would leave their files.
+    let mut bench = Command::new("setpriv")
+        .args(["--pdeathsig", "TERM", "--", "taskset", "-c", cores.trim()])
         .arg(cargo)
         .args(["xtask", "bench", "--only", RATES, "--rounds", "1", "--out"])
         .arg(&folder)
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
-        .kill_on_drop(true)
         .spawn()
-        .context("run taskset, which util-linux has")?;
+        .context("run setpriv, which util-linux has")?;
     let said = bench.stderr.take().context("the bench has no stderr")?;
     let (mut lines, mut last) = (BufReader::new(said).lines(), VecDeque::new());
     while let Some(line) = lines.next_line().await.context("read what the bench says")? {

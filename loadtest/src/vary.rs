@@ -18,8 +18,8 @@ use crate::slo::Measure;
 ///
 /// # Errors
 /// If it varies nothing, or a file cannot be written.
-pub async fn run(options: &Options, core: usize) -> anyhow::Result<Outcome> {
-    let Options { scenario, manager, out, seed, .. } = options;
+pub async fn run(options: &Options) -> anyhow::Result<Outcome> {
+    let Options { scenario, manager, out, seed, cpu } = options;
     let vary = scenario.vary.as_ref().context("the scenario has no [vary]")?;
     let folder = |replicas: u32| out.join(format!("{replicas}-replicas"));
     let _held = results::begin(out)?;
@@ -29,7 +29,7 @@ pub async fn run(options: &Options, core: usize) -> anyhow::Result<Outcome> {
         println!("{}, {}", scenario.name, replicas_of(replicas));
         let mut scenario = scenario.clone();
         scenario.fleet.replicas = replicas;
-        let (manager, cpu) = (manager.clone(), Cpu { core: Some(core), share: vary.share });
+        let (manager, cpu) = (manager.clone(), Cpu { share: vary.share, ..*cpu });
         let options = Options { scenario, manager, out: folder(replicas), seed: *seed, cpu };
         let run = run::run(&options).await;
         let wrong = run.as_ref().map_or_else(|error| vec![format!("{error:#}")], Report::verdict);
