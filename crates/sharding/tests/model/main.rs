@@ -36,6 +36,7 @@ mod store;
 mod system;
 
 use std::collections::BTreeSet;
+use std::num::NonZero;
 
 use stateright::{Checker, Expectation, Model, Path};
 
@@ -57,9 +58,11 @@ fn disturbances() -> [u8; 4] {
 fn every_rule_holds_in_every_state() {
     let mut vacuous: BTreeSet<&str> = BTreeSet::new();
     let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let beginnings = [Beginning::Cold, Beginning::Shared, Beginning::Alone, Beginning::Mixed];
     for (beginning, disturbances) in beginnings.into_iter().zip(disturbances()) {
-        let checker = Fleet::new(beginning, disturbances).checker().spawn_bfs().join();
+        let fleet = Fleet::new(beginning, disturbances).checker();
+        let checker = fleet.threads(threads).spawn_bfs().join();
         let (states, depth) = (checker.unique_state_count(), checker.max_depth());
         println!("{beginning:?}, {disturbances} disturbances: {states} states, depth {depth}");
         let mut discoveries = checker.discoveries();
