@@ -115,11 +115,12 @@ mod tests {
             let mut buffer = ReadBuf::new(&mut sent);
             assert!(Pin::new(&mut metered).poll_read(cx, &mut buffer).is_ready());
             assert_eq!(buffer.filled().len(), 32 * TURN);
-            let left = std::iter::from_fn(|| match coop::poll_proceed(cx) {
-                Poll::Ready(left) => Some(left.made_progress()),
-                Poll::Pending => None,
-            });
-            Poll::Ready(left.count())
+            let mut left = 0;
+            while let Poll::Ready(proceeds) = coop::poll_proceed(cx) {
+                proceeds.made_progress();
+                left += 1;
+            }
+            Poll::Ready(left)
         });
         assert_eq!(left.await, 128 - 1 - 32);
     }
