@@ -52,17 +52,28 @@ fn newcomer(floor: Option<u64>, now: Moment) -> Node {
     node
 }
 
-/// Home accepts a write, which makes that version.
-fn accept(node: &mut Node, write: Write, version: u64, now: Moment) {
-    let target = write.target();
-    let made = match write {
-        Write::Create(mut object) | Write::Replace(mut object) => {
-            object.set_version(ObjectVersion::numbered(version));
-            Some(object)
+/// Home accepts all that a node writes now. Returns what that was.
+fn settle(node: &mut Node, version: &mut u64, now: Moment) -> Vec<Write> {
+    let mut written = Vec::new();
+    loop {
+        let writes = node.step(now).writes;
+        if writes.is_empty() {
+            return written;
         }
-        Write::Delete(..) => None,
-    };
-    node.handle(Input::Completed(target, WriteOutcome::Done(made)), now);
+        for write in writes {
+            *version += 1;
+            let made = match write.clone() {
+                Write::Create(mut object) | Write::Replace(mut object) => {
+                    object.set_version(ObjectVersion::numbered(*version));
+                    Some(object)
+                }
+                Write::Delete(..) => None,
+            };
+            let done = WriteOutcome::Done(made);
+            node.handle(Input::Completed(write.target(), done), now);
+            written.push(write);
+        }
+    }
 }
 
 /// After which time it writes the map, and the floors that it writes before. Whoever told it of the change soon goes.
@@ -75,25 +86,17 @@ fn first_map(floor: Option<u64>) -> (Duration, Vec<Epoch>) {
             let gone = Observation::Deleted(Object::Member(other()));
             node.handle(Input::Observed(gone), now);
         }
-        loop {
-            let writes = node.step(now).writes;
-            if writes.is_empty() {
-                break;
-            }
-            for write in writes {
-                match &write {
-                    Write::Create(Object::Map(_)) | Write::Replace(Object::Map(_)) => {
-                        return (after, floors);
-                    }
-                    Write::Create(Object::Lease(lease)) | Write::Replace(Object::Lease(lease))
-                        if lease.name == COORDINATOR =>
-                    {
-                        floors.extend(lease.floor.known());
-                    }
-                    _ => {}
+        for write in settle(&mut node, &mut version, now) {
+            match write {
+                Write::Create(Object::Map(_)) | Write::Replace(Object::Map(_)) => {
+                    return (after, floors);
                 }
-                version += 1;
-                accept(&mut node, write, version, now);
+                Write::Create(Object::Lease(lease)) | Write::Replace(Object::Lease(lease))
+                    if lease.name == COORDINATOR =>
+                {
+                    floors.extend(lease.floor.known());
+                }
+                _ => {}
             }
         }
     }
@@ -128,16 +131,7 @@ fn who_leaves_while_it_waits_is_done_after_one_silence() {
             assert_eq!(node.coordinator().as_ref(), Some(node.id()));
             node.handle(Input::Leave, now);
         }
-        loop {
-            let writes = node.step(now).writes;
-            if writes.is_empty() {
-                break;
-            }
-            for write in writes {
-                version += 1;
-                accept(&mut node, write, version, now);
-            }
-        }
+        settle(&mut node, &mut version, now);
     }
     assert_eq!((node.departed(), node.durable()), (Some(Departure::HandedOver), Epoch(KNOWN)));
 }
