@@ -62,9 +62,11 @@ impl Node {
 
     /// Whether it leaves coordinating to others: to a member that speaks the versions of all maps, because this one may
     /// not replace a map whose version it does not speak. If there is none, it coordinates the other maps. And to
-    /// anybody while a plan of its own does not end, and a while after one has panicked.
+    /// anybody while a plan of its own does not end, and a while after one has panicked; and before it knows what people
+    /// want, because it makes no plan then, and others may know it.
     pub(super) fn defers(&self, now: Moment) -> bool {
         self.planning.hangs()
+            || self.policies.is_none()
             || (!self.reads_all(self.config.speaks) && self.sees_another_candidate(now))
     }
 

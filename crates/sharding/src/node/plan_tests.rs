@@ -200,6 +200,25 @@ fn a_coordinator_whose_plan_panics_gives_up_its_office_for_a_while() {
     assert_eq!(home.node.hindrance(), None);
 }
 
+/// Home does not list policies to it. Who has read them must be able to take office, or no crash is covered.
+#[test]
+fn who_does_not_know_what_people_want_takes_no_office() {
+    let now = Moment::from_origin(Duration::from_secs(60));
+    let groups = BTreeSet::from(["g".parse().unwrap()]);
+    let node = Node::new(Config::new("replica-0", groups, 1), now);
+    let mut home = Home { node, now, version: 1, maps: Vec::new() };
+    home.node.handle(Input::Policies(None), now);
+    home.list("1");
+    home.node.handle(Input::Clusters(BTreeSet::from(["c0".parse().unwrap()]), Vec::new()), now);
+    for _ in 0..20 {
+        assert!(home.settle().is_none());
+        assert_eq!(home.node.coordinator(), None);
+        home.now = home.now + Duration::from_secs(1);
+    }
+    home.node.handle(Input::Policies(Some(Vec::new())), home.now);
+    home.next_writes();
+}
+
 #[test]
 fn changed_wishes_make_a_plan_void_that_is_being_made() {
     let (mut home, plan) = Home::planning(&["c0"]);
