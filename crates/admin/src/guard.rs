@@ -34,7 +34,7 @@ const KEEP_REFUSED: Duration = Duration::from_secs(10);
 const MAX_KEPT: usize = 512;
 /// The most reviews at once.
 const MAX_REVIEWS: usize = 4;
-/// How long a review counts as under way at least, so that there are at most 20 a second.
+/// How long a review counts as under way at least, so that there are at most 20 a second, also of clients that leave.
 const MIN_TURN: Duration = Duration::from_millis(200);
 /// Where pages for people are. A right to this path is one to all below it.
 pub(crate) const CONSOLE: &str = "/console";
@@ -117,16 +117,19 @@ impl Guard {
 
     /// Asks the cluster, in turn.
     async fn ask(&self, key: Key, token: &str, path: &str) -> Option<Verdict> {
-        let turn = Arc::clone(&self.0.turns).acquire_owned().await.ok()?;
+        let turn = Arc::new(Arc::clone(&self.0.turns).acquire_owned().await.ok()?);
         // Another request may have asked meanwhile.
         if let Some(verdict) = self.recall(&key) {
             return Some(verdict);
         }
-        let answer = (self.0.review)(token.to_owned(), path.to_owned()).await;
+        // The turn lasts until both are dropped: a client that leaves takes this future along, but not that task.
+        let least = Arc::clone(&turn);
         tokio::spawn(async move {
             tokio::time::sleep(MIN_TURN).await;
-            drop(turn);
+            drop(least);
         });
+        let answer = (self.0.review)(token.to_owned(), path.to_owned()).await;
+        drop(turn);
         match answer {
             Ok(verdict) => {
                 let mut kept = self.0.kept.lock().expect("no holder of this lock panics");
@@ -234,6 +237,7 @@ impl IntoResponse for Refusal {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use futures::FutureExt;
     use model::ManualClock;
 
     use super::*;
@@ -299,6 +303,23 @@ mod tests {
         let most = PATIENCE.as_millis() / MIN_TURN.as_millis() * MAX_REVIEWS as u128;
         let asked = asked.load(Ordering::Relaxed) as u128;
         assert!(asked <= most + MAX_REVIEWS as u128, "{asked} reviews in {PATIENCE:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_that_leave_before_the_answer_cause_no_more_reviews() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let review: ReviewFn = Arc::new(move |_, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Box::pin(std::future::pending())
+        });
+        let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
+        let guard = Guard::new(review, clock);
+        for n in 0..4 * MAX_REVIEWS {
+            let token = format!("stranger-{n}");
+            assert!(guard.check(Some(&token), "/metrics").now_or_never().is_none());
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), MAX_REVIEWS);
     }
 
     #[test]

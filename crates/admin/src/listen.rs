@@ -73,8 +73,7 @@ pub(crate) async fn answer(
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        // Without a place the connection is closed at once.
-        let Some(place) = places.take(peer.ip()) else { continue };
+        let place = places.take(peer.ip());
         let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
         connections.spawn(async move {
             let given_away = place.given_away.clone();

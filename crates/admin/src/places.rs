@@ -1,5 +1,7 @@
-//! How many connections may be open: in all, and from one address. Where all places are taken, the oldest connection
-//! of the address that has most of them makes room, so that strangers of many addresses keep nobody out.
+//! How many connections may be open: in all, and from one address. Who has all of its places gives the oldest for the
+//! next, so that nobody keeps out whoever has the same address, as clients of a mesh and those of one node. Where all
+//! places are taken, the oldest connection of the address that has most of them makes room, so that strangers of many
+//! addresses keep nobody out.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -35,22 +37,17 @@ pub(crate) struct Place {
 }
 
 impl Places {
-    /// A place for a connection from `peer`, unless it has as many as it may.
-    pub(crate) fn take(&self, peer: IpAddr) -> Option<Place> {
+    /// A place for a connection from `peer`.
+    pub(crate) fn take(&self, peer: IpAddr) -> Place {
         // An IPv4 client of a listener for both is the same client.
         let peer = peer.to_canonical();
         let mut open = self.open();
-        if open.of.get(&peer).map_or(0, VecDeque::len) >= MAX_FROM_ONE_ADDRESS {
-            return None;
-        }
-        if open.all >= MAX_CONNECTIONS {
-            open.make_room();
-        }
+        open.make_room(peer);
         open.last += 1;
         open.all += 1;
         let (number, given_away) = (open.last, CancellationToken::new());
         open.of.entry(peer).or_default().push_back((number, given_away.clone()));
-        Some(Place { places: self.clone(), peer, number, given_away })
+        Place { places: self.clone(), peer, number, given_away }
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -59,12 +56,21 @@ impl Places {
 }
 
 impl Open {
-    /// Ends the oldest connection of the address that has most; of several, that of the oldest.
-    fn make_room(&mut self) {
-        let most = self.of.values_mut().max_by_key(|of| {
-            (of.len(), std::cmp::Reverse(of.front().map_or(u64::MAX, |(number, _)| *number)))
-        });
-        if let Some((_, oldest)) = most.and_then(VecDeque::pop_front) {
+    /// Ends the oldest connection of `peer` if that has as many as it may; else, if all places are taken, that of the
+    /// address that has most; of several, that of the oldest.
+    fn make_room(&mut self, peer: IpAddr) {
+        let full = if self.of.get(&peer).map_or(0, VecDeque::len) >= MAX_FROM_ONE_ADDRESS {
+            Some(peer)
+        } else if self.all >= MAX_CONNECTIONS {
+            let most = self.of.iter().max_by_key(|(_, of)| {
+                (of.len(), std::cmp::Reverse(of.front().map_or(u64::MAX, |(number, _)| *number)))
+            });
+            most.map(|(address, _)| *address)
+        } else {
+            None
+        };
+        let oldest = full.and_then(|address| self.of.get_mut(&address)?.pop_front());
+        if let Some((_, oldest)) = oldest {
             oldest.cancel();
             self.all -= 1;
         }
@@ -90,43 +96,44 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    fn peer(n: usize) -> IpAddr {
+        IpAddr::from([10, 0, 0, n as u8])
+    }
+
+    fn gone(held: &[Place]) -> usize {
+        held.iter().filter(|place| place.given_away.is_cancelled()).count()
+    }
+
+    #[test]
+    fn who_has_all_of_its_places_gives_the_oldest_for_the_next() {
+        let places = Places::default();
+        let mut held: Vec<_> = (0..MAX_FROM_ONE_ADDRESS).map(|_| places.take(peer(1))).collect();
+        assert_eq!(gone(&held), 0);
+        held.push(places.take("::ffff:10.0.0.1".parse().unwrap()));
+        assert!(held[0].given_away.is_cancelled());
+        assert_eq!((gone(&held), places.open().all), (1, MAX_FROM_ONE_ADDRESS));
+        held.clear();
+        let open = places.open();
+        assert!(open.of.is_empty() && open.all == 0);
+    }
+
     #[test]
     fn one_address_has_its_share_and_all_have_a_bound() {
         let places = Places::default();
-        let peer = |n: usize| IpAddr::from([10, 0, 0, n as u8]);
-        let mut held: Vec<_> = (0..MAX_FROM_ONE_ADDRESS).map(|_| places.take(peer(1))).collect();
-        assert!(held.iter().all(Option::is_some));
-        assert!(places.take(peer(1)).is_none());
-        assert!(places.take("::ffff:10.0.0.1".parse().unwrap()).is_none());
-
-        let others = 2..=MAX_CONNECTIONS / MAX_FROM_ONE_ADDRESS;
-        held.extend(
-            others
-                .flat_map(|n| (0..MAX_FROM_ONE_ADDRESS).map(move |_| n))
-                .map(|n| places.take(peer(n))),
-        );
-        assert!(held.iter().all(Option::is_some));
-        assert_eq!(held.len(), MAX_CONNECTIONS);
-        let gone = |held: &[Option<Place>]| {
-            let given_away =
-                |place: &Option<Place>| place.as_ref().unwrap().given_away.is_cancelled();
-            held.iter().filter(|place| given_away(place)).count()
-        };
+        let of_each = |n| (0..MAX_FROM_ONE_ADDRESS).map(move |_| n);
+        let all = (1..=MAX_CONNECTIONS / MAX_FROM_ONE_ADDRESS).flat_map(of_each);
+        let mut held: Vec<_> = all.map(|n| places.take(peer(n))).collect();
+        assert_eq!((held.len(), gone(&held)), (MAX_CONNECTIONS, 0));
         let own = places.take(peer(200));
-        assert!(
-            held[0].as_ref().unwrap().given_away.is_cancelled(),
-            "the oldest of those with most"
-        );
-        for n in 201..=220 {
-            held.push(places.take(peer(n)));
-        }
-        assert!(!own.as_ref().unwrap().given_away.is_cancelled(), "others have more");
+        assert!(held[0].given_away.is_cancelled(), "the oldest of those with most");
+        held.extend((201..=220).map(|n| places.take(peer(n))));
+        assert!(!own.given_away.is_cancelled(), "others have more");
         assert_eq!(gone(&held), 21);
         assert_eq!(places.open().all, MAX_CONNECTIONS);
 
         held.clear();
         drop(own);
-        assert!(places.take(peer(200)).is_some());
+        drop(places.take(peer(200)));
         let open = places.open();
         assert!(open.of.is_empty() && open.all == 0, "nothing is kept of those who have left");
     }

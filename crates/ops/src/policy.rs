@@ -9,7 +9,7 @@ use clap::ArgGroup;
 use clock::SystemClock;
 use fleet::Fleet;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use model::error::foreign;
 use model::{Clock, ShardId, uid_hash};
@@ -279,8 +279,8 @@ pub(crate) async fn resume(args: &ResumeArgs, program: &Program) -> anyhow::Resu
             home.namespace
         );
     }
-    for FoundPolicy { name, .. } in &same {
-        delete(&home, name, args.form).await?;
+    for FoundPolicy { name, object, .. } in &same {
+        delete(&home, name, Some(object), args.form).await?;
     }
     tell_what_stays_paused(&home, &same).await;
     Ok(())
@@ -343,7 +343,7 @@ pub(crate) async fn lift(args: &LiftArgs, program: &Program) -> anyhow::Result<(
         Known::new("FleetPolicy", names).have(&args.names)?;
     }
     for name in BTreeSet::from_iter(&args.names) {
-        delete(&home, name, args.form).await?;
+        delete(&home, name, None, args.form).await?;
     }
     let known = known.iter().flatten();
     let deleted: Vec<_> = known.filter(|policy| args.names.contains(&policy.name)).collect();
@@ -423,9 +423,17 @@ async fn user(home: &HomeCluster) -> Option<String> {
     reviewed.status?.user_info?.username
 }
 
-async fn delete(home: &HomeCluster, name: &str, form: WriteForm) -> anyhow::Result<()> {
+/// Deletes a policy; if what it `said` counts, only while it says no more than that.
+async fn delete(
+    home: &HomeCluster,
+    name: &str,
+    said: Option<&DynamicObject>,
+    form: WriteForm,
+) -> anyhow::Result<()> {
     let api = api(home);
-    let params = DeleteParams { dry_run: form.dry_run, ..DeleteParams::default() };
+    let preconditions =
+        said.map(|it| Preconditions { uid: it.uid(), resource_version: it.resource_version() });
+    let params = DeleteParams { dry_run: form.dry_run, preconditions, ..DeleteParams::default() };
     let what =
         format!("delete FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
     let deleted = answered(api.delete(name, &params), &what).await?;

@@ -2,6 +2,9 @@
 
 use clap::Parser;
 use fleet::FleetShard;
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
 use serde_json::{Value, json};
 use sharding::api::Phase;
 
@@ -113,6 +116,35 @@ fn a_policy_that_finalizers_keep_is_not_said_to_be_lifted() {
 fn found(spec: Value) -> FoundPolicy {
     let object = json!({"metadata": {"name": "pause-east-1"}, "spec": spec});
     FoundPolicy::of(serde_json::from_value(object).unwrap())
+}
+
+/// Who takes a pause back has looked at what else the policy says. What somebody adds after that stays.
+#[tokio::test]
+async fn a_pause_that_says_more_by_now_is_not_deleted() {
+    let server = tower::service_fn(|request: Request<Body>| async move {
+        let body = request.into_body().collect_bytes().await.unwrap();
+        let asked: Value = serde_json::from_slice(&body).unwrap();
+        let is_bound = asked["preconditions"] == json!({"uid": "u1", "resourceVersion": "7"});
+        let (status, code) = if is_bound { ("Failure", 409_u16) } else { ("Success", 200) };
+        let answer = json!({
+            "apiVersion": "v1", "kind": "Status", "status": status, "code": code,
+            "reason": "Conflict", "message": "it is at 8 by now",
+        });
+        Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()))
+    });
+    let client = Client::new(server, "default");
+    let home = HomeCluster { client, namespace: "lh".into(), shown: "home".into() };
+    let metadata = json!({"name": "p", "uid": "u1", "resourceVersion": "7"});
+    let said = json!({"metadata": metadata, "spec": {"pause": true}});
+    let said: DynamicObject = serde_json::from_value(said).unwrap();
+    let line = ["leasehold", "lift", "p"];
+    let crate::Command::Lift(args) = One::try_parse_from(line).unwrap().command else {
+        panic!("it is another command");
+    };
+    let refused = delete(&home, "p", Some(&said), args.form).await.unwrap_err().to_string();
+    assert!(refused.contains("it is at 8 by now"), "{refused}");
+    assert!(refused.contains("; fix: somebody else writes it too: "), "{refused}");
+    delete(&home, "p", None, args.form).await.unwrap();
 }
 
 /// Whoever pauses a cluster must not believe that it is paused when somebody else has limited that policy.

@@ -17,6 +17,9 @@
 {{- fail (printf "podLabels: by %s the Deployment finds its Pods: leave it out" $label) -}}
 {{- end -}}
 {{- end -}}
+{{- if hasKey (default dict .Values.podAnnotations) "leasehold.dev/config" -}}
+{{- fail "podAnnotations: in leasehold.dev/config replicas find their configuration: leave it out" -}}
+{{- end -}}
 {{- if lt (int .Values.shutdownGracePeriodSeconds) (add (int .Values.drainTimeoutSeconds) (int .Values.lease.durationSeconds) 5 | int) -}}
 {{- fail "shutdownGracePeriodSeconds: must be at least drainTimeoutSeconds + lease.durationSeconds + 5" -}}
 {{- end -}}

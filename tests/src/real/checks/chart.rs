@@ -20,7 +20,7 @@ use crate::harness::kubectl::Kubectl;
 use crate::harness::process::run as run_command;
 
 /// Values that must be refused, each with a word of the reason.
-const REFUSED: [(&str, &str); 29] = [
+const REFUSED: [(&str, &str); 30] = [
     ("replicas=-1", "replicas"),
     ("replica=3", "replica"),
     ("controllers.tdst.enabled=true", "tdst"),
@@ -34,6 +34,7 @@ const REFUSED: [(&str, &str); 29] = [
     ("clusters.inCluster=x,controllers.tdset.enabled=true", "name the namespaces it works in"),
     ("controllers.tdset.secrets={a}", "secrets"),
     ("podLabels.app\\.kubernetes\\.io/name=x", "the Deployment finds its Pods"),
+    ("podAnnotations.leasehold\\.dev/config=x", "replicas find their configuration"),
     ("metrics.podMonitor.enabled=true", "metrics.podMonitor.authorization"),
     ("admin.tls.enabled=false", "needs admin.tls.enabled"),
     ("probes.port=8443", "must differ"),
@@ -99,6 +100,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     println!("{} wrong sets of values refused with their reason", REFUSED.len());
     rights_follow_controllers(&helm).await?;
     rights_elsewhere(&helm).await?;
+    an_exit_has_its_time(&helm).await?;
     revisions(scene, &helm).await?;
     bundles(scene, kubectl).await
 }
@@ -134,6 +136,17 @@ fn test_reaches_home(rendered: &str) -> Result<()> {
     missing.retain(|name| !mounts(&test["spec"]).contains(name));
     ensure!(missing.is_empty(), "helm test lacks {missing:?}");
     ensure!(replicas["initContainers"] == test["spec"]["initContainers"], "init containers differ");
+    Ok(())
+}
+
+/// What a hook sleeps before a replica is told to end is not taken from its orderly exit.
+async fn an_exit_has_its_time(helm: &Helm) -> Result<()> {
+    for (values, seconds) in [("lifecycle.preStop.sleep.seconds=20", 90), ("replicas=2", 70)] {
+        let rendered = helm.run(&template(&["--set", values])).await?;
+        let objects = objects(&rendered)?;
+        let grace = &template_of(&objects)?["spec"]["terminationGracePeriodSeconds"];
+        ensure!(*grace == seconds, "with {values}, Kubernetes waits {grace} s");
+    }
     Ok(())
 }
 
