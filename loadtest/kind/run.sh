@@ -42,13 +42,16 @@ work=$(mktemp -d)
 # Helm would heed these before the kubeconfig.
 unset "${!HELM_KUBE@}"
 export KUBECONFIG=$work/kubeconfig NODE=$fleet-home-control-plane
-made=()
+made=() attach=
 remove() {
   local name
-  # Who ends it twice would leave clusters.
-  trap '' INT TERM HUP
+  # Who ends it twice, or no longer reads what it says, would leave clusters.
+  trap '' INT TERM HUP PIPE
+  set +e
+  # Without its clusters it would go on for half an hour.
+  [ -z "$attach" ] || kill "$attach"
   # What is still being created would be there after its deletion.
-  [ -z "$(jobs -pr)" ] || echo "waiting for clusters that are being created, to delete them" >&2
+  [ -z "$(jobs -pr)" ] || echo "waiting for what still runs, to delete the clusters" >&2
   wait
   for name in ${made[@]+"${made[@]}"}; do
     kind delete cluster --name "$name" >/dev/null 2>&1 ||
@@ -94,13 +97,16 @@ for n in $(seq "$clusters"); do
   attached+=(--cluster "cluster-$n=kind-$fleet-$n")
 done
 helm install leasehold "$root/deploy/charts/leasehold" --kube-context "kind-$fleet-home" \
-  --namespace leasehold-system --values "$root/loadtest/kind/values.yaml" --wait
+  --namespace leasehold-system --values "$root/loadtest/kind/values.yaml" --wait ||
+  { home get pods,events >&2 && exit 1; } # nobody can look later
 home create token loadtest --duration 12h >"$work/token"
 
 loadtest=(cargo run --quiet --release --manifest-path "$root/Cargo.toml" --package loadtest --)
 [ -z "${LOADTEST:-}" ] || loadtest=("$LOADTEST")
 "${loadtest[@]}" attach "$root/loadtest/scenarios/kind.toml" "${attached[@]}" --objects "$objects" \
   --home-context "kind-$fleet-home" --token-file "$work/token" --kill "$root/loadtest/kind/kill.sh" \
-  --out "$root/target/loadtest" && code=0 || code=$?
+  --out "$root/target/loadtest" & attach=$!
+wait "$attach" && code=0 || code=$?
+attach=
 home get shardmaps,members,pods
 exit "$code"

@@ -4,7 +4,7 @@
 //! - Only TDSets that it made, which their label says, are deleted. Namespaces that have others are refused.
 //! - What it measured is written before anything is deleted.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -15,24 +15,25 @@ use kube::api::{DeleteParams, ListParams};
 use kube::config::KubeConfigOptions;
 use kube::{Api, Client, Config};
 use loadtest::scrape;
+use loadtest::signals::unless_ended;
 
 use crate::faults::{Fault, Kind};
-use crate::fleet::{MEASURED, namespaces};
+use crate::fleet::namespaces;
 use crate::machine::Machine;
 use crate::pods::{Pod, Pods, Target};
+use crate::process::Cpu;
 use crate::replicas::Replicas;
 use crate::report::Report;
 use crate::results;
 use crate::run::{self, Run};
 use crate::scenario::Scenario;
-use crate::signals::unless_ended;
 use crate::tdset;
 
 #[derive(clap::Args)]
 pub struct Args {
     /// The scenario file. Its number of clusters does not count.
     scenario: PathBuf,
-    /// A cluster's name in the fleet, which begins with `cluster-`, and the context that reaches it.
+    /// A cluster's name in the fleet, and the context that reaches it.
     #[arg(long = "cluster", value_name = "NAME=CONTEXT", required = true)]
     clusters: Vec<Cluster>,
     /// The context of the home cluster [default: the current one]
@@ -79,10 +80,10 @@ impl FromStr for Cluster {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
-            Some((name, context)) if name.starts_with(MEASURED) && !context.is_empty() => {
+            Some((name, context)) if !name.is_empty() && !context.is_empty() => {
                 Ok(Self { name: name.to_owned(), context: context.to_owned() })
             }
-            _ => Err(format!("found {text:?}, expected {MEASURED}NAME=CONTEXT")),
+            _ => Err(format!("found {text:?}, expected NAME=CONTEXT")),
         }
     }
 }
@@ -98,7 +99,7 @@ pub async fn run(args: Args) -> anyhow::Result<(Report, PathBuf)> {
         let problems = problems.join("\n  ");
         anyhow!("{} does not fit this fleet:\n  {problems}", args.scenario.display())
     };
-    let problems = problems(&args.clusters, args.kill.is_some(), &scenario.faults);
+    let problems = problems(&args.clusters, args.kill.as_deref(), &scenario.faults);
     if !problems.is_empty() {
         return Err(misfit(problems));
     }
@@ -116,7 +117,7 @@ pub async fn run(args: Args) -> anyhow::Result<(Report, PathBuf)> {
     let home = target.home.clone();
     let mut pods = Pods::find(target).await?;
     let machine = machine(&home, &pods.all(scenario.fleet.replicas)?).await?;
-    let mut replicas = Replicas::pods(pods, run::now());
+    let mut replicas = Replicas::pods(pods, &clusters, run::now());
     let mut run = Run::new(&scenario, &clusters, None, args.seed, &mut replicas);
     let name = run::name();
     run.generator.run = Some(Arc::clone(&name));
@@ -137,7 +138,7 @@ pub async fn run(args: Args) -> anyhow::Result<(Report, PathBuf)> {
 }
 
 /// Why a command line with these clusters does not do.
-fn problems(clusters: &[Cluster], can_kill: bool, faults: &[Fault]) -> Vec<String> {
+fn problems(clusters: &[Cluster], kill: Option<&Path>, faults: &[Fault]) -> Vec<String> {
     let mut problems = Vec::new();
     for (n, one) in clusters.iter().enumerate() {
         let same = |other: &&Cluster| other.name == one.name || other.context == one.context;
@@ -148,8 +149,15 @@ fn problems(clusters: &[Cluster], can_kill: bool, faults: &[Fault]) -> Vec<Strin
             ));
         }
     }
-    if !can_kill && faults.iter().any(|fault| fault.kind == Kind::Kill) {
-        problems.push("faults: nothing kills a Pod's process: give --kill PROGRAM".to_owned());
+    match kill {
+        // A name by itself is looked for in PATH.
+        Some(program) if program.components().count() > 1 && !program.is_file() => {
+            problems.push(format!("--kill {}: no such file", program.display()));
+        }
+        None if faults.iter().any(|fault| fault.kind == Kind::Kill) => {
+            problems.push("faults: nothing kills a Pod's process: give --kill PROGRAM".to_owned());
+        }
+        _ => {}
     }
     problems
 }
@@ -186,7 +194,8 @@ async fn machine(home: &Client, replicas: &[Pod]) -> anyhow::Result<Machine> {
     let version = versions.into_keys().next().unwrap_or_default();
     let servers = home.apiserver_version().await.context("ask home for its version")?;
     let servers_built = format!("of Kubernetes {}", servers.git_version);
-    Ok(Machine { servers_built, ..Machine::here(format!("leasehold {version}"))? })
+    let here = Machine::here(format!("leasehold {version}"), Cpu::default())?;
+    Ok(Machine { servers_built, replicas_cores: "of their nodes".to_owned(), ..here })
 }
 
 /// Fails if a namespace of the scenario is missing or has TDSets.
@@ -261,12 +270,12 @@ mod tests {
     }
 
     #[test]
-    fn clusters_are_named_as_those_that_are_measured() {
-        let cluster = Cluster { name: "cluster-1".into(), context: "kind-leasehold-1".into() };
-        assert_eq!("cluster-1=kind-leasehold-1".parse(), Ok(cluster));
-        for wrong in ["kind-leasehold-1", "east=kind-east", "cluster-1="] {
+    fn clusters_have_a_name_and_a_context() {
+        let cluster = Cluster { name: "east".into(), context: "kind-leasehold-1".into() };
+        assert_eq!("east=kind-leasehold-1".parse(), Ok(cluster));
+        for wrong in ["kind-leasehold-1", "=kind-east", "east="] {
             let error = wrong.parse::<Cluster>().unwrap_err();
-            assert_eq!(error, format!("found {wrong:?}, expected cluster-NAME=CONTEXT"));
+            assert_eq!(error, format!("found {wrong:?}, expected NAME=CONTEXT"));
         }
     }
 
@@ -276,14 +285,21 @@ mod tests {
         let clusters = ["cluster-1=a", "cluster-2=b", "cluster-1=c", "cluster-3=b"].map(cluster);
         let kill = "at = \"1s\"\nkind = \"kill\"\nreplica = 0";
         let faults = [toml::from_str::<crate::faults::Fault>(kill).unwrap()];
-        assert!(problems(&clusters[..2], true, &faults).is_empty());
-        assert!(problems(&clusters[..2], false, &[]).is_empty());
+        for (kill, expect) in [
+            ("pkill", None),
+            ("/bin/sh", None),
+            ("./no-kill.sh", Some("--kill ./no-kill.sh: no such file".to_owned())),
+        ] {
+            let found = problems(&clusters[..2], Some(Path::new(kill)), &faults);
+            assert_eq!(found.first(), expect.as_ref());
+        }
+        assert!(problems(&clusters[..2], None, &[]).is_empty());
         let expect = [
             "--cluster cluster-1=c: cluster-1=a is given too, and each cluster needs its own name and context",
             "--cluster cluster-3=b: cluster-2=b is given too, and each cluster needs its own name and context",
             "faults: nothing kills a Pod's process: give --kill PROGRAM",
         ];
-        assert_eq!(problems(&clusters, false, &faults), expect);
+        assert_eq!(problems(&clusters, None, &faults), expect);
     }
 
     #[test]
@@ -300,6 +316,8 @@ mod tests {
         let problems = load("faults").attached(5, None).unwrap_err();
         assert_eq!(problems.len(), 4, "{problems:?}");
         assert!(problems[0].starts_with("faults[0]: only `kill`"), "{problems:?}");
+        let problems = load("kinds").attached(3, None).unwrap_err();
+        assert!(problems[2].starts_with("fleet.beside: the managers run already"), "{problems:?}");
         let problems = load("fairness").attached(0, None).unwrap_err();
         let [clusters, troubles] = &problems[..] else { panic!("{problems:?}") };
         assert!(clusters.starts_with("fleet.clusters: found 0"), "{clusters}");

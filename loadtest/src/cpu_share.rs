@@ -1,6 +1,7 @@
 //! A share of a processor for a process, by the kernel's cgroups of version 1 or 2.
 
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -38,8 +39,7 @@ impl CpuShare {
             write(&parent.join("cgroup.subtree_control"), "+cpu")?;
         }
         let folder = parent.join(format!("loadtest-{pid}"));
-        fs::create_dir(&folder)
-            .with_context(|| format!("create the cgroup {}; run this as root", folder.display()))?;
+        tried(fs::create_dir(&folder), &format!("create the cgroup {}", folder.display()))?;
         let share = Self { folder, parent, pid };
         for (file, value) in settings {
             write(&share.folder.join(file), &value)?;
@@ -77,7 +77,18 @@ impl Drop for CpuShare {
 }
 
 fn write(file: &Path, value: &str) -> Result<()> {
-    fs::write(file, value).with_context(|| format!("write {value} to {}", file.display()))
+    tried(fs::write(file, value), &format!("write {value} to {}", file.display()))
+}
+
+/// An error names what was tried and, if there is one, what helps.
+fn tried(outcome: io::Result<()>, what: &str) -> Result<()> {
+    let fix = match outcome.as_ref().err().map(io::Error::kind) {
+        Some(ErrorKind::PermissionDenied) => "; run this as root",
+        Some(ErrorKind::ReadOnlyFilesystem) => "; run this outside of the container",
+        Some(ErrorKind::AlreadyExists) => "; a run that was killed left it: rmdir it",
+        _ => "",
+    };
+    outcome.with_context(|| format!("{what}{fix}"))
 }
 
 /// The group to make the new one in, and its settings. A share of which the kernel allows no quota in [`PERIOD_US`] has
@@ -126,6 +137,19 @@ mod tests {
         {
             check(cores, "cgroup.controllers", Some(("/c", &[("cpu.max", expect)])));
         }
+    }
+
+    #[test]
+    fn what_helps_depends_on_what_is_wrong() {
+        for (kind, expect) in [
+            (ErrorKind::PermissionDenied, "make it; run this as root"),
+            (ErrorKind::ReadOnlyFilesystem, "make it; run this outside of the container"),
+            (ErrorKind::AlreadyExists, "make it; a run that was killed left it: rmdir it"),
+            (ErrorKind::ResourceBusy, "make it"),
+        ] {
+            assert_eq!(tried(Err(kind.into()), "make it").unwrap_err().to_string(), expect);
+        }
+        assert!(tried(Ok(()), "make it").is_ok());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The curves: the same load, faster and faster, for one replica and for more, each with an equal share of
 //! a core and the servers on another.
 
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -17,6 +18,7 @@ use serde::Serialize;
 use crate::climb::{self, Climb, Curve, Rung, replicas_of};
 use crate::fleet::Fleet;
 use crate::html;
+use crate::latencies;
 use crate::machine::Machine;
 use crate::markdown::UNCLEAN_STOP;
 use crate::probe::Probe;
@@ -26,6 +28,7 @@ use crate::results::{self, Outcome};
 use crate::run::{Options, Run};
 use crate::sampler::SHARDS;
 use crate::scenario::{Load, Scenario};
+use crate::track::Measured;
 
 /// The core of the servers, generator and tracker.
 pub const SERVERS_CORE: usize = 0;
@@ -33,8 +36,6 @@ pub const SERVERS_CORE: usize = 0;
 pub const REPLICAS_CORE: usize = 1;
 /// How long the replicas are watched while nothing changes.
 const IDLE: Duration = Duration::from_secs(10);
-/// How long the changes of one rate may take to converge before it counts as too high.
-const SETTLE: Duration = Duration::from_secs(30);
 
 /// How often a rate is tried again because something else used the machine. Then it counts as it is, and the
 /// report shows it.
@@ -78,22 +79,28 @@ pub async fn run(options: &Options) -> anyhow::Result<Outcome> {
     let curve = scenario.curve.as_ref().context("the scenario has no [curve]")?;
     let _held = results::begin(out)?;
     let mut binary = Binary::find(options.manager.clone()).await?;
-    let machine = Machine::here(binary.version().await?)?;
+    let machine = Machine::here(binary.version().await?, options.cpu)?;
     binary.cpu = options.cpu;
     let (mut climbs, mut found) = (Vec::new(), Outcome::default());
     for &replicas in &curve.replicas {
         println!("{}", replicas_of(replicas));
+        // The logs of one climb outlive the next.
+        let folder = out.join(format!("{replicas}-replicas"));
+        let _held = results::begin(&folder)?;
         let mut with = scenario.clone();
         with.fleet.replicas = replicas;
-        let options = Options { scenario: with, out: out.clone(), manager: None, ..*options };
+        let logs = folder.display().to_string();
+        let options = Options { scenario: with, out: folder, manager: None, ..*options };
         match climb(&options, curve, &binary).await {
             Ok((climb, clean)) => {
                 found.wrong.extend(climb.doubts(curve));
-                let unclean = (!clean).then(|| format!("{UNCLEAN_STOP} in {}", out.display()));
+                let unclean = (!clean).then(|| format!("{UNCLEAN_STOP} in {logs}"));
                 found.wrong.extend(unclean);
                 climbs.push(climb);
             }
-            Err(error) => found.wrong.push(format!("{}: {error:#}", replicas_of(replicas))),
+            Err(error) => {
+                found.wrong.push(format!("{}: {error:#}; see {logs}", replicas_of(replicas)));
+            }
         }
         let curves = Curves { scenario, machine: &machine, climbs: &climbs };
         let (tables, plot) = write(curve, &curves, out)?;
@@ -124,7 +131,8 @@ async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb>
     // What is done once, such as training dictionaries, takes seconds of a small share and is no matter of capacity.
     let first = run.scenario.load.clone();
     run.load("warm-up", &first, &[]).await?;
-    run.tracking.settle(run.replicas, SETTLE, "changes of the warm-up").await?;
+    let within = run.scenario.limits.settle;
+    run.tracking.settle(run.replicas, within, "changes of the warm-up").await?;
     let probes = run.replicas.probes().borrow().clone();
     let shares: Vec<CpuShare> =
         probes.iter().map(|p| CpuShare::give(p.pid()?, curve.share)).collect::<Result<_, _>>()?;
@@ -135,7 +143,7 @@ async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb>
     let duration = curve.balance;
     let load = Load { updates_per_second: first, duration, ..run.scenario.load.clone() };
     run.load("balance", &load, &[]).await?;
-    run.tracking.settle(run.replicas, SETTLE, "changes before the first rate").await?;
+    run.tracking.settle(run.replicas, within, "changes before the first rate").await?;
     let mut rungs: Vec<Rung> = Vec::new();
     let mut peak_mib = 0.0;
     while let Some(per_second) = curve.next(first, &rungs) {
@@ -210,29 +218,17 @@ async fn step(
     let loaded = run.load("load", &load, &[]).await?;
     let (after, servers, machine) =
         (usages(probes)?, usage::cpu(me)? - servers_before, usage::machine()? - machine_before);
-    let last = run.tracking.settle(run.replicas, SETTLE, "changes of this rate").await?;
-    let span = crate::latencies::whole(&loaded.span);
-    let converged = last.seconds.due(|second| span.contains(&second));
-    // A change that does not converge took at least this long.
-    let unconverged = (last.pending > 0).then_some(SETTLE.as_secs_f64() * 1e3);
-    let impossible = loaded.changes.impossible;
-    ensure!(impossible == 0, "{impossible} changes had no object to change: give more objects");
-    ensure!(
-        converged.changes > 0 || last.pending > 0,
-        "no change was due at {per_second} changes a second: let the load last longer"
-    );
     // What is left would make the next rate slower than it is.
     let within = run.scenario.limits.settle;
-    let left = run.tracking.settle(run.replicas, within, "what this rate left").await?.pending;
-    ensure!(
-        left == 0,
-        "{left} changes of {per_second:.0} a second did not converge within {within:?}"
-    );
+    let last = run.tracking.settle(run.replicas, within, "changes of this rate").await?;
+    let impossible = loaded.changes.impossible;
+    ensure!(impossible == 0, "{impossible} changes had no object to change: give more objects");
+    let p99_ms = p99_ms(&last, &latencies::whole(&loaded.span))
+        .with_context(|| format!("{per_second:.0} changes a second"))?;
     let each = used(&before, &after);
     let cpu: f64 = each.iter().sum();
     let lasted = (loaded.span.end - loaded.span.start).as_secs_f64();
     let most = each.iter().copied().fold(0.0, f64::max);
-    let p99_ms = f64::from(converged.p99_ms).max(unconverged.unwrap_or_default());
     let rung = Rung {
         per_second,
         p99_ms,
@@ -248,6 +244,14 @@ async fn step(
     };
     let peak = after.iter().map(|usage| usage.peak_resident_bytes).max().unwrap_or_default();
     Ok((rung, peak as f64 / f64::from(1 << 20)))
+}
+
+/// p99 of all changes that were due in these seconds. None is left out, and none is guessed.
+fn p99_ms(last: &Measured, span: &Range<u64>) -> anyhow::Result<f64> {
+    ensure!(last.pending == 0, "{} did not converge in time: see limits.settle", last.pending);
+    let converged = last.seconds.due(|second| span.contains(&second));
+    ensure!(converged.changes > 0, "none was due: let the load last longer");
+    Ok(converged.p99_ms.into())
 }
 
 /// The shards of the replica that has most, by the mean of all.
@@ -294,4 +298,46 @@ fn write(curve: &Curve, curves: &Curves<'_>, out: &Path) -> anyhow::Result<(Stri
         [("curves.md", &text), ("curves.html", &page), ("curves.json", &json), ("p99.svg", &svg)];
     files.iter().try_for_each(|(name, content)| results::write(out, name, content))?;
     Ok((text, svg))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Cpu;
+    use crate::track::{Fact, Tracker};
+
+    #[test]
+    fn p99_is_that_of_all_changes_however_slow_the_slowest() {
+        let mut tracker = Tracker::default();
+        let ms = Duration::from_millis;
+        for n in 0..200 {
+            let (key, due) = (n.to_string(), ms(n));
+            let at = due + ms(if n == 7 { 40_000 } else { 20 });
+            tracker.apply(Fact::Written { key: key.clone(), generation: 1, due });
+            tracker.apply(Fact::Ready { key, generation: 1, at });
+        }
+        assert_eq!(p99_ms(&tracker.measured(), &(0..1)).unwrap(), 20.0);
+        let none = p99_ms(&tracker.measured(), &(5..6)).unwrap_err().to_string();
+        assert!(none.starts_with("none was due"), "{none}");
+        tracker.apply(Fact::Written { key: "late".to_owned(), generation: 1, due: ms(0) });
+        let late = p99_ms(&tracker.measured(), &(0..1)).unwrap_err().to_string();
+        assert!(late.starts_with("1 did not converge in time"), "{late}");
+    }
+
+    #[tokio::test]
+    async fn each_number_of_replicas_has_a_folder_for_its_logs() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = include_str!("../scenarios/curves/capacity.toml");
+        let scenario: Scenario = toml::from_str(text).unwrap();
+        // It says its version, and has no definitions.
+        let (manager, out) = (Some("/bin/echo".into()), dir.path().to_owned());
+        let options = Options { scenario, manager, out, seed: 1, cpu: Cpu::default() };
+        let wrong = run(&options).await.unwrap().wrong;
+        assert_eq!(wrong.len(), 5, "{wrong:?}");
+        for (why, replicas) in wrong.iter().zip([1, 2, 3, 5]) {
+            let folder = dir.path().join(format!("{replicas}-replicas"));
+            let said = format!("; see {}", folder.display());
+            assert!(folder.is_dir() && why.ends_with(&said), "{why}");
+        }
+    }
 }

@@ -263,6 +263,12 @@ mod tests {
         let [cores, servers] = &worse[..] else { panic!("{worse:?}") };
         assert!(cores.starts_with("machine.cores differs: "), "{cores}");
         assert!(servers.starts_with("machine.servers_built differs: "), "{servers}");
+        // As `curves` runs a scenario, and `run` does.
+        let mut pinned = recorded(&[]);
+        pinned.machine["replicas_cores"] = "1".into();
+        let (_, worse) = diff(&a, &pinned, Some(1.2));
+        let [cores] = &worse[..] else { panic!("{worse:?}") };
+        assert!(cores.starts_with("machine.replicas_cores differs: "), "{cores}");
     }
 
     #[test]

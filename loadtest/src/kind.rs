@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// A `kind` whose clusters are files. One with a number takes a second to be there, and the first of them is refused
 /// where the file `refuse` says so. Where there is a file `again`, whoever deletes a cluster is ended once more; where
@@ -46,11 +46,16 @@ fn script(dir: &Path) -> Command {
     // Whoever runs the tests in the background ignores SIGINT, and a shell that inherits that cannot heed it.
     let mut script = Command::new("env");
     script
-        .args(["--default-signal=INT", "kind/run.sh"])
+        .args(["--default-signal=INT,PIPE", "kind/run.sh"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .envs([("PATH", path.as_str()), ("LOADTEST", "true")])
         .env("CLUSTERS", &clusters);
     script
+}
+
+/// Ends a process by this signal.
+fn end(process: &Child, signal: &str) {
+    Command::new("kill").args(["-s", signal, &process.id().to_string()]).status().unwrap();
 }
 
 /// Runs the script over two clusters, and ends it by this signal when it creates the last. Returns whether it
@@ -61,8 +66,7 @@ fn run(dir: &Path, signal: Option<&str>) -> (bool, usize) {
     for line in said.lines().map(Result::unwrap) {
         let is_last = line.starts_with("creating") && line.ends_with("-2");
         if let Some(signal) = signal.filter(|_| is_last) {
-            let pid = script.id().to_string();
-            Command::new("kill").args(["-s", signal, &pid]).status().unwrap();
+            end(&script, signal);
         }
     }
     let succeeded = script.wait().unwrap().success();
@@ -81,6 +85,53 @@ fn no_cluster_is_left_however_it_ends() {
     assert_eq!(run(dir.path(), Some("INT")), (false, 0));
     fs::write(dir.path().join("refuse"), "").unwrap();
     assert_eq!(run(dir.path(), None), (false, 0));
+}
+
+/// As with `run.sh 2>&1 | tee log` and Ctrl-C, which ends `tee` too.
+#[test]
+fn no_cluster_is_left_where_nobody_reads_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let (said, speech) = std::io::pipe().unwrap();
+    let mut script = script(dir.path());
+    script.args(["2", "100"]).stdout(speech.try_clone().unwrap()).stderr(speech);
+    let mut running = script.spawn().unwrap();
+    // It holds the ends that the script has.
+    drop(script);
+    let mut lines = BufReader::new(said).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("creating") && line.ends_with("-2")));
+    drop(lines);
+    end(&running, "INT");
+    assert!(!running.wait().unwrap().success());
+    assert_eq!(fs::read_dir(dir.path().join("clusters")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_load_test_ends_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let loadtest = dir.path().join("loadtest");
+    fs::write(&loadtest, "#!/bin/sh\necho attached $$\nexec sleep 60\n").unwrap();
+    fs::set_permissions(&loadtest, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut script = script(dir.path());
+    script.args(["2", "100"]).env("LOADTEST", &loadtest).stdout(Stdio::piped());
+    let mut running = script.spawn().unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let attached = lines.find(|line| line.starts_with("attached ")).unwrap();
+    end(&running, "TERM");
+    assert!(!running.wait().unwrap().success());
+    let pid = attached.trim_start_matches("attached ");
+    assert!(!Path::new("/proc").join(pid).exists());
+}
+
+#[test]
+fn a_chart_that_does_not_install_is_looked_at_before_it_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut script = script(dir.path());
+    let bin = dir.path().join("bin");
+    fs::write(bin.join("helm"), "#!/bin/sh\nexit 1\n").unwrap();
+    fs::write(bin.join("kubectl"), "#!/bin/sh\necho kubectl \"$@\"\n").unwrap();
+    let output = script.args(["2", "100"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.trim_end().ends_with(" get pods,events"), "{said}");
 }
 
 #[test]

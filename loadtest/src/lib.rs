@@ -1,4 +1,4 @@
-//! How load tests measure processes and limit them, and draw what they measured.
+//! How load tests measure processes and limit them, draw what they measured, and end by a signal.
 
 pub mod capacity;
 pub mod cpu_share;
@@ -6,4 +6,5 @@ pub mod cpu_share;
 mod kind;
 pub mod plot;
 pub mod scrape;
+pub mod signals;
 pub mod usage;

@@ -5,6 +5,8 @@ use std::fs;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::process::Cpu;
+
 /// The machine, and the builds that ran on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Machine {
@@ -16,6 +18,10 @@ pub struct Machine {
     pub cpu: String,
     /// Its cores.
     pub cores: usize,
+    /// Those that the load test may use, with the servers that it runs, as the kernel lists them.
+    pub loadtest_cores: String,
+    /// Those of the managers, and the share of each.
+    pub replicas_cores: String,
     /// Memory, in MiB.
     pub memory_mib: u64,
     /// The kernel and its version.
@@ -23,13 +29,15 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine, with what the manager says of its version.
+    /// This machine, with what the manager says of its version, and what managers get of the processors.
     ///
     /// # Errors
     /// If `/proc` cannot be read.
-    pub fn here(leasehold: String) -> Result<Self> {
+    pub fn here(leasehold: String, of_replicas: Cpu) -> Result<Self> {
         let read = |file: &str| fs::read_to_string(file).with_context(|| format!("read {file}"));
         let cpuinfo = read("/proc/cpuinfo")?;
+        let loadtest_cores = allowed(&read("/proc/self/status")?);
+        let loadtest_cores = loadtest_cores.context("status has no Cpus_allowed_list")?;
         let system = rustix::system::uname();
         let kernel = [system.sysname(), system.release()].map(|part| part.to_string_lossy());
         let built = if cfg!(debug_assertions) { "debug" } else { "release" };
@@ -38,6 +46,8 @@ impl Machine {
             servers_built: built.to_owned(),
             cpu: cpu(&cpuinfo),
             cores: cores(&cpuinfo),
+            replicas_cores: of_replicas.words(&loadtest_cores),
+            loadtest_cores,
             memory_mib: memory_mib(&read("/proc/meminfo")?).context("meminfo has no MemTotal")?,
             kernel: kernel.join(" "),
         })
@@ -45,10 +55,12 @@ impl Machine {
 
     /// All of it in a line.
     pub fn words(&self) -> String {
-        let Self { leasehold, servers_built, cpu, cores, memory_mib, kernel } = self;
+        let Self { leasehold, servers_built, cpu, cores, memory_mib, kernel, .. } = self;
+        let Self { loadtest_cores, replicas_cores, .. } = self;
         let gib = *memory_mib as f64 / 1024.0;
         format!(
-            "{leasehold}; API servers {servers_built}; {cores} cores {cpu}, {gib:.1} GiB, {kernel}"
+            "{leasehold}; API servers {servers_built}; {cores} cores {cpu}, {gib:.1} GiB, {kernel}; \
+             load test on cores {loadtest_cores}, replicas on cores {replicas_cores}"
         )
     }
 }
@@ -64,6 +76,12 @@ fn cpu(cpuinfo: &str) -> String {
 fn cores(cpuinfo: &str) -> usize {
     let keys = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     keys.filter(|(key, _)| key.trim() == "processor").count()
+}
+
+/// The cores that a process with this status may use, such as `0-3,8`.
+fn allowed(status: &str) -> Option<String> {
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(list.trim().to_owned())
 }
 
 fn memory_mib(meminfo: &str) -> Option<u64> {
@@ -83,12 +101,20 @@ mod tests {
         assert_eq!(cpu("processor\t: 0\n"), "unnamed processor");
         assert_eq!(memory_mib("MemFree: 1 kB\nMemTotal:       24614000 kB\n"), Some(24_037));
         assert_eq!(memory_mib("MemFree: 1 kB\n"), None);
+        let status = "Cpus_allowed:\t101\nCpus_allowed_list:\t0,8\n";
+        assert_eq!((allowed(status).as_deref(), allowed("Name:\ta\n")), (Some("0,8"), None));
     }
 
     #[test]
     fn this_machine_has_a_processor_and_memory() {
-        let here = Machine::here("leasehold 1.2.3".to_owned()).unwrap();
+        let cpu = Cpu { core: Some(1), share: None };
+        let here = Machine::here("leasehold 1.2.3".to_owned(), cpu).unwrap();
         assert!(here.cores > 0 && here.memory_mib > 0 && here.kernel.starts_with("Linux "));
-        assert!(here.words().starts_with("leasehold 1.2.3; API servers "), "{}", here.words());
+        let words = here.words();
+        assert!(words.starts_with("leasehold 1.2.3; API servers "), "{words}");
+        assert!(
+            words.ends_with(", replicas on cores 1") && !here.loadtest_cores.is_empty(),
+            "{words}"
+        );
     }
 }

@@ -32,7 +32,6 @@ mod scenario;
 mod schedule;
 mod series;
 mod settle;
-mod signals;
 mod sizing;
 mod slo;
 mod tables;
@@ -46,9 +45,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Parser, Subcommand};
+use loadtest::signals::unless_ended;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use signals::unless_ended;
 
 #[derive(Parser)]
 #[command(name = "loadtest", about = "Load tests for the Leasehold manager")]

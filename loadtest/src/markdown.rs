@@ -27,9 +27,14 @@ impl Report {
         text
     }
 
-    /// One line for each limit that was exceeded, and for what else is wrong with the run.
+    /// One line for each limit that was exceeded, and for what else is wrong with the run, with the scenario's name.
     pub fn verdict(&self) -> Vec<String> {
         let name = &self.scenario.name;
+        self.wrong().iter().map(|why| format!("scenario {name}: {why}")).collect()
+    }
+
+    /// The same without the name, for who says it already.
+    pub fn wrong(&self) -> Vec<String> {
         let exceeded = self.exceeded.iter().map(ToString::to_string);
         let unclean = self.unclean_stop.then(|| UNCLEAN_STOP.to_owned());
         exceeded
@@ -40,7 +45,6 @@ impl Report {
             .chain(self.without_latency())
             .chain(self.faults_without_changes())
             .chain(self.weak_flood())
-            .map(|why| format!("scenario {name}: {why}"))
             .collect()
     }
 
@@ -63,7 +67,10 @@ impl Report {
         let few = (1..FEW).contains(&changes).then(|| {
             format!("Of {changes} changes p99 is that of the slowest: with {FEW} or more it would say something else.")
         });
-        self.late().into_iter().chain(few)
+        let broke = self.watch_broke.iter().map(|why| {
+            format!("A watch of the load test's own broke, of {why}. It saw late what it missed: latencies are too long.")
+        });
+        self.late().into_iter().chain(few).chain(broke)
     }
 
     /// What to say if the generator fell behind.
@@ -308,6 +315,14 @@ mod tests {
         assert!(report.markdown().contains("Of 30 changes p99 is that of the slowest"));
         report.convergence.changes = 100;
         assert_eq!(report.remarks().count(), 0);
+    }
+
+    #[test]
+    fn a_watch_of_its_own_that_broke_is_named() {
+        let mut report = example(&[]);
+        report.watch_broke = Some("cluster-001: gone".to_owned());
+        let said = "A watch of the load test's own broke, of cluster-001: gone. ";
+        assert!(report.markdown().contains(said) && report.succeeded(), "{}", report.markdown());
     }
 
     #[test]

@@ -50,6 +50,15 @@ pub struct Process {
     child: Child,
 }
 
+impl Cpu {
+    /// The cores of managers, where the load test has these, and the share of each manager.
+    pub fn words(self, cores: &str) -> String {
+        let cores = self.core.map_or(cores.to_owned(), |core| core.to_string());
+        let share = self.share.map(|share| format!(", {:.1} % of a core for each", share * 100.0));
+        cores + &share.unwrap_or_default()
+    }
+}
+
 impl Binary {
     /// The given binary, or else the release binary of this workspace, which is built first.
     ///
@@ -58,7 +67,13 @@ impl Binary {
     pub async fn find(given: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(path) = given {
             ensure!(path.is_file(), "--manager {}: no such file", path.display());
+            // A name by itself would be looked for in PATH.
+            let path = std::path::absolute(path).context("find the folder of --manager")?;
             return Ok(Self { path, cpu: Cpu::default() });
+        }
+        // The manager beside a debug build is whatever was built there last.
+        if cfg!(debug_assertions) {
+            bail!("this is a debug build: run it with --release, or give --manager PATH");
         }
         let me = std::env::current_exe().context("find the path of this program")?;
         let path = me.with_file_name("leasehold");
@@ -74,7 +89,7 @@ impl Binary {
         ensure!(built.success(), "cargo could not build the manager: {built}; jemalloc takes make");
         ensure!(
             path.is_file(),
-            "{} was not built: run this program with --release, or give --manager PATH",
+            "{} was not built: run this program by cargo, or give --manager PATH",
             path.display()
         );
         Ok(Self { path, cpu: Cpu::default() })
@@ -97,11 +112,15 @@ impl Binary {
         Ok(self.prints("--version").await?.trim().to_owned())
     }
 
-    /// The command of a process, which replaces the one that restricts it to a core.
+    /// The command of a process, which replaces those before it. The kernel kills it when the thread that starts it
+    /// ends, here the first of the program: so it does not outlive a load test that is killed.
     fn command(&self) -> Command {
-        let Some(core) = self.cpu.core else { return Command::new(&self.path) };
-        let mut command = Command::new("taskset");
-        command.arg("-c").arg(core.to_string()).arg(&self.path);
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]);
+        if let Some(core) = self.cpu.core {
+            command.args(["taskset", "-c", &core.to_string()]);
+        }
+        command.arg(&self.path);
         command
     }
 
@@ -167,7 +186,7 @@ impl Process {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("start {} run", binary.path.display()))?;
+            .with_context(|| format!("start {name} by setpriv, which util-linux has"))?;
         let pid = child.id().context("the manager ended at once")?;
         let mut admin = kube::Config::new(format!("http://{admin}").parse()?);
         // What is measured is what is sent.
@@ -213,5 +232,42 @@ impl Process {
                 false
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_does_not_outlive_the_load_test() {
+        let binary = |core| Binary { path: "/m".into(), cpu: Cpu { core, share: None } };
+        let words = |core| {
+            let command = binary(core).command();
+            let command = command.as_std();
+            let words = std::iter::once(command.get_program()).chain(command.get_args());
+            words.map(|word| word.to_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words(None), "setpriv --pdeathsig KILL -- /m");
+        assert_eq!(words(Some(1)), "setpriv --pdeathsig KILL -- taskset -c 1 /m");
+    }
+
+    #[tokio::test]
+    async fn no_other_manager_is_measured_than_the_one_that_is_named() {
+        // Cargo runs tests in the folder of the package.
+        let given = Binary::find(Some("Cargo.toml".into())).await.unwrap();
+        assert!(given.path.is_absolute() && given.path.is_file(), "{}", given.path.display());
+        if cfg!(debug_assertions) {
+            let error = Binary::find(None).await.err().unwrap().to_string();
+            assert!(error.starts_with("this is a debug build: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_managers_get_of_the_processors_is_said() {
+        let words = |core, share| Cpu { core, share }.words("0-1");
+        assert_eq!(words(None, None), "0-1");
+        assert_eq!(words(Some(1), None), "1");
+        assert_eq!(words(Some(1), Some(0.08)), "1, 8.0 % of a core for each");
     }
 }

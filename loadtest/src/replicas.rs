@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use futures::future::{join_all, try_join_all};
+use kube::Client;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, MEASURED};
 use crate::pods::{Pod, Pods};
 use crate::probe::Probe;
 use crate::process::{Binary, Process};
@@ -36,6 +37,8 @@ pub struct Replicas<'a> {
     live: Vec<Manager>,
     ended: Vec<Stretch>,
     ledger: Ledger,
+    /// One of these is in the labels of each measured cluster's series.
+    measured: Vec<String>,
     /// How many processes each identity had.
     lives: BTreeMap<String, u32>,
     probes: watch::Sender<Vec<Probe>>,
@@ -102,6 +105,17 @@ pub struct Stretch {
     pub errors: f64,
 }
 
+impl Stretch {
+    /// Takes over what is not by time. Series of clusters that left it meanwhile are kept.
+    fn settled(&mut self, last: Self) {
+        let Self { after, errors, .. } = self;
+        *errors = last.errors;
+        after.queue.merge(&after.queue.until(&last.after.queue));
+        after.reconcile.merge(&after.reconcile.until(&last.after.reconcile));
+        after.usage.peak_resident_bytes = last.after.usage.peak_resident_bytes;
+    }
+}
+
 impl Manager {
     fn probe(&self) -> &Probe {
         match self {
@@ -120,17 +134,21 @@ impl<'a> Replicas<'a> {
         dir: &'a Path,
         started: Instant,
     ) -> Self {
-        Self::of(Source::Processes { binary, scenario, fleet, dir }, started)
+        // Some get other names, which begin alike.
+        let measured = vec![format!("cluster=\"{MEASURED}")];
+        Self::of(Source::Processes { binary, scenario, fleet, dir }, measured, started)
     }
 
-    /// Pods, which run.
-    pub fn pods(pods: Pods, started: Instant) -> Self {
-        Self::of(Source::Pods(Box::new(pods)), started)
+    /// Pods, which run, and may have more clusters than these.
+    pub fn pods(pods: Pods, clusters: &[(String, Client)], started: Instant) -> Self {
+        let measured = clusters.iter().map(|(name, _)| format!("cluster=\"{name}\"")).collect();
+        Self::of(Source::Pods(Box::new(pods)), measured, started)
     }
 
-    fn of(source: Source<'a>, started: Instant) -> Self {
+    fn of(source: Source<'a>, measured: Vec<String>, started: Instant) -> Self {
         Self {
             source,
+            measured,
             started,
             live: Vec::new(),
             ended: Vec::new(),
@@ -149,7 +167,7 @@ impl<'a> Replicas<'a> {
             return (0..replicas).try_for_each(|_| self.join());
         };
         for pod in pods.all(replicas)? {
-            let before = sample(&pod.probe, self.started).await?;
+            let before = sample(&pod.probe, self.started, &self.measured).await?;
             self.ledger.met(&pod.probe.name, before);
             self.live.push(Manager::Pod(Box::new(pod)));
         }
@@ -252,8 +270,8 @@ impl<'a> Replicas<'a> {
     /// # Errors
     /// If one does not answer.
     pub async fn samples(&self) -> anyhow::Result<Vec<Sample>> {
-        let started = self.started;
-        try_join_all(self.live.iter().map(|manager| sample(manager.probe(), started))).await
+        let probes = self.live.iter().map(Manager::probe);
+        try_join_all(probes.map(|probe| sample(probe, self.started, &self.measured))).await
     }
 
     /// Counts what each does from now on. Returns what it did before.
@@ -280,6 +298,22 @@ impl<'a> Replicas<'a> {
         let mut all: Vec<Stretch> = live.collect::<anyhow::Result<_>>()?;
         all.append(&mut self.ended);
         Ok(all)
+    }
+
+    /// What the load left them to do is done: the waits, errors and memory of that are its own, too.
+    ///
+    /// # Errors
+    /// If one does not answer, or is not the process that it was.
+    pub async fn settled(&self, stretches: &mut [Stretch]) -> anyhow::Result<()> {
+        for stretch in stretches {
+            // Some have ended, and one that was killed may just begin again.
+            let mut live = self.live.iter().map(Manager::probe);
+            if let Some(probe) = live.find(|probe| probe.name == stretch.name) {
+                let last = sample(probe, self.started, &self.measured).await?;
+                stretch.settled(self.ledger.stretch(&probe.name, last)?);
+            }
+        }
+        Ok(())
     }
 
     /// Kills one, by its place among those that live. Returns its identity.
@@ -326,7 +360,7 @@ impl<'a> Replicas<'a> {
     async fn take(&mut self, place: usize) -> anyhow::Result<Manager> {
         ensure!(place < self.live.len(), "there is no replica {place}: {} run", self.live.len());
         let probe = self.live[place].probe();
-        let after = sample(probe, self.started).await?;
+        let after = sample(probe, self.started, &self.measured).await?;
         self.ended.push(self.ledger.stretch(&probe.name, after)?);
         let manager = self.live.remove(place);
         self.publish();
@@ -350,12 +384,14 @@ impl<'a> Replicas<'a> {
 
 #[cfg(test)]
 mod tests {
+    use loadtest::scrape::histogram;
+
     use super::*;
 
     #[tokio::test]
     async fn a_kill_that_hits_nothing_fails_the_run() {
         let pods = crate::pods::tests::killed().await;
-        let mut replicas = Replicas::pods(pods, crate::run::now());
+        let mut replicas = Replicas::pods(pods, &[], crate::run::now());
         tokio::time::pause();
         let error = replicas.all_back().await.unwrap_err().to_string();
         assert!(error.starts_with("a was killed, and its container not started again"), "{error}");
@@ -372,6 +408,27 @@ mod tests {
             let found = ledger.stretch(name, sample(after)).unwrap().errors;
             assert!((found - expect).abs() < f64::EPSILON, "{name}: {found}");
         }
+    }
+
+    #[test]
+    fn what_the_load_left_counts_and_the_time_for_it_does_not() {
+        let sample = |errors, waits: u32| {
+            let cluster = if waits < 50 { "leaves" } else { "comes" };
+            let line = |cluster, n| format!("q_bucket{{cluster=\"{cluster}\",le=\"+Inf\"}} {n}\n");
+            let queue = histogram(&(line("stays", waits) + &line(cluster, 5)), "q");
+            let mut sample =
+                Sample { errors, reconciles: waits.into(), queue, ..Sample::default() };
+            sample.usage.cpu = Duration::from_secs(waits.into());
+            sample.usage.peak_resident_bytes = waits.into();
+            sample
+        };
+        let ledger = Ledger::default();
+        let mut stretch = ledger.stretch("a", sample(1.0, 10)).unwrap();
+        stretch.settled(ledger.stretch("a", sample(4.0, 90)).unwrap());
+        assert_eq!((stretch.errors, stretch.after.queue.count()), (4.0, 100.0));
+        assert_eq!(stretch.after.usage.peak_resident_bytes, 90);
+        let by_time = (stretch.after.reconciles, stretch.after.usage.cpu);
+        assert_eq!(by_time, (10.0, Duration::from_secs(10)));
     }
 
     #[test]

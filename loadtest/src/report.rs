@@ -59,6 +59,8 @@ pub struct Report {
     pub unconverged: usize,
     /// Some of their objects.
     pub unconverged_examples: Vec<String>,
+    /// Of the load test's own watch that broke last: which cluster's, and why.
+    pub watch_broke: Option<String>,
     /// Deployments of deleted TDSets that were not deleted.
     pub orphans: usize,
     /// Whether a manager of the load test did not end on SIGTERM, in time and with exit code 0.
@@ -179,7 +181,7 @@ impl Report {
     /// The report of a run.
     pub fn of(scenario: Scenario, seed: u64, machine: Machine, measured: Measurements) -> Self {
         let Measurements { initial_seconds, start, calm, loaded, stretches, .. } = measured;
-        let Measured { pending, examples, seconds, .. } = measured.last;
+        let Measured { pending, examples, broke, seconds } = measured.last;
         let span = latencies::whole(&loaded.span);
         let convergence = seconds.due(|second| span.contains(&second));
         let (away_from_faults, faults) = suffered(&scenario, &loaded, &seconds);
@@ -216,6 +218,7 @@ impl Report {
             deleted: seconds.deleted(|second| span.contains(&second)),
             unconverged: pending,
             unconverged_examples: examples,
+            watch_broke: broke,
             orphans: measured.orphans,
             unclean_stop: false,
             replicas,

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 
 /// All that runs write for people and programs, and nothing else that is in their folders.
-const FILES: [&str; 20] = [
+const FILES: [&str; 21] = [
     "report.json",
     "report.md",
     "report.html",
@@ -29,7 +29,11 @@ const FILES: [&str; 20] = [
     "sizing.md",
     "rates.md",
     "rates.svg",
+    UNFINISHED,
 ];
+
+/// A result that is being written.
+const UNFINISHED: &str = "unfinished";
 
 /// What a table of `loadtest curves` came to.
 #[derive(Default)]
@@ -67,14 +71,15 @@ pub fn begin(folder: &Path) -> anyhow::Result<File> {
     Ok(held)
 }
 
-/// Writes a result.
+/// Writes a result. Nobody reads half of it, and who is ended meanwhile leaves the one before.
 ///
 /// # Errors
 /// If it cannot be written.
 pub fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> anyhow::Result<()> {
     debug_assert!(FILES.contains(&name), "{name} would outlive the next run");
-    let file = folder.join(name);
-    std::fs::write(&file, content).with_context(|| format!("write {}", file.display()))
+    let (file, new) = (folder.join(name), folder.join(UNFINISHED));
+    let written = std::fs::write(&new, content).and_then(|()| std::fs::rename(&new, &file));
+    written.with_context(|| format!("write {}", file.display()))
 }
 
 #[cfg(test)]
@@ -94,7 +99,20 @@ mod tests {
         crate::run::write(&example(&[]), &folder).unwrap();
         let names = || std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name());
         assert_eq!(names().count(), 10, "{:?}", names().collect::<Vec<_>>());
+        std::fs::write(folder.join(UNFINISHED), "").unwrap();
         begin(&folder).unwrap();
         assert_eq!(names().collect::<Vec<_>>(), ["home.yaml"]);
+    }
+
+    #[test]
+    fn a_result_is_replaced_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "curves.md", "first").unwrap();
+        let before = File::open(dir.path().join("curves.md")).unwrap();
+        write(dir.path(), "curves.md", "second").unwrap();
+        // Who reads has one or the other.
+        assert_eq!(std::io::read_to_string(before).unwrap(), "first");
+        assert_eq!(std::fs::read_to_string(dir.path().join("curves.md")).unwrap(), "second");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

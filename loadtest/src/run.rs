@@ -82,7 +82,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let mut binary = Binary::find(options.manager.clone()).await?;
     binary.cpu = options.cpu;
     let crds = binary.crds().await?;
-    let machine = Machine::here(binary.version().await?)?;
+    let machine = Machine::here(binary.version().await?, options.cpu)?;
     println!("starting {} clusters", scenario.fleet.clusters);
     let fleet = Fleet::start(scenario, out, &crds).await?;
     let mut replicas = Replicas::processes(&binary, scenario, &fleet, out, now());
@@ -138,11 +138,12 @@ impl<'a, 'b> Run<'a, 'b> {
         let calm = self.calm().await?;
         self.replicas.begin().await?;
         let loaded = self.load("load", &scenario.load, &scenario.faults).await?;
-        let stretches = self.replicas.stretches().await?;
+        let mut stretches = self.replicas.stretches().await?;
         self.phase("settle");
         self.replicas.all_back().await?;
         let within = scenario.limits.settle;
         let last = self.tracking.settle(self.replicas, within, "last changes").await?;
+        self.replicas.settled(&mut stretches).await?;
         let orphans = settle::orphans(self.clusters, within).await?;
         self.replicas.forget();
         let samples = sampler.await.context("the sampler has stopped")?;
@@ -222,9 +223,9 @@ impl<'a, 'b> Run<'a, 'b> {
             return Ok(None);
         }
         let Loaded { span, .. } = self.load("calm load", &scenario.load, &[]).await?;
-        let stretches = self.replicas.begin().await?;
         let within = scenario.limits.settle;
         self.tracking.settle(self.replicas, within, "changes in calm").await?;
+        let stretches = self.replicas.begin().await?;
         self.phase("trouble");
         self.make_trouble().await?;
         let troublesome = self.troublemakers.as_ref().map_or(0, |(joined, _)| joined.len());

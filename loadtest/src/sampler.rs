@@ -10,7 +10,6 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::fleet::MEASURED;
 use crate::probe::Probe;
 use crate::series::ReplicaSecond;
 
@@ -68,11 +67,15 @@ struct Previous {
     figures: ReplicaSecond,
 }
 
-/// Everything about one manager now.
+/// Everything about one manager now. Labels of the measured clusters' series contain one of `measured`.
 ///
 /// # Errors
 /// If it does not answer, or has ended.
-pub async fn sample(probe: &Probe, started: Instant) -> anyhow::Result<Sample> {
+pub async fn sample(
+    probe: &Probe,
+    started: Instant,
+    measured: &[String],
+) -> anyhow::Result<Sample> {
     let text = probe.metrics().await?;
     let (series, most_of_a_cluster) = scrape::series(&text, "cluster");
     let scraped = Scraped {
@@ -89,10 +92,15 @@ pub async fn sample(probe: &Probe, started: Instant) -> anyhow::Result<Sample> {
         errors: scrape::sum(&text, "controller_runtime_reconcile_errors_total"),
         shards: scrape::sum(&text, SHARDS),
         home_requests: scrape::sum(&text, "leasehold_home_requests_total"),
-        queue: scrape::histogram_where(&text, "leasehold_cluster_queue_seconds", |labels| {
-            labels.contains(&format!("cluster=\"{MEASURED}"))
-        }),
+        queue: waits(&text, measured),
         reconcile: scrape::histogram(&text, "controller_runtime_reconcile_time_seconds"),
+    })
+}
+
+/// Time in queue of the measured clusters.
+fn waits(text: &str, measured: &[String]) -> Histogram {
+    scrape::histogram_where(text, "leasehold_cluster_queue_seconds", |labels| {
+        measured.iter().any(|cluster| labels.contains(cluster.as_str()))
     })
 }
 
@@ -234,6 +242,22 @@ mod tests {
         let figures = look(4_000, 900, Some(1)).figures(Some(&previous));
         assert_eq!((figures.queued, figures.shards), (Some(4.0), Some(5.0)));
         assert_eq!((figures.series, figures.open_files), (Some(3.0), Some(9.0)));
+    }
+
+    #[test]
+    fn waits_are_those_of_the_measured_clusters() {
+        let line = |cluster| {
+            format!(
+                "leasehold_cluster_queue_seconds_bucket{{cluster=\"{cluster}\",le=\"+Inf\"}} 1\n"
+            )
+        };
+        let page = ["east", "east-2", "west"].map(line).concat();
+        let count = |measured: &[&str]| {
+            waits(&page, &measured.iter().map(ToString::to_string).collect::<Vec<_>>()).count()
+        };
+        assert_eq!(count(&["cluster=\"east\""]), 1.0);
+        assert_eq!(count(&["cluster=\"east"]), 2.0);
+        assert_eq!(count(&["cluster=\"east\"", "cluster=\"west\""]), 2.0);
     }
 
     #[test]

@@ -277,6 +277,12 @@ impl Scenario {
         if self.objects.existing {
             problems.push("objects.existing: the managers run before the objects".to_owned());
         }
+        let FleetSize { beside, config, .. } = &self.fleet;
+        let given = [("beside", !beside.is_empty()), ("config", !config.is_empty())];
+        let given = given.into_iter().filter(|(_, given)| *given);
+        problems.extend(given.map(|(key, _)| {
+            format!("fleet.{key}: the managers run already, as whoever started them said")
+        }));
         problems.extend(self.of_curves());
         for (n, fault) in self.faults.iter().enumerate() {
             if fault.kind != faults::Kind::Kill || fault.back_after.is_some() {
@@ -302,9 +308,20 @@ impl Scenario {
     /// Limits of what this load does not measure, which would fail whatever the managers do.
     fn slo_problems(&self) -> impl Iterator<Item = String> {
         let is_short = self.load.duration < growth::LEAST_LOAD;
+        let converging = self.load.updates_per_second + self.load.creates_per_second;
+        let changes = converging + self.load.deletes_per_second;
         self.slo.keys().filter_map(move |measure| {
             let lacks = match measure {
                 Measure::CalmP99Ms | Measure::FaultP99Ms if self.faults.is_empty() => "faults",
+                Measure::ConvergedP50Ms
+                | Measure::ConvergedP99Ms
+                | Measure::CalmP99Ms
+                | Measure::FaultP99Ms
+                    if converging <= 0.0 =>
+                {
+                    "updates or creations in the load"
+                }
+                Measure::GeneratorLagP99Ms if changes <= 0.0 => "changes in the load",
                 Measure::RssGrowthMibPerHour
                 | Measure::SeriesGrowthPerHour
                 | Measure::TasksGrowthPerHour

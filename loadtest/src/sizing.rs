@@ -66,9 +66,12 @@ pub async fn run(all: &[Options], out: &Path) -> anyhow::Result<Outcome> {
 
 /// The machine, and the row of one scenario.
 async fn measured(options: &Options) -> anyhow::Result<(Machine, String)> {
-    let report = run::run(options).await?;
-    let wrong = report.verdict().join("; ");
-    ensure!(wrong.is_empty(), "{wrong}; see {}", options.out.display());
+    judged(run::run(options).await?, &options.out)
+}
+
+fn judged(report: Report, out: &Path) -> anyhow::Result<(Machine, String)> {
+    let wrong = report.wrong().join("; ");
+    ensure!(wrong.is_empty(), "{wrong}; see {}", out.display());
     let row = row(&report)?;
     Ok((report.machine, row))
 }
@@ -110,7 +113,9 @@ fn rounded(used: f64, step: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::process::Cpu;
+    use crate::report::tests::example;
     use crate::scenario::Scenario;
+    use crate::slo::Measure;
 
     /// The scenarios of a folder, for a manager that does not exist.
     fn loaded(dir: &Path) -> anyhow::Result<Vec<Options>> {
@@ -151,6 +156,13 @@ mod tests {
         let wrong = run(&loaded(dir.path()).unwrap(), dir.path()).await.unwrap().wrong;
         let [first, second] = &wrong[..] else { panic!("{wrong:?}") };
         assert!(first.starts_with("basic: ") && second.starts_with("two: "), "{wrong:?}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_name_that_stands_before_it() {
+        let report = example(&[(Measure::CalmP99Ms, 19.0)]);
+        let error = judged(report, Path::new("/out")).unwrap_err().to_string();
+        assert!(error.starts_with("slo.calm_p99_ms: ") && error.ends_with("; see /out"), "{error}");
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Outcome> {
         let (manager, cpu) = (manager.clone(), Cpu { share: vary.share, ..*cpu });
         let options = Options { scenario, manager, out: folder(replicas), seed: *seed, cpu };
         let run = run::run(&options).await;
-        let wrong = run.as_ref().map_or_else(|error| vec![format!("{error:#}")], Report::verdict);
+        let wrong = run.as_ref().map_or_else(|error| vec![format!("{error:#}")], Report::wrong);
         if !wrong.is_empty() {
             let (of, wrong, out) = (replicas_of(replicas), wrong.join("; "), options.out.display());
             found.wrong.push(format!("{of}: {wrong}; see {out}"));

@@ -179,6 +179,13 @@ fn limits_of_what_is_not_measured_are_refused() {
         "slo.rss_growth_mib_per_hour: nothing would be measured: it needs a load of ten minutes or more",
     ];
     assert_eq!(problems, expect);
+    let mut still = parse(BASIC).unwrap();
+    (still.load.updates_per_second, still.load.creates_per_second) = (0.0, 0.0);
+    let lacks = "slo.converged_p99_ms: nothing would be measured: it needs updates or creations in the load";
+    assert_eq!(still.problems(), [lacks]);
+    still.load.deletes_per_second = 0.0;
+    let lag = "slo.generator_lag_p99_ms: nothing would be measured: it needs changes in the load";
+    assert_eq!(still.problems(), [lacks, lag]);
 }
 
 #[test]

@@ -24,6 +24,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use loadtest::signals::unless_ended;
 use serde_json::Value;
 
 use crate::harness::process::ChildProcess;
@@ -88,7 +89,8 @@ pub fn run(args: &DashboardArgs) -> Result<()> {
     let shown: Vec<Query> = shown.into_iter().collect();
     let given = args.binary.as_ref().map(|given| Ok(fs::canonicalize(given)?));
     let binary = given.unwrap_or_else(tools::build_debug)?;
-    scene::one_thread()?.block_on(ask_all(args, &binary, &shown, &rules, &dashboards))
+    let asked = ask_all(args, &binary, &shown, &rules, &dashboards);
+    scene::one_thread()?.block_on(unless_ended(asked))
 }
 
 async fn ask_all(

@@ -6,6 +6,7 @@
 //!   go with the scene.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -93,9 +94,8 @@ impl Kind {
         let output = output.context("run bash")?;
         let [said, complaint] =
             [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-        let record = format!("$ {lines}\n{said}{complaint}");
-        let before = fs::read_to_string(&self.log).unwrap_or_default();
-        fs::write(&self.log, before + &record)?;
+        let mut log = fs::File::options().create(true).append(true).open(&self.log)?;
+        write!(log, "$ {lines}\n{said}{complaint}")?;
         if !output.status.success() {
             bail!("{lines}\n{said}{complaint}({})", output.status);
         }

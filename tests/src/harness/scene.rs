@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use loadtest::signals::unless_ended;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::tools::Tools;
 
@@ -50,14 +50,9 @@ pub async fn run<T>(
     part: impl AsyncFnOnce(&Scene) -> Result<T>,
 ) -> Result<Result<T>> {
     let scene = Scene::new(tools)?;
-    let (mut interrupt, mut terminate) =
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     // Dropping the future of `part` drops every process, node and folder it owns.
-    let outcome = tokio::select! {
-        outcome = part(&scene) => outcome,
-        _ = interrupt.recv() => bail!("interrupted during {name}; everything was taken down"),
-        _ = terminate.recv() => bail!("terminated during {name}; everything was taken down"),
-    };
+    let outcome = unless_ended(async { Ok(part(&scene).await) }).await;
+    let outcome = outcome.with_context(|| format!("{name}: everything was taken down"))?;
     if outcome.is_err() {
         let kept = tools.failed_dir().join(name);
         let _ = fs::remove_dir_all(&kept);

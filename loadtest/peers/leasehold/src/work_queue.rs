@@ -72,7 +72,7 @@ fn work_queue() -> Result<WorkQueue<()>> {
         waited: histogram("waited")?,
         worked: histogram("worked")?,
     };
-    let limits = Limits { per_cluster: 64, total: 64, keys: 2 * KEYS };
+    let limits = Limits { per_cluster: 64, total: 64 };
     let retries = (RateLimiter::default(), fastrand::Rng::with_seed(1));
     let queue =
         WorkQueue::new(super::NAME.parse()?, limits, retries, Arc::new(SystemClock), metrics);
