@@ -68,6 +68,14 @@ struct Replica {
 
 impl Home {
     async fn start(clusters: &[&str]) -> Self {
+        let home = Self::bare(clusters).await;
+        install::namespace(&home.server.client(), NAMESPACE).await;
+        install::crds(&home.server.client(), crds()).await;
+        home
+    }
+
+    /// Without our definitions and namespace.
+    async fn bare(clusters: &[&str]) -> Self {
         let server = Server::builder().name("home").seed(1).start().await.unwrap();
         let home = Self {
             server,
@@ -77,11 +85,6 @@ impl Home {
         };
         home.configure(clusters);
         home
-    }
-
-    async fn install(&self) {
-        install::namespace(&self.server.client(), NAMESPACE).await;
-        install::crds(&self.server.client(), crds()).await;
     }
 
     /// Removes the schema of a kind, as a later definition may.
@@ -242,7 +245,6 @@ const SIX: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];
 #[tokio::test(start_paused = true)]
 async fn three_share_one_leaves_one_crashes() {
     let home = Home::start(&SIX).await;
-    home.install().await;
     let began = home.now();
     let (a, b, c) = (home.replica(0), home.replica(1), home.replica(2));
     until_active(&[&a, &b, &c], &[2, 2, 2]).await;
@@ -274,7 +276,6 @@ async fn three_share_one_leaves_one_crashes() {
 #[tokio::test(start_paused = true)]
 async fn the_fleet_is_read_as_it_is() {
     let home = Home::start(&["east", "west"]).await;
-    home.install().await;
     let (a, b) = (home.replica(0), home.replica(1));
     until_active(&[&a, &b], &[1, 1]).await;
     let dead = b.sharding.status().member;
@@ -293,7 +294,6 @@ async fn the_fleet_is_read_as_it_is() {
 #[tokio::test(start_paused = true)]
 async fn a_member_whose_renewals_go_unanswered_fences_itself_before_it_is_replaced() {
     let home = Home::start(&SIX).await;
-    home.install().await;
     let (a, b) = (home.replica(0), home.replica(1));
     until_active(&[&a, &b], &[3, 3]).await;
     let was = b.sharding.status();
@@ -319,7 +319,6 @@ async fn a_member_whose_renewals_go_unanswered_fences_itself_before_it_is_replac
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_home_cluster_stops_work_and_its_end_brings_it_back() {
     let home = Home::start(&SIX).await;
-    home.install().await;
     let (a, b) = (home.replica(0), home.replica(1));
     until_active(&[&a, &b], &[3, 3]).await;
     home.server.set_faults(Some(Arc::new(|_: &Request| Fault::Drop)));
@@ -333,7 +332,7 @@ async fn an_outage_of_the_home_cluster_stops_work_and_its_end_brings_it_back() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_crds_and_older_ones_are_named_with_the_remedy() {
-    let home = Home::start(&["east"]).await;
+    let home = Home::bare(&["east"]).await;
     let client = home.server.client();
     let a = home.replica(0);
     let told = async |text: &str| {
@@ -358,7 +357,6 @@ async fn missing_crds_and_older_ones_are_named_with_the_remedy() {
 #[tokio::test(start_paused = true)]
 async fn the_map_of_a_removed_cluster_is_deleted() {
     let home = Home::start(&["east", "west"]).await;
-    home.install().await;
     let a = home.replica(0);
     until_active(&[&a], &[2]).await;
     home.configure(&["east"]);
@@ -374,7 +372,6 @@ async fn the_map_of_a_removed_cluster_is_deleted() {
 #[tokio::test(start_paused = true)]
 async fn a_damaged_epoch_floor_is_named_and_no_map_is_deleted_until_it_is_repaired() {
     let home = Home::start(&["east", "west"]).await;
-    home.install().await;
     let a = home.replica(0);
     until_active(&[&a], &[2]).await;
     home.set_floor("many").await;
@@ -399,7 +396,6 @@ async fn a_damaged_epoch_floor_is_named_and_no_map_is_deleted_until_it_is_repair
 #[tokio::test(start_paused = true)]
 async fn a_map_deleted_by_hand_is_written_again() {
     let home = Home::start(&["east", "west"]).await;
-    home.install().await;
     let (a, b) = (home.replica(0), home.replica(1));
     until_active(&[&a, &b], &[1, 1]).await;
     let maps = Api::<ShardMap>::namespaced(home.server.client(), NAMESPACE);
@@ -414,7 +410,6 @@ async fn a_map_deleted_by_hand_is_written_again() {
 #[tokio::test(start_paused = true)]
 async fn a_map_of_a_future_version_is_refused_and_named_and_the_others_stay_usable() {
     let home = Home::start(&["east", "west"]).await;
-    home.install().await;
     home.loosen("shardmaps.leasehold.dev").await;
     let a = home.replica(0);
     until_active(&[&a], &[2]).await;
@@ -450,7 +445,6 @@ async fn a_map_of_a_future_version_is_refused_and_named_and_the_others_stay_usab
 #[tokio::test(start_paused = true)]
 async fn the_last_to_leave_leaves_no_owner_behind() {
     let home = Home::start(&SIX).await;
-    home.install().await;
     let (a, b) = (home.replica(0), home.replica(1));
     until_active(&[&a, &b], &[3, 3]).await;
     let (first, second) = tokio::join!(a.sharding.leave(), b.sharding.leave());

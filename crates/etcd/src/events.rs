@@ -1,7 +1,7 @@
 //! What is new in a status, as Events say it. Pure: an Event follows from what was written, so that a
 //! step that is taken twice is told once.
 
-use operands::report::News;
+use operands::report::{News, turned};
 
 use crate::api::{EtcdClusterStatus, MemberPhase, MemberStatus};
 
@@ -51,26 +51,12 @@ pub(crate) fn news(before: &EtcdClusterStatus, after: &EtcdClusterStatus) -> Vec
         }
         _ => {}
     }
-    let stuck = |status: &EtcdClusterStatus| {
-        let mut conditions = status.conditions.iter();
-        let found = conditions.find(|found| found.type_ == "Degraded" && found.status == "True");
-        found.map(|found| (found.reason.clone(), found.message.clone()))
-    };
-    if let Some((reason, message)) = stuck(after)
-        && stuck(before).is_none_or(|(known, _)| known != reason)
-        && reason != "QuorumLost"
-    {
-        news.push((false, "Degraded", format!("{reason}: {message}")));
-    }
-    let invalid = |status: &EtcdClusterStatus| {
-        let mut conditions = status.conditions.iter();
-        let found = conditions.find(|found| found.type_ == "SpecValid" && found.status == "False");
-        found.map(|found| (found.reason.clone(), found.message.clone()))
-    };
-    if let Some((reason, message)) = invalid(after)
-        && invalid(before).is_none_or(|(known, _)| known != reason)
-    {
-        news.push((false, "SpecValid", format!("{reason}: {message}")));
+    for (type_, bad) in [("Degraded", "True"), ("SpecValid", "False")] {
+        let found = turned(&before.conditions, &after.conditions, type_, bad);
+        // That the majority is lost is told above.
+        if let Some(found) = found.filter(|found| found.reason != "QuorumLost") {
+            news.push((false, type_, format!("{}: {}", found.reason, found.message)));
+        }
     }
     news
 }

@@ -244,18 +244,8 @@ pub(crate) trait Writer: Send {
 
 /// A text as a literal of SQL, with the session's `sql_mode` empty.
 pub(crate) fn literal(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('\'');
-    for char in text.chars() {
-        match char {
-            '\'' => quoted.push_str("''"),
-            '\\' => quoted.push_str("\\\\"),
-            '\0' => quoted.push_str("\\0"),
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('\'');
-    quoted
+    let escaped = text.replace('\\', "\\\\").replace('\'', "''").replace('\0', "\\0");
+    format!("'{escaped}'")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! step that is taken twice is told once.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use operands::report::News;
+use operands::report::{News, turned};
 
 use crate::memory::Memory;
 use crate::status::MySQLClusterStatus;
@@ -48,16 +48,9 @@ pub(crate) fn news(
         let note = "the controller's accounts have new passwords; the former ones work for a while";
         news.push((true, "PasswordsRotated", note.to_owned()));
     }
-    let bad = |status: &MySQLClusterStatus, type_: &str, bad: &str| {
-        let mut all = status.conditions.iter();
-        let found = all.find(|found| found.type_ == type_ && found.status == bad);
-        found.map(|found| (found.reason.clone(), found.message.clone()))
-    };
-    for (type_, value) in [("Degraded", "True"), ("SpecValid", "False")] {
-        if let Some((reason, message)) = bad(after, type_, value)
-            && bad(before, type_, value).is_none_or(|(known, _)| known != reason)
-        {
-            news.push((false, type_, format!("{reason}: {message}")));
+    for (type_, bad) in [("Degraded", "True"), ("SpecValid", "False")] {
+        if let Some(found) = turned(&before.conditions, &after.conditions, type_, bad) {
+            news.push((false, type_, format!("{}: {}", found.reason, found.message)));
         }
     }
     news

@@ -146,30 +146,8 @@ impl Preparing<'_> {
         let secret = trouble.map(|message| Invalid { reason: "SecretUnusable", message });
         let refusal = self.invalid.cloned().or_else(|| self.refusal()).or(secret);
         let mut prepared = Prepared { passwords, trust, refusal, untaken, template: digest(parts) };
-        match growth(
-            (accepted.storage, &cluster.spec.storage),
-            found.set.as_deref(),
-            found.volumes(),
-        ) {
-            Growth::Fits => {}
-            _ if self.invalid.is_some() => {}
-            Growth::Grow(_) | Growth::Remake(_) if past.refused.is_some() => {}
-            // The StatefulSet is not applied before it is made anew: the server refuses other
-            // volumeClaimTemplates.
-            Growth::Grow(volume) => match self.grow(&volume).await? {
-                None => return Ok(growing(format!("volume {volume} grows"), MOMENT)),
-                Some(invalid) => self.note(invalid, past),
-            },
-            Growth::Remake(uid) => match self.remake(&uid).await? {
-                None => {
-                    let message = "volumes have grown, and the StatefulSet is made anew".to_owned();
-                    return Ok(growing(message, RETRY));
-                }
-                Some(invalid) => self.note(invalid, past),
-            },
-            Growth::Refused(invalid) => {
-                prepared.refusal.get_or_insert(invalid);
-            }
+        if let Some(waits) = self.grown(&found, past, &mut prepared.refusal).await? {
+            return Ok(waits);
         }
         if prepared.refusal.is_none() {
             self.child(stateful_set(parts, self.count()), past).await?;
@@ -188,6 +166,38 @@ impl Preparing<'_> {
                 template.ok_or_else(|| Obstacle::Blocked(invalid.message.clone()))?;
         }
         Ok(Readiness::Ready(Box::new(prepared)))
+    }
+
+    /// Sees to it that volumes are as large as the spec asks. Returns what to wait for, if something comes first.
+    async fn grown(
+        &self,
+        found: &Objects,
+        past: &mut Past,
+        refusal: &mut Option<Invalid>,
+    ) -> Result<Option<Readiness>, Obstacle> {
+        let wanted = (self.accepted.storage, self.cluster.spec.storage.as_str());
+        match growth(wanted, found.set.as_deref(), found.volumes()) {
+            Growth::Fits => {}
+            _ if self.invalid.is_some() => {}
+            Growth::Grow(_) | Growth::Remake(_) if past.refused.is_some() => {}
+            // The StatefulSet is not applied before it is made anew: the server refuses other
+            // volumeClaimTemplates.
+            Growth::Grow(volume) => match self.grow(&volume).await? {
+                None => return Ok(Some(growing(format!("volume {volume} grows"), MOMENT))),
+                Some(invalid) => self.note(invalid, past),
+            },
+            Growth::Remake(uid) => match self.remake(&uid).await? {
+                None => {
+                    let message = "volumes have grown, and the StatefulSet is made anew".to_owned();
+                    return Ok(Some(growing(message, RETRY)));
+                }
+                Some(invalid) => self.note(invalid, past),
+            },
+            Growth::Refused(invalid) => {
+                refusal.get_or_insert(invalid);
+            }
+        }
+        Ok(None)
     }
 
     /// Applies an object of the cluster. What the server refuses is noted, and nothing is asked of it for a

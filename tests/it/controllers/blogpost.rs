@@ -1,20 +1,16 @@
 //! BlogPost: published once, whatever happens.
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use controllers::BlogPost;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
 use leasehold::testing::TestEnv;
 use serde_json::json;
 
 use super::crash::at_every_write;
-use super::{confine, quiet, rights_of};
+use super::{Story, confine, merge, quiet, rights_of, tell};
 
-type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
-
-const STORIES: &[(&str, Story)] = &[
+const STORIES: &[Story] = &[
     ("the example is published once and then left alone", || Box::pin(example())),
     ("a post needs neither title nor author", || Box::pin(bare())),
     ("a crash at any write still publishes once", || Box::pin(crashes())),
@@ -24,10 +20,7 @@ const NAME: &str = "blog-post-1";
 
 #[tokio::test(start_paused = true)]
 async fn stories() {
-    for (name, story) in STORIES {
-        println!("{name}");
-        story().await;
-    }
+    tell(STORIES).await;
 }
 
 async fn world() -> TestEnv {
@@ -54,8 +47,7 @@ async fn example() {
     assert!(at.starts_with("2026-11-21T10:00:0"), "{at}");
     quiet(&env, Duration::from_secs(600)).await;
 
-    let patch = Patch::Merge(json!({"spec": {"title": "Another title"}}));
-    posts(&env).patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+    merge(&posts(&env), NAME, json!({"spec": {"title": "Another title"}})).await;
     let observed = |post: &BlogPost| post.status.as_ref().unwrap().observed_generation == Some(2);
     env.until_object(&posts(&env), NAME, observed).await;
     assert_eq!(published(&env).await, at);

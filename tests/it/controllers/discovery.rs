@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::configmonitor::trouble::rollouts;
 use super::crash::at_every_write;
-use super::quiet;
+use super::{merge, quiet};
 
 const NAMESPACE: &str = "default";
 const CONTENT: &str = "settings";
@@ -99,8 +99,7 @@ async fn restarts(env: &TestEnv, expect: i64) {
 }
 
 async fn edit(env: &TestEnv, value: &str) {
-    let patch = Patch::Merge(json!({"data": {"k": value}}));
-    maps(env).patch(CONTENT, &PatchParams::default(), &patch).await.unwrap();
+    merge(&maps(env), CONTENT, json!({"data": {"k": value}})).await;
 }
 
 fn kind(kind: &str) -> ApiResource {
@@ -168,8 +167,7 @@ async fn whoever_uses_it_in_any_way_restarts_and_nobody_else() {
     let all = ["daemons", "env-from", "env-value", "init", "projected", "set", "volume"];
     assert_eq!(restarted(&env, NAMESPACE).await, times(&all, 1));
     let secrets: Api<k8s_openapi::api::core::v1::Secret> = env.api(NAMESPACE);
-    let patch = Patch::Merge(json!({"stringData": {"k": "2"}}));
-    secrets.patch(CONTENT, &PatchParams::default(), &patch).await.unwrap();
+    merge(&secrets, CONTENT, json!({"stringData": {"k": "2"}})).await;
     env.until_object(&secrets, CONTENT, |secret| record(&secret.metadata).record.restarts == 1)
         .await;
     env.pass(Duration::from_secs(60)).await;
@@ -196,8 +194,7 @@ async fn a_workload_names_searches_excepts_or_refuses() {
     restarts(&env, 1).await;
     assert_eq!(restarted(&env, NAMESPACE).await, times(&["naming"], 1));
     let annotate = async |key: &str, value: Option<&str>| {
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
-        maps(&env).patch(CONTENT, &PatchParams::default(), &patch).await.unwrap();
+        merge(&maps(&env), CONTENT, json!({"metadata": {"annotations": {key: value}}})).await;
     };
     annotate(RESTART_MATCH, Some("true")).await;
     edit(&env, "3").await;
@@ -228,8 +225,7 @@ async fn it_begins_when_a_workload_asks_and_ends_when_it_does_not() {
     assert_eq!(restarted(&env, NAMESPACE).await, times(&["web"], 1));
     let deployments =
         Api::<DynamicObject>::namespaced_with(env.client(), NAMESPACE, &kind("Deployment"));
-    let off = Patch::Merge(json!({"metadata": {"annotations": {RESTART: "off"}}}));
-    deployments.patch("web", &PatchParams::default(), &off).await.unwrap();
+    merge(&deployments, "web", json!({"metadata": {"annotations": {RESTART: "off"}}})).await;
     env.pass(Duration::from_secs(10)).await;
     edit(&env, "4").await;
     env.pass(Duration::from_secs(120)).await;
@@ -351,8 +347,7 @@ async fn an_annotation_that_cannot_be_read_is_told_at_once() {
         let deployments =
             Api::<DynamicObject>::namespaced_with(env.client(), NAMESPACE, &kind("Deployment"));
         let correct = json!({key: null, RESTART: "auto"});
-        let correct = Patch::Merge(json!({"metadata": {"annotations": correct}}));
-        deployments.patch("web", &PatchParams::default(), &correct).await.unwrap();
+        merge(&deployments, "web", json!({"metadata": {"annotations": correct}})).await;
         env.until_object(&maps(&env), CONTENT, |map| record(&map.metadata).problem.is_none()).await;
         edit(&env, "3").await;
         restarts(&env, 1).await;
@@ -378,8 +373,7 @@ async fn what_an_object_says_that_cannot_be_read_is_told_and_restarts_nobody_it_
         let names: &[&str] = if count == 0 { &[] } else { &["web"] };
         assert_eq!(restarted(&env, NAMESPACE).await, times(names, count), "{key}");
         quiet(&env, Duration::from_secs(600)).await;
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {key: null}}}));
-        maps(&env).patch(CONTENT, &PatchParams::default(), &patch).await.unwrap();
+        merge(&maps(&env), CONTENT, json!({"metadata": {"annotations": {key: null}}})).await;
         env.until_object(&maps(&env), CONTENT, |map| record(&map.metadata).problem.is_none()).await;
     }
 }

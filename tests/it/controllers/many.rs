@@ -12,9 +12,11 @@ use controllers::{BlogPost, Memcached};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, PostParams};
 use leasehold::testing::TestEnv;
 use serde_json::json;
+
+use super::merge;
 
 const MANY: usize = 1_000;
 /// Longer than a thousand objects of any kind take here.
@@ -121,8 +123,7 @@ async fn a_thousand_annotated_config_maps_restart_what_they_name_once_each() {
     assert!(first.values().sum::<usize>() <= 2 * MANY, "each is read once more: {first:?}");
 
     for number in 0..MANY {
-        let change = Patch::Merge(json!({"data": {"version": "2"}}));
-        maps.patch(&format!("map-{number}"), &PatchParams::default(), &change).await.unwrap();
+        merge(&maps, &format!("map-{number}"), json!({"data": {"version": "2"}})).await;
     }
     assert_eq!(restarts(&env).await, DEPLOYMENTS as i64);
     let change = asked.taken();

@@ -11,10 +11,10 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Api, ResourceExt};
 use leasehold::testing::{ApiError, Reason, TestEnv};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::crash::at_every_write;
-use super::{confine, quiet, reasons, rights_of};
+use super::{confine, merge, quiet, reasons, rights_of};
 
 const NAME: &str = "cache";
 const NAMESPACE: &str = "default";
@@ -62,13 +62,6 @@ fn addresses(count: usize) -> Vec<String> {
     (0..count).map(|at| format!("cache-{at}.cache.default.svc:11211")).collect()
 }
 
-async fn merge<K>(api: &Api<K>, patch: Value)
-where
-    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    api.patch(NAME, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-}
-
 /// The uids of the Pods, in order of their names: a node that restarts gets another.
 async fn pods(env: &TestEnv) -> Vec<(String, String)> {
     let pods: Api<Pod> = env.api(NAMESPACE);
@@ -101,7 +94,7 @@ async fn the_example_grows_and_shrinks_at_the_end_of_its_list() {
     let grown = pods(&env).await;
     assert_eq!(grown[..3], before, "the nodes that were there are left alone");
 
-    merge(&memcacheds(&env), json!({"spec": {"size": 1}})).await;
+    merge(&memcacheds(&env), NAME, json!({"spec": {"size": 1}})).await;
     assert_eq!(settled(&env).await, addresses(1));
     assert_eq!(pods(&env).await, before[..1], "and so is the one that stays");
     env.until_gone(&budgets, NAME).await;
@@ -115,7 +108,7 @@ async fn a_version_changes_one_node_at_a_time_and_no_list() {
     env.apply(example()).await;
     settled(&env).await;
     let before = pods(&env).await;
-    merge(&memcacheds(&env), json!({"spec": {"image": "memcached:1.6.46"}})).await;
+    merge(&memcacheds(&env), NAME, json!({"spec": {"image": "memcached:1.6.46"}})).await;
     let after = env
         .until("every node to have restarted", async || {
             let now = pods(&env).await;
@@ -142,16 +135,16 @@ async fn what_needs_no_restart_restarts_nothing_and_drift_is_put_right() {
     settled(&env).await;
     let before = pods(&env).await;
     let services: Api<Service> = env.api(NAMESPACE);
-    merge(&services, json!({"spec": {"publishNotReadyAddresses": false}})).await;
-    merge(&services, json!({"metadata": {"labels": {"team": "web"}}})).await;
+    merge(&services, NAME, json!({"spec": {"publishNotReadyAddresses": false}})).await;
+    merge(&services, NAME, json!({"metadata": {"labels": {"team": "web"}}})).await;
     env.until_object(&services, NAME, |found| {
         let publishes = found.spec.as_ref().and_then(|spec| spec.publish_not_ready_addresses);
         publishes == Some(true) && found.labels().contains_key("team")
     })
     .await;
-    merge(&memcacheds(&env), json!({"spec": {"minReadySeconds": 60}})).await;
+    merge(&memcacheds(&env), NAME, json!({"spec": {"minReadySeconds": 60}})).await;
     env.until_object(&sets(&env), NAME, |set| set.spec.min_ready_seconds == Some(60)).await;
-    merge(&sets(&env), json!({"spec": {"replicas": 9}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"replicas": 9}})).await;
     env.until_object(&sets(&env), NAME, |set| set.spec.replicas == Some(3)).await;
     assert_eq!(settled(&env).await, addresses(3));
     env.pass(Duration::from_secs(60)).await;
@@ -226,7 +219,7 @@ async fn a_spec_that_cannot_be_is_a_condition_and_changes_nothing() {
     settled(&env).await;
     let before = pods(&env).await;
     let bad = json!({"spec": {"size": 5, "extraArgs": ["-m", "4096"]}});
-    merge(&memcacheds(&env), bad).await;
+    merge(&memcacheds(&env), NAME, bad).await;
     let status = reason(&env, "InvalidSpec").await.status.unwrap();
     assert_eq!(status.nodes, addresses(3));
     assert!(status.conditions[0].message.contains("use spec.memory"), "{status:?}");
@@ -234,7 +227,7 @@ async fn a_spec_that_cannot_be_is_a_condition_and_changes_nothing() {
     assert_eq!(available.status, "True", "the nodes still serve");
     quiet(&env, Duration::from_secs(600)).await;
     assert_eq!(pods(&env).await, before);
-    merge(&memcacheds(&env), json!({"spec": {"extraArgs": ["-I", "2m"]}})).await;
+    merge(&memcacheds(&env), NAME, json!({"spec": {"extraArgs": ["-I", "2m"]}})).await;
     assert_eq!(settled(&env).await, addresses(5));
     assert_eq!(pods(&env).await[..3], before);
     // What a server can see, it refuses.
@@ -295,7 +288,7 @@ async fn a_crash_at_any_write_ends_alike() {
                 if memcacheds(env).get(NAME).await.unwrap().spec.size == 3 {
                     assert_eq!(settled(env).await, addresses(3));
                     let change = json!({"spec": {"size": 1, "image": "memcached:2"}});
-                    merge(&memcacheds(env), change).await;
+                    merge(&memcacheds(env), NAME, change).await;
                 }
                 assert_eq!(settled(env).await, addresses(1));
             })

@@ -15,6 +15,7 @@ mod sqs;
 mod tdset;
 mod tunnel;
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use apiserver::faults::Request;
@@ -22,8 +23,21 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// What happens in a world of its own, and its name.
+type Story = (&'static str, fn() -> Pin<Box<dyn Future<Output = ()>>>);
+
+/// Lets one story happen after the other.
+async fn tell(stories: &[Story]) {
+    for (name, story) in stories {
+        println!("{name}");
+        story().await;
+    }
+}
 
 /// Checks that nothing is written for this long.
 async fn quiet(env: &TestEnv, time: Duration) {
@@ -37,6 +51,14 @@ async fn quiet(env: &TestEnv, time: Duration) {
 async fn generation(env: &TestEnv, deployment: &str) -> i64 {
     let deployments: Api<Deployment> = env.api("default");
     deployments.get(deployment).await.unwrap().metadata.generation.unwrap()
+}
+
+/// Changes an object by a JSON merge patch.
+async fn merge<K>(api: &Api<K>, name: &str, patch: Value)
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+{
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
 /// Every Event of a namespace.

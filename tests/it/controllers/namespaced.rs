@@ -11,11 +11,10 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
 use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use serde_json::json;
 
-use super::{allowed, rights_of};
+use super::{allowed, merge, rights_of};
 
 const OURS: &str = "web";
 const THEIRS: &str = "other";
@@ -78,12 +77,10 @@ fn rights() -> Vec<PolicyRule> {
 }
 
 async fn edit(env: &TestEnv, namespace: &str, value: &str) {
-    let params = PatchParams::default();
     let maps: Api<ConfigMap> = env.api(namespace);
-    maps.patch("c", &params, &Patch::Merge(json!({"data": {"k": value}}))).await.unwrap();
+    merge(&maps, "c", json!({"data": {"k": value}})).await;
     let secrets: Api<Secret> = env.api(namespace);
-    let patch = Patch::Merge(json!({"stringData": {"k": value}}));
-    secrets.patch("s", &params, &patch).await.unwrap();
+    merge(&secrets, "s", json!({"stringData": {"k": value}})).await;
 }
 
 async fn annotations(env: &TestEnv, namespace: &str) -> BTreeSet<String> {

@@ -1,22 +1,19 @@
 //! ConfigMaps that name the Pods to restart: one restart for each change, even through a handover.
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use controllers::restartpods::annotation::{Noted, RECORD, RESTART_PODS, record};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
 
 use super::crash::at_every_write;
-use super::{confine, generation, quiet, rights_of};
+use super::{Story, confine, generation, merge, quiet, rights_of, tell};
 
-type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
-
-const STORIES: &[(&str, Story)] = &[
+const STORIES: &[Story] = &[
     (
         "each change of the content restarts once and other changes never",
         || Box::pin(each_change()),
@@ -34,10 +31,7 @@ const DEPLOYMENT: &str = "greeter";
 
 #[tokio::test(start_paused = true)]
 async fn stories() {
-    for (name, story) in STORIES {
-        println!("{name}");
-        story().await;
-    }
+    tell(STORIES).await;
 }
 
 fn start(env: &mut TestEnv) {
@@ -78,8 +72,7 @@ async fn restarts(env: &TestEnv, expect: i64) {
 }
 
 async fn patch(env: &TestEnv, patch: Value) {
-    let patch = Patch::Merge(patch);
-    maps(env).patch(CONFIG_MAP, &PatchParams::default(), &patch).await.unwrap();
+    merge(&maps(env), CONFIG_MAP, patch).await;
 }
 
 async fn edit(env: &TestEnv, value: &str) {

@@ -13,7 +13,7 @@ use controllers::restarts::content::Content;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::discovery::ApiResource;
 use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use sdk::ControllerSpec;
@@ -88,8 +88,7 @@ fn secrets(env: &TestEnv) -> Api<Secret> {
 }
 
 async fn merge(env: &TestEnv, patch: Value) {
-    let patch = Patch::Merge(patch);
-    secrets(env).patch(SECRET, &PatchParams::default(), &patch).await.unwrap();
+    super::merge(&secrets(env), SECRET, patch).await;
 }
 
 /// Waits until so many restarts are made and none is under way.

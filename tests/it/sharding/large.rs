@@ -12,7 +12,6 @@ const NARROW: std::ops::RangeInclusive<usize> = 4..=5;
 #[tokio::test(start_paused = true)]
 async fn most_members_watch_one_lease_and_the_coordinator_is_replaced_in_the_usual_time() {
     let home = Home::start(&TWELVE).await;
-    home.install().await;
     // Whoever reads home anew lists both; who watches other Leases than before lists Leases only.
     let lists = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let counted = Arc::clone(&lists);

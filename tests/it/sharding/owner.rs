@@ -37,7 +37,6 @@ impl Home {
 #[tokio::test(start_paused = true)]
 async fn maps_and_the_coordinators_lease_have_no_owner_and_lose_that_of_an_earlier_release() {
     let home = Home::start(&["east"]).await;
-    home.install().await;
     let (sharding, owner) = home.owned().await;
     home.until_maps(1).await;
     poll_until(async || !sharding.status().shards.is_empty()).await;

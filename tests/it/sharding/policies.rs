@@ -10,7 +10,6 @@ const MANY: usize = 1_000;
 #[tokio::test(start_paused = true)]
 async fn more_policies_than_are_read_end_no_pause() {
     let home = Home::start(&["east", "west"]).await;
-    home.install().await;
     let policies = Api::<FleetPolicy>::namespaced(home.server.client(), NAMESPACE);
     let write = async |name: &str, spec: serde_json::Value| {
         let policy = FleetPolicy::new(name, serde_json::from_value(spec).unwrap());

@@ -53,7 +53,6 @@ impl Pods {
 /// Three members in Pods, which share six clusters.
 async fn fleet() -> (Home, Pods, Vec<(String, Replica)>) {
     let home = Home::start(&SIX).await;
-    home.install().await;
     let pods = Pods::of(&home);
     let mut replicas = Vec::new();
     for number in 0..3 {

@@ -110,7 +110,6 @@ fn decoding_panics(client: Client) -> Client {
 #[tokio::test(start_paused = true)]
 async fn a_panic_of_the_loop_is_told_and_the_fence_closes_when_the_lease_is_over() {
     let home = Home::start(&["east"]).await;
-    home.install().await;
     let workload = Arc::new(Defective::default());
     let sharding = home.member(home.server.client(), workload.clone());
     let is_active = || sharding.status().shards.iter().any(|shard| shard.hold == "active");
@@ -135,7 +134,6 @@ async fn a_panic_of_the_loop_is_told_and_the_fence_closes_when_the_lease_is_over
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_panics_ends_the_loop_which_would_be_blind() {
     let home = Home::start(&["east"]).await;
-    home.install().await;
     let sharding = home.member(decoding_panics(home.server.client()), Arc::new(Unmeasured));
     let end = tokio::time::timeout(SECOND * 6, sharding.ended()).await.expect("its end is told");
     assert_eq!(end, TaskEnd::Panicked("the test wants it".to_owned()));
@@ -149,7 +147,6 @@ fn silent() -> Option<Hook> {
 #[tokio::test(start_paused = true)]
 async fn the_age_of_a_lease_rises_until_it_is_renewed_though_the_member_is_fenced() {
     let home = Home::start(&["east"]).await;
-    home.install().await;
     let config = Config::new("watched", BTreeSet::from(["tdset".parse().unwrap()]), 7);
     let (metrics, clusters) = (prometheus::Registry::new(), home.clusters.subscribe());
     let client = home.server.client();
@@ -174,7 +171,6 @@ async fn the_age_of_a_lease_rises_until_it_is_renewed_though_the_member_is_fence
 #[tokio::test(start_paused = true)]
 async fn the_loop_turns_whatever_home_does() {
     let home = Home::start(&["east"]).await;
-    home.install().await;
     let turns = async |sharding: &Sharding, what: &str| {
         for _ in 0..100 {
             tokio::time::sleep(SECOND).await;
@@ -201,7 +197,6 @@ async fn the_loop_turns_whatever_home_does() {
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_wakes_has_a_loop_that_turns() {
     let home = Home::start(&["east"]).await;
-    home.install().await;
     let slept_ms = Arc::new(AtomicU64::new(0));
     let laptop = Laptop { origin: home.clock.0, slept_ms: slept_ms.clone() };
     let workload = Arc::new(Unmeasured);

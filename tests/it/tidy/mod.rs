@@ -81,7 +81,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("admin", &["model", "telemetry"]),
     ("sqs", &["fuzz", "sdk"]),
     ("tunnel", &["fuzz", "sdk"]),
-    ("operands", &["sdk"]),
+    ("operands", &["fuzz", "sdk"]),
     ("etcd", &["fuzz", "operands", "sdk"]),
     ("mysql", &["fuzz", "operands", "sdk"]),
     ("controllers", &["etcd", "fuzz", "mysql", "sdk", "sqs", "tunnel"]),

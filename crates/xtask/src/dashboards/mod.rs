@@ -66,6 +66,10 @@ fn quantile(part: &str, by: &str, series: &str, of: &str) -> String {
     format!("histogram_quantile({part}, {})", rate(&by, &format!("{series}_bucket"), of))
 }
 
+fn p99(by: &str, series: &str, of: &str) -> String {
+    quantile("0.99", by, series, of)
+}
+
 /// A query by a label, whose values are the legend.
 fn by(
     of: fn(&str, &str, &str) -> String,
@@ -78,10 +82,6 @@ fn by(
 
 fn first(of: &str) -> String {
     format!("topk({FIRST}, {of})")
-}
-
-fn row(title: &'static str, panels: Vec<Panel>) -> Row {
-    Row { title, panels }
 }
 
 fn panel<L: Into<String>, const N: usize>(

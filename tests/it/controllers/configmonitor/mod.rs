@@ -15,7 +15,7 @@ use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use serde_json::{Value, json};
 
 use super::crash::at_every_write;
-use super::{confine, generation, quiet, rights_of};
+use super::{confine, generation, merge, quiet, rights_of};
 
 const MONITOR: &str = "flakapp-config-monitor";
 const CONFIG_MAP: &str = "flaskapp-config";
@@ -75,8 +75,7 @@ async fn reason(env: &TestEnv, type_: &str, status: &str, reason: &str) {
 
 async fn edit(env: &TestEnv, value: &str) {
     let maps: Api<ConfigMap> = env.api(NAMESPACE);
-    let patch = Patch::Merge(json!({"data": {"config.cfg": value}}));
-    maps.patch(CONFIG_MAP, &PatchParams::default(), &patch).await.unwrap();
+    merge(&maps, CONFIG_MAP, json!({"data": {"config.cfg": value}})).await;
 }
 
 async fn restarts(env: &TestEnv, expect: i64) {
@@ -123,8 +122,7 @@ async fn a_change_of_other_fields_restarts_nothing() {
     let env = example().await;
     let before = generation(&env, DEPLOYMENT).await;
     let maps: Api<ConfigMap> = env.api(NAMESPACE);
-    let patch = Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
-    maps.patch(CONFIG_MAP, &PatchParams::default(), &patch).await.unwrap();
+    merge(&maps, CONFIG_MAP, json!({"metadata": {"labels": {"touched": "yes"}}})).await;
     env.pass(Duration::from_secs(60)).await;
     restarts(&env, 0).await;
     assert_eq!(generation(&env, DEPLOYMENT).await, before);
@@ -182,10 +180,7 @@ async fn interrupted(deleted: bool) -> (TestEnv, String) {
     record(&env, pending).await;
     if deleted {
         pods.delete("bare", &DeleteParams::default()).await.unwrap();
-        env.until("the Pod to be gone", async || {
-            pods.get_opt("bare").await.unwrap().is_none().then_some(())
-        })
-        .await;
+        env.until_gone(&pods, "bare").await;
         uid = bare_pod(&env).await;
     }
     start(&mut env);
@@ -257,8 +252,7 @@ async fn both_spellings_work_and_must_agree() {
         (json!({"podSelector": {"app": "frontend"}}), "Ready", "True", "Watching"),
         (json!({"configMap": null}), "Invalid", "True", "Invalid"),
     ] {
-        let patch = Patch::Merge(spec(patch));
-        monitors(&env).patch(MONITOR, &PatchParams::default(), &patch).await.unwrap();
+        merge(&monitors(&env), MONITOR, spec(patch)).await;
         reason(&env, type_, status, why).await;
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use apiserver::faults::Request;
 
-use super::trouble::{bare_world, merge, restarts_of, selected, told, uids, workload};
+use super::trouble::{bare_world, restarts_of, selected, told, uids, workload};
 use super::*;
 
 /// A Deployment without Pods that uses the ConfigMap.

@@ -1,8 +1,6 @@
 //! Seeds of trouble: what goes wrong in the first week with workloads that restart otherwise, or not at all.
 //! Each row is a story of its own in a world of its own.
 
-use std::pin::Pin;
-
 use k8s_openapi::api::apps::v1::{DaemonSet, ReplicaSet, StatefulSet};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -10,12 +8,10 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::super::reasons;
+use super::super::{Story, reasons, tell};
 use super::*;
 
-type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
-
-const STORIES: &[(&str, Story)] = &[
+const STORIES: &[Story] = &[
     ("an edit comes in several parts", || Box::pin(debounced())),
     ("a Deployment is paused", || Box::pin(paused())),
     ("a StatefulSet waits for its Pods to be deleted", || Box::pin(on_delete())),
@@ -40,10 +36,7 @@ const STORIES: &[(&str, Story)] = &[
 
 #[tokio::test(start_paused = true)]
 async fn seeds_of_trouble() {
-    for (name, story) in STORIES {
-        println!("{name}");
-        story().await;
-    }
+    tell(STORIES).await;
 }
 
 /// Waits until `Restarted` has this reason, and returns its status and message.
@@ -55,13 +48,6 @@ pub(super) async fn told(env: &TestEnv, reason: &str) -> (String, String) {
     let monitor = env.until_object(&monitors(env), MONITOR, |found| of(found).is_some()).await;
     let found = of(&monitor).unwrap();
     (found.status, found.message)
-}
-
-pub(super) async fn merge<K>(api: &Api<K>, name: &str, patch: Value)
-where
-    K: Clone + std::fmt::Debug + DeserializeOwned,
-{
-    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
 /// A world with the monitor and its ConfigMap, seen, and nothing that is selected.

@@ -15,13 +15,13 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::CustomResourceExt;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use sdk::ControllerSpec;
 use serde_json::json;
 
 use super::crash::at_every_write;
-use super::{quiet, reasons};
+use super::{merge, quiet, reasons};
 use gateway::Etcds;
 
 const NAMESPACE: &str = "web";
@@ -29,6 +29,13 @@ const NAMESPACE: &str = "web";
 async fn world() -> (TestEnv, Etcds) {
     let crds = [EtcdCluster::crd(), etcd::EtcdSnapshot::crd()];
     (TestEnv::builder().crds(crds).namespace(NAMESPACE).start().await, Etcds::default())
+}
+
+/// A [`world`] in which the controllers run.
+async fn running() -> (TestEnv, Etcds) {
+    let (mut env, etcds) = world().await;
+    env.run(controllers(&etcds));
+    (env, etcds)
 }
 
 fn controllers(etcds: &Etcds) -> Vec<ControllerSpec> {
@@ -46,8 +53,7 @@ async fn create(env: &TestEnv, name: &str, spec: serde_json::Value) {
 }
 
 async fn resize(env: &TestEnv, size: i32) {
-    let patch = Patch::Merge(json!({"spec": {"size": size}}));
-    clusters(env).patch("db", &PatchParams::default(), &patch).await.unwrap();
+    merge(&clusters(env), "db", json!({"spec": {"size": size}})).await;
 }
 
 async fn delete<K>(env: &TestEnv, name: &str)
@@ -80,8 +86,7 @@ fn names(cluster: &EtcdCluster) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_founded_with_certificates_and_rests() {
-    let (mut env, etcds) = world().await;
-    env.run(controllers(&etcds));
+    let (env, etcds) = running().await;
     create(&env, "db", json!({"version": "3.6.5"})).await;
     let cluster = settled(&env, "db").await;
     assert_eq!(names(&cluster), ["db-0", "db-1", "db-2"]);
@@ -104,8 +109,7 @@ async fn a_cluster_is_founded_with_certificates_and_rests() {
 
 #[tokio::test(start_paused = true)]
 async fn members_come_and_go_one_by_one_and_lost_ones_are_replaced() {
-    let (mut env, etcds) = world().await;
-    env.run(controllers(&etcds));
+    let (env, etcds) = running().await;
     create(&env, "db", json!({"version": "3.6.5", "replaceAfter": "1m"})).await;
     settled(&env, "db").await;
     resize(&env, 5).await;
@@ -129,13 +133,11 @@ async fn members_come_and_go_one_by_one_and_lost_ones_are_replaced() {
 #[tokio::test(start_paused = true)]
 async fn volumes_go_or_stay_as_the_spec_says_when_the_cluster_is_deleted() {
     for (asked, left) in [(&["Retain"][..], 3), (&["Retain", "Delete"][..], 0)] {
-        let (mut env, etcds) = world().await;
-        env.run(controllers(&etcds));
+        let (env, _) = running().await;
         create(&env, "db", json!({"version": "3.6.5"})).await;
         settled(&env, "db").await;
         for reclaim in asked {
-            let patch = Patch::Merge(json!({"spec": {"storage": {"reclaim": reclaim}}}));
-            clusters(&env).patch("db", &PatchParams::default(), &patch).await.unwrap();
+            merge(&clusters(&env), "db", json!({"spec": {"storage": {"reclaim": reclaim}}})).await;
             env.pass(Duration::from_secs(10)).await;
         }
         clusters(&env).delete("db", &DeleteParams::default()).await.unwrap();
@@ -160,8 +162,7 @@ async fn what_the_server_does_not_take_stops_no_care_of_members() {
         ("secrets", Reason::Forbidden),
         ("secrets", Reason::InternalError),
     ] {
-        let (mut env, etcds) = world().await;
-        env.run(controllers(&etcds));
+        let (mut env, etcds) = running().await;
         create(&env, "db", json!({"version": "3.6.5", "tls": {"renewal": "6h"}})).await;
         settled(&env, "db").await;
         env.set_faults(move |request| match request.verb {
@@ -196,8 +197,7 @@ async fn what_the_server_does_not_take_stops_no_care_of_members() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_majority_nothing_is_changed_and_it_is_said() {
-    let (mut env, etcds) = world().await;
-    env.run(controllers(&etcds));
+    let (env, etcds) = running().await;
     create(&env, "db", json!({"version": "3.6.5", "replaceAfter": "1m"})).await;
     let members = names(&settled(&env, "db").await);
     let pods: Api<Pod> = env.api(NAMESPACE);
@@ -224,8 +224,7 @@ async fn without_a_majority_nothing_is_changed_and_it_is_said() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bad_size_is_refused_in_words() {
-    let (mut env, etcds) = world().await;
-    env.run(controllers(&etcds));
+    let (env, _) = running().await;
     create(&env, "db", json!({"version": "3.6.5", "size": 2})).await;
     let said = env
         .until_object(&clusters(&env), "db", |cluster| {
@@ -241,8 +240,7 @@ async fn a_bad_size_is_refused_in_words() {
 /// As an admission policy refuses, or a server that finds the spec's own parts invalid.
 #[tokio::test(start_paused = true)]
 async fn for_a_pod_that_the_server_refuses_no_member_is_restarted() {
-    let (mut env, etcds) = world().await;
-    env.run(controllers(&etcds));
+    let (env, etcds) = running().await;
     create(&env, "db", json!({"version": "3.6.5"})).await;
     settled(&env, "db").await;
     let pods: Api<Pod> = env.api(NAMESPACE);
@@ -255,8 +253,8 @@ async fn for_a_pod_that_the_server_refuses_no_member_is_restarted() {
         ("create", "pods") => Fault::Error(ApiError::new(Reason::Invalid, "memory: 2GiB")),
         _ => Fault::None,
     });
-    let patch = Patch::Merge(json!({"spec": {"resources": {"limits": {"memory": "2Gi"}}}}));
-    clusters(&env).patch("db", &PatchParams::default(), &patch).await.unwrap();
+    merge(&clusters(&env), "db", json!({"spec": {"resources": {"limits": {"memory": "2Gi"}}}}))
+        .await;
     env.pass(Duration::from_secs(120)).await;
     assert_eq!(uids().await, before);
     let status = clusters(&env).get("db").await.unwrap().status.unwrap();

@@ -12,7 +12,7 @@ use apiserver::{Exit, Matcher, Process, Program, Start, State};
 use demo::standin::mysql::MySql;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use mysql::{BackupPhase, MySQLBackup, MySQLBackupSchedule, Settings};
@@ -23,6 +23,7 @@ use tokio::sync::watch;
 
 use super::kit::{NAMESPACE, create, says, settled, world_of};
 use crate::controllers::crash::at_every_write;
+use crate::controllers::merge;
 
 fn controllers() -> Vec<ControllerSpec> {
     mysql::controllers(4, &Settings { image: Some("leasehold:1".to_owned()) })
@@ -168,8 +169,7 @@ async fn a_backup_that_is_refused_is_said_and_what_is_not_kept_goes_all_the_same
         obstacle(schedule).is_some_and(|text| text.contains("exceeded quota"))
     };
     env.until_object(&schedules, "db", told).await;
-    let fewer = Patch::Merge(json!({"spec": {"keep": 1}}));
-    schedules.patch("db", &PatchParams::default(), &fewer).await.unwrap();
+    merge(&schedules, "db", json!({"spec": {"keep": 1}})).await;
     let kept = env.until("room", async || complete(1).await).await;
     assert_eq!(kept[0].name_any(), before[2].name_any());
     env.end_faults();
@@ -200,8 +200,7 @@ async fn a_backup_that_may_not_be_deleted_is_said_and_keeps_no_other() {
         }
         _ => Fault::None,
     });
-    let fewer = Patch::Merge(json!({"spec": {"keep": 1}}));
-    schedules.patch("db", &PatchParams::default(), &fewer).await.unwrap();
+    merge(&schedules, "db", json!({"spec": {"keep": 1}})).await;
     let two = async || {
         let (complete, _) = backups(&env).await;
         (complete.len() == 2 && complete[0].name_any() == held).then_some(())
@@ -255,8 +254,7 @@ async fn a_crash_at_every_write_of_a_schedule_makes_each_backup_once_and_leaves_
                 .await;
             })
             .await;
-        let suspend = Patch::Merge(json!({"spec": {"suspend": true}}));
-        schedules.patch("db", &PatchParams::default(), &suspend).await.unwrap();
+        merge(&schedules, "db", json!({"spec": {"suspend": true}})).await;
         env.pass(Duration::from_secs(60)).await;
         let (complete, others) = backups(&env).await;
         let owners: Vec<_> = complete.iter().map(|backup| backup.uid().unwrap()).collect();

@@ -12,7 +12,7 @@ use leasehold::testing::TestEnv;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::kit::{NAMESPACE, check, commit, controllers, create, primary, settled, world};
+use super::kit::{NAMESPACE, check, commit, controllers, create, primary, running, settled};
 use crate::controllers::{quiet, reasons};
 
 const ROLE: &str = "mysql.leasehold.dev/role";
@@ -31,8 +31,7 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_founded_with_all_that_belongs_to_it_and_rests() {
-    let (mut env, servers) = world().await;
-    env.run(controllers());
+    let (env, servers) = running().await;
     create(&env, "db", json!({"replicas": 3})).await;
     let cluster = settled(&env, "db").await;
     assert_eq!(primary(&cluster), "db-0");
@@ -65,8 +64,7 @@ async fn a_cluster_is_founded_with_all_that_belongs_to_it_and_rests() {
 /// Another manager that takes over changes nothing but what says so.
 #[tokio::test(start_paused = true)]
 async fn another_manager_takes_over_and_writes_once() {
-    let (mut env, servers) = world().await;
-    env.run(controllers());
+    let (mut env, servers) = running().await;
     create(&env, "db", json!({"replicas": 3})).await;
     let before = settled(&env, "db").await;
     env.pass(Duration::from_secs(300)).await;

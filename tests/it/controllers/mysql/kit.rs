@@ -7,13 +7,15 @@ use apiserver::Matcher;
 use demo::standin::mysql::MySql;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use leasehold::testing::{Builder, TestEnv};
 use mysql::{InstanceRole, MySQLCluster, Settings};
 use sdk::ControllerSpec;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use super::super::merge;
 
 pub(super) const NAMESPACE: &str = "web";
 
@@ -22,7 +24,14 @@ pub(super) async fn world() -> (TestEnv, MySql) {
     world_of(|usual| usual).await
 }
 
-/// The same, with something changed.
+/// The same, and the controllers run.
+pub(super) async fn running() -> (TestEnv, MySql) {
+    let (mut env, servers) = world().await;
+    env.run(controllers());
+    (env, servers)
+}
+
+/// A [`world`] with something changed.
 pub(super) async fn world_of(change: impl FnOnce(Builder) -> Builder) -> (TestEnv, MySql) {
     let servers = MySql::default();
     let usual = TestEnv::builder()
@@ -59,8 +68,7 @@ pub(super) async fn create(env: &TestEnv, name: &str, mut spec: Value) {
 }
 
 pub(super) async fn change(env: &TestEnv, spec: Value) {
-    let patch = Patch::Merge(json!({ "spec": spec }));
-    clusters(env).patch("db", &PatchParams::default(), &patch).await.unwrap();
+    merge(&clusters(env), "db", json!({ "spec": spec })).await;
 }
 
 /// Waits until all instances run and follow as the spec says.

@@ -6,15 +6,14 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::kit::{
-    NAMESPACE, change, check, clusters, commit, controllers, create, delete, identities, lose,
-    moment, primary, settled, uid, world,
+    NAMESPACE, change, check, clusters, commit, create, delete, identities, lose, moment, primary,
+    running, settled, uid,
 };
 use crate::controllers::{events, reasons};
 
 #[tokio::test(start_paused = true)]
 async fn a_primary_that_nobody_reaches_is_followed_by_another() {
-    let (mut env, servers) = world().await;
-    env.run(controllers());
+    let (env, servers) = running().await;
     create(&env, "db", json!({"replicas": 3})).await;
     settled(&env, "db").await;
     commit(&env, &servers).await;
@@ -53,8 +52,7 @@ async fn a_primary_that_nobody_reaches_is_followed_by_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_primary_whose_pod_is_deleted_loses_nothing() {
-    let (mut env, servers) = world().await;
-    env.run(controllers());
+    let (env, servers) = running().await;
     create(&env, "db", json!({"replicas": 3})).await;
     let before = settled(&env, "db").await;
     commit(&env, &servers).await;
@@ -70,8 +68,7 @@ async fn a_primary_whose_pod_is_deleted_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_primary_that_lost_its_volume_is_replaced_and_cloned_anew() {
-    let (mut env, servers) = world().await;
-    env.run(controllers());
+    let (env, servers) = running().await;
     create(&env, "db", json!({"replicas": 3})).await;
     let before = settled(&env, "db").await;
     commit(&env, &servers).await;
@@ -87,8 +84,7 @@ async fn a_primary_that_lost_its_volume_is_replaced_and_cloned_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_lost_its_volume_is_cloned_anew() {
-    let (mut env, servers) = world().await;
-    env.run(controllers());
+    let (env, servers) = running().await;
     create(&env, "db", json!({"replicas": 3})).await;
     let before = settled(&env, "db").await;
     commit(&env, &servers).await;
@@ -107,8 +103,7 @@ async fn a_replica_that_lost_its_volume_is_cloned_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn writes_wait_without_enough_replicas_and_go_on_with_them() {
-    let (mut env, servers) = world().await;
-    env.run(controllers());
+    let (env, servers) = running().await;
     create(&env, "db", json!({"replicas": 2})).await;
     settled(&env, "db").await;
     servers.cut_off(NAMESPACE, "db-1", true);

@@ -13,8 +13,8 @@ use mysql::{MySQLBackup, MySQLCluster};
 use serde_json::json;
 
 use super::kit::{
-    NAMESPACE, change, check, clusters, commit, controllers, create, delete, moment, primary, says,
-    secret, settled, world,
+    NAMESPACE, change, check, clusters, commit, controllers, create, delete, moment, primary,
+    running, says, secret, settled,
 };
 use crate::controllers::{events, quiet, reasons};
 
@@ -30,8 +30,7 @@ async fn nothing_runs(env: &TestEnv) {
 
 #[tokio::test(start_paused = true)]
 async fn without_its_backup_a_cluster_waits_and_goes_on_when_there_is_one() {
-    let (mut env, _) = world().await;
-    env.run(controllers());
+    let (env, _) = running().await;
     secret(&env, "my-secret").await;
     let metadata = format!("metadata:\n  namespace: {NAMESPACE}");
     env.apply(&USERS.replace("metadata:", &metadata)).await;
@@ -66,8 +65,7 @@ async fn phase(env: &TestEnv) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_bad_spec_is_refused_in_words_and_all_at_once() {
-    let (mut env, _) = world().await;
-    env.run(controllers());
+    let (env, _) = running().await;
     create(&env, "db", json!({"replicas": 2, "acks": 2, "failoverAfter": "soon"})).await;
     let cluster = env
         .until_object(&clusters(&env), "db", |one| {
@@ -87,8 +85,7 @@ async fn a_bad_spec_is_refused_in_words_and_all_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_secret_is_said_and_the_cluster_starts_when_it_is_there() {
-    let (mut env, servers) = world().await;
-    env.run(controllers());
+    let (env, servers) = running().await;
     create(&env, "db", json!({"replicas": 2, "secret": "users"})).await;
     let message = says(&env, "db", "Degraded", "InTheWay").await;
     assert!(message.starts_with("Secret users does not exist"), "{message}");
@@ -102,8 +99,7 @@ async fn a_missing_secret_is_said_and_the_cluster_starts_when_it_is_there() {
 
 #[tokio::test(start_paused = true)]
 async fn a_secret_of_others_is_not_taken() {
-    let (mut env, _) = world().await;
-    env.run(controllers());
+    let (env, _) = running().await;
     secret(&env, "db-accounts").await;
     create(&env, "db", json!({"replicas": 2})).await;
     let message = says(&env, "db", "Degraded", "InTheWay").await;
@@ -141,8 +137,7 @@ async fn what_is_refused_or_missing_stops_no_takeover() {
         (None, json!({}), false, "SecretUnusable", "Secret root does not exist"),
         (None, json!({}), true, "SecretUnusable", "Secret root does not exist"),
     ] {
-        let (mut env, servers) = world().await;
-        env.run(controllers());
+        let (mut env, servers) = running().await;
         create(&env, "db", json!({"replicas": 3})).await;
         settled(&env, "db").await;
         commit(&env, &servers).await;
@@ -198,8 +193,7 @@ async fn taken_over(env: &TestEnv, servers: &MySql) {
 #[tokio::test(start_paused = true)]
 async fn a_label_that_the_server_does_not_take_stops_no_takeover() {
     for why in [Reason::InternalError, Reason::Forbidden] {
-        let (mut env, servers) = world().await;
-        env.run(controllers());
+        let (env, servers) = running().await;
         create(&env, "db", json!({"replicas": 3})).await;
         settled(&env, "db").await;
         refuse(&env, "patch", "pods", why);
@@ -222,8 +216,7 @@ async fn a_label_that_the_server_does_not_take_stops_no_takeover() {
 /// As while an API server starts again: nothing is refused.
 #[tokio::test(start_paused = true)]
 async fn a_label_that_fails_once_is_set_a_moment_later() {
-    let (mut env, servers) = world().await;
-    env.run(controllers());
+    let (env, servers) = running().await;
     create(&env, "db", json!({"replicas": 3})).await;
     settled(&env, "db").await;
     let fails = AtomicBool::new(true);
@@ -255,8 +248,7 @@ async fn a_secret_that_the_server_does_not_take_stops_no_takeover() {
         ("db-tls", Reason::InternalError),
         ("db-accounts", Reason::Forbidden),
     ] {
-        let (mut env, servers) = world().await;
-        env.run(controllers());
+        let (mut env, servers) = running().await;
         create(&env, "db", json!({"replicas": 3, "tls": {"renewal": "6h"}})).await;
         settled(&env, "db").await;
         refuse(&env, "patch", "secrets", why);
@@ -293,8 +285,7 @@ async fn a_mistake_in_the_spec_stops_no_takeover() {
         (json!({"image": "mysql:8.0"}), "VersionTooOld"),
         (json!({"mysqlConf": {"skip-log-bin": ""}, "acks": 7}), "InvalidAcks"),
     ] {
-        let (mut env, servers) = world().await;
-        env.run(controllers());
+        let (env, servers) = running().await;
         create(&env, "db", json!({"replicas": 3})).await;
         settled(&env, "db").await;
         commit(&env, &servers).await;

@@ -10,8 +10,8 @@ use leasehold::testing::TestEnv;
 use serde_json::json;
 
 use super::kit::{
-    NAMESPACE, change, check, clusters, commit, controllers, create, identities, primary, says,
-    settled, uid, world,
+    NAMESPACE, change, check, clusters, commit, create, identities, primary, running, says,
+    settled, uid,
 };
 
 async fn sizes(env: &TestEnv) -> Vec<String> {
@@ -26,8 +26,7 @@ async fn sizes(env: &TestEnv) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn instances_come_and_go_and_the_primary_moves_as_asked() {
-    let (mut env, servers) = world().await;
-    env.run(controllers());
+    let (env, servers) = running().await;
     create(&env, "db", json!({"replicas": 1})).await;
     settled(&env, "db").await;
     commit(&env, &servers).await;
@@ -57,8 +56,7 @@ async fn instances_come_and_go_and_the_primary_moves_as_asked() {
 
 #[tokio::test(start_paused = true)]
 async fn volumes_grow_under_running_pods_and_do_not_shrink() {
-    let (mut env, servers) = world().await;
-    env.run(controllers());
+    let (env, servers) = running().await;
     create(&env, "db", json!({"replicas": 2, "storage": "1Gi"})).await;
     settled(&env, "db").await;
     let (set, pod) = (uid::<StatefulSet>(&env, "db").await, uid::<Pod>(&env, "db-1").await);
@@ -80,8 +78,7 @@ async fn volumes_grow_under_running_pods_and_do_not_shrink() {
 
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_makes_replicas_anew_first_and_loses_nothing() {
-    let (mut env, servers) = world().await;
-    env.run(controllers());
+    let (env, servers) = running().await;
     create(&env, "db", json!({"replicas": 3, "image": "mysql:8.4.3"})).await;
     let before = settled(&env, "db").await;
     commit(&env, &servers).await;

@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::super::crash::at_every_write;
-use super::world::{NAMESPACE, about, make, queues, ready, url, world};
+use super::world::{NAMESPACE, about, make, queues, ready, running, url, world};
 
 const NAME: &str = "default-orders";
 
@@ -48,8 +48,7 @@ async fn a_crash_at_any_write_still_creates_one_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_is_created_late_or_again_does_not_outlive_its_object() {
     for was_there in [false, true] {
-        let (mut env, aws) = world().await;
-        env.run([aws.controller()]);
+        let (env, aws) = running().await;
         if was_there {
             make(&env, "orders", json!({"driftCheckIntervalSeconds": 60})).await;
             ready(&env, "orders").await;
@@ -73,8 +72,7 @@ async fn a_queue_that_is_created_late_or_again_does_not_outlive_its_object() {
 #[tokio::test(start_paused = true)]
 async fn a_crash_while_drift_is_repaired_still_repairs_it() {
     let writes = at_every_write(async |crash| {
-        let (mut env, aws) = world().await;
-        env.run([aws.controller()]);
+        let (mut env, aws) = running().await;
         let policy = r#"{"Statement":[]}"#;
         make(&env, "orders", json!({"driftCheckIntervalSeconds": 30, "policy": policy})).await;
         ready(&env, "orders").await;
@@ -105,8 +103,7 @@ async fn a_crash_while_drift_is_repaired_still_repairs_it() {
 #[tokio::test(start_paused = true)]
 async fn a_crash_while_the_object_ends_leaves_nothing_behind() {
     let writes = at_every_write(async |crash| {
-        let (mut env, aws) = world().await;
-        env.run([aws.controller()]);
+        let (mut env, aws) = running().await;
         make(&env, "orders", json!({})).await;
         ready(&env, "orders").await;
         env.stop().await;

@@ -7,14 +7,15 @@ use serde_json::json;
 
 use super::super::quiet;
 use super::trouble::message;
-use super::world::{A_WHILE, about, events, make, patch, queues, ready, says, settled, url, world};
+use super::world::{
+    A_WHILE, about, events, make, patch, queues, ready, running, says, settled, url, world,
+};
 
 const NAME: &str = "default-orders";
 
 #[tokio::test(start_paused = true)]
 async fn a_change_from_outside_is_reverted_and_reported() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     make(&env, "orders", json!({"tags": {"team": "shop"}})).await;
     ready(&env, "orders").await;
     env.pass(Duration::from_secs(120)).await;
@@ -58,8 +59,7 @@ async fn old_values_are_not_mistaken_for_drift() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_deleted_outside_is_created_again_when_its_name_is_free() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     make(&env, "orders", json!({"driftCheckIntervalSeconds": 30, "delaySeconds": 5})).await;
     ready(&env, "orders").await;
     env.pass(Duration::from_secs(120)).await;
@@ -79,8 +79,7 @@ async fn a_queue_deleted_outside_is_created_again_when_its_name_is_free() {
 
 #[tokio::test(start_paused = true)]
 async fn while_sqs_is_out_of_reach_it_is_left_alone_and_each_queue_says_so_once() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     for number in 0..20 {
         make(&env, &format!("q{number}"), json!({"driftCheckIntervalSeconds": 30})).await;
     }
@@ -117,8 +116,7 @@ async fn throttling_slows_down_and_everything_is_still_created() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_where_a_key_made_it_that_cannot_look_at_it() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     aws.deny("GetQueueAttributes");
     make(&env, "orders", json!({})).await;
     let queue = says(&env, "orders", "Ready", "False", "AccessDenied").await;
@@ -135,8 +133,7 @@ async fn a_queue_is_where_a_key_made_it_that_cannot_look_at_it() {
 
 /// A row of the table in `trouble`: all else is kept right without a dead-letter queue.
 pub async fn without_target() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     let arn = "arn:aws:sqs:eu-west-1:000000000000:absent";
     let to = |count: u32| json!({"queueArn": arn, "maxReceiveCount": count});
     let attribute = |attribute| aws.sqs(|sqs| sqs.attribute(NAME, attribute));
@@ -209,9 +206,7 @@ async fn what_a_clock_that_was_ahead_recorded_stops_no_queue() {
     queues(&env).patch_status("orders", &PatchParams::default(), &patch).await.unwrap();
     aws.outside("DeleteQueue", about(NAME, json!({})));
     // Longer than two intervals.
-    for _ in 0..10 {
-        env.pass(Duration::from_secs(100)).await;
-    }
+    env.pass(Duration::from_secs(1_000)).await;
     env.until("the queue to be made again", async || {
         (aws.sqs(|sqs| sqs.names()) == [NAME]).then_some(())
     })

@@ -19,14 +19,14 @@ use kube::api::DeleteParams;
 use serde_json::json;
 
 use self::world::{
-    A_WHILE, about, events, make, patch, queues, ready, says, secret, without_secret, world,
+    A_WHILE, about, events, make, patch, queues, ready, running, says, secret, without_secret,
+    world,
 };
 use super::quiet;
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_created_as_its_spec_says_and_then_nothing_is_written() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     make(
         &env,
         "orders",
@@ -63,8 +63,7 @@ async fn a_queue_is_created_as_its_spec_says_and_then_nothing_is_written() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_spec_is_made_at_once() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     make(&env, "orders", json!({"tags": {"team": "shop", "stage": "test"}})).await;
     ready(&env, "orders").await;
     let change = json!({"delaySeconds": 7, "encryption": {"kms": {"keyId": "alias/orders"}},
@@ -90,8 +89,7 @@ async fn a_change_of_the_spec_is_made_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fifo_queue_has_its_suffix_and_deduplicates() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     make(&env, "orders", json!({"fifo": true, "contentBasedDeduplication": true})).await;
     ready(&env, "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.names()), ["default-orders.fifo"]);
@@ -102,8 +100,7 @@ async fn a_fifo_queue_has_its_suffix_and_deduplicates() {
 /// A retry changes none of these conditions: nothing is written, and SQS is not asked.
 #[tokio::test(start_paused = true)]
 async fn a_spec_that_cannot_be_used_is_a_condition_and_not_an_error_loop() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     for (name, spec, words) in [
         ("plain-fifo", json!({"queueName": "a.fifo"}), "ends in .fifo: set spec.fifo"),
         ("dedup", json!({"contentBasedDeduplication": true}), "set spec.fifo too, or remove it"),
@@ -155,8 +152,7 @@ async fn a_spec_that_cannot_be_used_is_a_condition_and_not_an_error_loop() {
 /// The embedded server has no CEL, so the plan refuses what a real server would refuse.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_is_not_possible_is_refused_and_the_queue_stays() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     make(&env, "orders", json!({})).await;
     ready(&env, "orders").await;
     for (change, back, words) in [

@@ -9,11 +9,12 @@ use leasehold::testing::TestEnv;
 use serde_json::json;
 
 use super::trouble::{NAME, attribute, delete, message, owner};
-use super::world::{A_WHILE, NAMESPACE, events, make, patch, queues, ready, says, url, world};
+use super::world::{
+    A_WHILE, NAMESPACE, events, make, patch, queues, ready, running, says, url, world,
+};
 
 pub async fn seen() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     make(&env, "orders", json!({"management": "Observe"})).await;
     says(&env, "orders", "Ready", "False", "QueueMissing").await;
     aws.outside("CreateQueue", json!({"QueueName": NAME, "Attributes": {"DelaySeconds": "9"}}));

@@ -8,15 +8,16 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::DeleteParams;
 use leasehold::testing::TestEnv;
 use serde_json::json;
 use sqs::Queue;
 
+use super::super::merge;
 use super::trouble::message;
 use super::world::{
-    A_WHILE, Aws, NAMESPACE, make, patch, queues, ready, says, secret, settled, without_secret,
-    world,
+    A_WHILE, Aws, NAMESPACE, make, patch, queues, ready, running, says, secret, settled,
+    without_secret, world,
 };
 
 /// A check once a day.
@@ -34,8 +35,7 @@ async fn version(env: &TestEnv) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_queue_says_that_sqs_does_not_answer() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     aws.down(true);
     make(&env, "orders", json!({"driftCheckIntervalSeconds": DAILY})).await;
     let queue = says(&env, "orders", "Ready", "False", "Unavailable").await;
@@ -91,8 +91,7 @@ async fn a_queue_that_cannot_be_deleted_because_sqs_does_not_answer_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_right_that_comes_late_is_noticed_soon() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     aws.deny(Some("CreateQueue"));
     make(&env, "orders", json!({"driftCheckIntervalSeconds": DAILY})).await;
     says(&env, "orders", "Ready", "False", "AccessDenied").await;
@@ -116,8 +115,7 @@ async fn credentials_that_were_replaced_are_used_at_once() {
     let secrets: Api<Secret> = env.api(NAMESPACE);
     let key = ("AWS_ACCESS_KEY_ID".to_owned(), ByteString(b"AKIDREPLACED".to_vec()));
     let data = BTreeMap::from([key]);
-    let params = PatchParams::default();
-    secrets.patch("aws", &params, &Patch::Merge(json!({"data": data}))).await.unwrap();
+    merge(&secrets, "aws", json!({"data": data})).await;
     aws.revoke("AKIDEXAMPLE");
     let since = aws.now();
     make(&env, "orders", json!({})).await;

@@ -1,7 +1,6 @@
 //! Seeds of trouble: what goes wrong in the first week with queues of one account, of many clusters and
 //! of others. Each row is a story of its own in a world of its own.
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use apiserver::faults::Request;
@@ -13,15 +12,14 @@ use serde_json::{Value, json};
 use sqs::Queue;
 use sqs::environment::AwsEnvironment;
 
+use super::super::{Story, tell};
 use super::world::{
-    A_WHILE, Aws, NAMED, NAMESPACE, about, aws, events, make, make_in, patch, queues, ready, says,
-    secret_in, settled, url, without_secret, world,
+    A_WHILE, Aws, NAMED, NAMESPACE, about, aws, events, make, make_in, patch, queues, ready,
+    running, says, secret_in, settled, url, without_secret, world,
 };
 use super::{healing, observing, secrets, strangers};
 
-type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
-
-const STORIES: &[(&str, Story)] = &[
+const STORIES: &[Story] = &[
     ("a context gets another name", || Box::pin(renamed_context())),
     ("a queue has the mark of an earlier version", || Box::pin(old_mark())),
     ("a queue has the default name of an earlier version", || Box::pin(old_name())),
@@ -72,10 +70,7 @@ pub const OWNER_TAG: &str = "leasehold.dev/owner";
 
 #[tokio::test(start_paused = true)]
 async fn seeds_of_trouble() {
-    for (name, story) in STORIES {
-        println!("{name}");
-        story().await;
-    }
+    tell(STORIES).await;
 }
 
 pub fn owner(aws: &Aws, name: &str) -> String {
@@ -311,8 +306,7 @@ async fn other_account() {
 
 async fn missing_target() {
     let redrive = json!({"queueRef": {"name": "dead"}, "maxReceiveCount": 5});
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     make(&env, "dead", json!({"deletionPolicy": "Retain"})).await;
     make(&env, "orders", json!({"redrivePolicy": redrive})).await;
     ready(&env, "orders").await;
@@ -331,8 +325,7 @@ async fn missing_target() {
 }
 
 async fn target_goes() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     make(&env, "dead", json!({})).await;
     let redrive = json!({"queueRef": {"name": "dead"}, "maxReceiveCount": 5});
     make(&env, "orders", json!({"redrivePolicy": redrive})).await;
@@ -378,8 +371,7 @@ async fn sources_outside() {
 
 /// Everything in it is deleted at once, the Secret first.
 async fn namespace_goes() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     let to =
         |name: &str| json!({"redrivePolicy": {"queueRef": {"name": name}, "maxReceiveCount": 5}});
     // Two that name each other.
@@ -435,9 +427,7 @@ async fn replaced_secret() {
     new.metadata.name = Some("aws".to_owned());
     secrets.replace("aws", &PostParams::default(), &new).await.unwrap();
     assert_eq!(secrets.get("aws").await.unwrap().finalizers().len(), 0);
-    for _ in 0..36 {
-        env.pass(Duration::from_secs(200)).await;
-    }
+    env.pass(Duration::from_secs(7_200)).await;
     assert_eq!(secrets.get("aws").await.unwrap().finalizers().len(), 1);
 }
 
@@ -492,8 +482,7 @@ async fn policies() {
 }
 
 async fn throughput() {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     let fast = json!({"fifo": true, "deduplicationScope": "MessageGroup",
         "fifoThroughputLimit": "PerMessageGroup"});
     make(&env, "orders", fast).await;

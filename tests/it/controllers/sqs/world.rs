@@ -18,7 +18,7 @@ use demo::standin::sqs::{Answer, Sqs, changes};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use leasehold::testing::{TestEnv, TokioClock};
 use model::Clock;
 use sdk::ControllerSpec;
@@ -27,6 +27,7 @@ use sqs::Queue;
 use sqs::environment::AwsEnvironment;
 
 use super::super::crash::{Crash, Fate};
+use super::super::merge;
 
 pub const NAMESPACE: &str = "default";
 /// A role that Queues name.
@@ -267,7 +268,14 @@ pub async fn world() -> (TestEnv, Aws) {
     (env, aws)
 }
 
-/// The same without the Secret.
+/// The same, and the engine runs.
+pub async fn running() -> (TestEnv, Aws) {
+    let (mut env, aws) = world().await;
+    env.run([aws.controller()]);
+    (env, aws)
+}
+
+/// A [`world`] without the Secret.
 pub async fn without_secret() -> (TestEnv, Aws) {
     let env = TestEnv::builder().server_times().crds(controllers::crds()).start().await;
     super::super::confine(&env, super::super::rights_of("sqs"));
@@ -320,8 +328,7 @@ pub async fn make_in(queues: &Api<Queue>, name: &str, more: Value) -> Queue {
 }
 
 pub async fn patch(env: &TestEnv, name: &str, patch: Value) {
-    let patch = Patch::Merge(patch);
-    queues(env).patch(name, &PatchParams::default(), &patch).await.unwrap();
+    merge(&queues(env), name, patch).await;
 }
 
 /// Waits until a condition has this status and reason.
@@ -341,8 +348,7 @@ pub async fn ready(env: &TestEnv, name: &str) -> Queue {
 
 /// A Queue `orders` that was made, and whose changes SQS shows.
 pub async fn settled(more: Value) -> (TestEnv, Aws) {
-    let (mut env, aws) = world().await;
-    env.run([aws.controller()]);
+    let (env, aws) = running().await;
     make(&env, "orders", more).await;
     ready(&env, "orders").await;
     env.pass(Duration::from_secs(90)).await;

@@ -10,8 +10,8 @@ use leasehold::testing::{ApiError, Reason, TestEnv};
 use serde_json::{Value, json};
 
 use super::super::configmonitor::trouble::rollouts;
-use super::super::{quiet, reasons};
-use super::trouble::{MORNING, make, merge_named, says, spec, to};
+use super::super::{merge, quiet, reasons};
+use super::trouble::{MORNING, make, says, spec, to};
 use super::{NAMESPACE, sets};
 
 fn widgets() -> CustomResourceDefinition {
@@ -94,7 +94,7 @@ pub(super) async fn unnumbered() {
     make(&env, "hours", hours).await;
     says(&env, "hours", "Ready", "False", "ReplicasUnavailable").await;
     assert!(widgets.get("w").await.unwrap().data["spec"]["size"].is_null(), "others decide");
-    merge_named(&sets(&env), "hours", json!({"spec": {"suspend": false}})).await;
+    merge(&sets(&env), "hours", json!({"spec": {"suspend": false}})).await;
     has_size(&env, &widgets, 5).await;
     env.pass(Duration::from_secs(10)).await;
     quiet(&env, Duration::from_secs(600)).await;

@@ -11,12 +11,12 @@ use controllers::TDSet;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::api::{DeleteParams, PostParams, PropagationPolicy};
 use leasehold::testing::{ApiError, Reason, TestEnv};
 use serde_json::json;
 
 use super::crash::at_every_write;
-use super::{confine, quiet, reasons, rights_of};
+use super::{confine, merge, quiet, reasons, rights_of};
 
 const NAME: &str = "tdset-hello-world";
 const NAMESPACE: &str = "temp";
@@ -60,13 +60,6 @@ async fn replicas(env: &TestEnv, expect: i32) -> Deployment {
     env.until_object(&deployments(env), NAME, |found| found.spec.replicas == Some(expect)).await
 }
 
-async fn merge<K>(api: &Api<K>, patch: serde_json::Value)
-where
-    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    api.patch(NAME, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_example_converges_and_follows_the_hour() {
     let env = world("2026-11-21T16:59:00Z").await;
@@ -94,8 +87,8 @@ async fn a_foreign_scale_is_reverted_and_other_fields_are_left_alone() {
     env.apply(example()).await;
     condition(&env, "True", "ReplicasAvailable").await;
     let annotations = json!({"template": {"metadata": {"annotations": {"restarted": "now"}}}});
-    merge(&deployments(&env), json!({"spec": annotations})).await;
-    merge(&deployments(&env), json!({"spec": {"replicas": 9}})).await;
+    merge(&deployments(&env), NAME, json!({"spec": annotations})).await;
+    merge(&deployments(&env), NAME, json!({"spec": {"replicas": 9}})).await;
     let found = replicas(&env, 5).await;
     let kept = found.spec.template.metadata.unwrap().annotations.unwrap();
     assert_eq!(kept["restarted"], "now");
@@ -116,7 +109,7 @@ async fn a_status_computed_from_a_lagging_cache_is_corrected() {
     };
     env.set_faults(lagging);
     env.server().close_watches();
-    merge(&deployments(&env), json!({"spec": {"replicas": 9}})).await;
+    merge(&deployments(&env), NAME, json!({"spec": {"replicas": 9}})).await;
     condition(&env, "False", "ReplicasUnavailable").await;
     env.pass(3 * LAG).await;
     let status = condition(&env, "True", "ReplicasAvailable").await.status.unwrap();
@@ -128,20 +121,16 @@ async fn deleting_it_removes_its_children() {
     for policy in [PropagationPolicy::Background, PropagationPolicy::Foreground] {
         let env = world("2026-11-21T10:00:00Z").await;
         env.apply(example()).await;
-        merge(&sets(&env), json!({"spec": {"service": {"port": 80}}})).await;
+        merge(&sets(&env), NAME, json!({"spec": {"service": {"port": 80}}})).await;
         condition(&env, "True", "ReplicasAvailable").await;
         let services: Api<Service> = env.api(NAMESPACE);
         env.until_object(&services, NAME, |_| true).await;
 
         let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
         sets(&env).delete(NAME, &params).await.unwrap();
-        env.until("everything to be gone", async || {
-            let gone = sets(&env).get_opt(NAME).await.unwrap().is_none()
-                && deployments(&env).get_opt(NAME).await.unwrap().is_none()
-                && services.get_opt(NAME).await.unwrap().is_none();
-            gone.then_some(())
-        })
-        .await;
+        env.until_gone(&sets(&env), NAME).await;
+        env.until_gone(&deployments(&env), NAME).await;
+        env.until_gone(&services, NAME).await;
         // And nobody creates them again.
         env.pass(Duration::from_secs(30)).await;
         assert!(deployments(&env).get_opt(NAME).await.unwrap().is_none());
@@ -156,18 +145,15 @@ async fn the_service_comes_and_goes_with_its_port() {
     condition(&env, "True", "ReplicasAvailable").await;
     assert!(services.get_opt(NAME).await.unwrap().is_none());
     for port in [80, 81] {
-        merge(&sets(&env), json!({"spec": {"service": {"port": port}}})).await;
+        merge(&sets(&env), NAME, json!({"spec": {"service": {"port": port}}})).await;
         env.until_object(&services, NAME, |service| {
             let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref());
             matches!(ports, Some([only]) if only.port == port)
         })
         .await;
     }
-    merge(&sets(&env), json!({"spec": {"service": null}})).await;
-    env.until("the Service to be gone", async || {
-        services.get_opt(NAME).await.unwrap().is_none().then_some(())
-    })
-    .await;
+    merge(&sets(&env), NAME, json!({"spec": {"service": null}})).await;
+    env.until_gone(&services, NAME).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +172,7 @@ async fn refused(reason: Reason) {
     });
     env.apply(example()).await;
     condition(&env, "True", "ReplicasAvailable").await;
-    merge(&sets(&env), json!({"spec": {"service": {"port": 80}}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"service": {"port": 80}}})).await;
     let set = condition(&env, "False", "Rejected").await;
     let ready = set.status.unwrap().conditions.into_iter().find(|found| found.type_ == "Ready");
     assert!(ready.unwrap().message.contains("no such port here"));
@@ -244,14 +230,14 @@ async fn an_unknown_zone_is_a_condition_until_it_is_corrected() {
     let env = world("2026-11-21T10:00:00Z").await;
     env.apply(example()).await;
     condition(&env, "True", "ReplicasAvailable").await;
-    merge(&sets(&env), json!({"spec": {"timeZone": "Mars/Olympus"}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"timeZone": "Mars/Olympus"}})).await;
     condition(&env, "False", "InvalidTimeZone").await;
     // Nothing is guessed, and nothing is retried.
     quiet(&env, Duration::from_secs(600)).await;
     replicas(&env, 5).await;
 
     // 10:00 in London is 19:00 in Tokyo.
-    merge(&sets(&env), json!({"spec": {"timeZone": "Asia/Tokyo"}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"timeZone": "Asia/Tokyo"}})).await;
     replicas(&env, 2).await;
     condition(&env, "True", "ReplicasAvailable").await;
 }

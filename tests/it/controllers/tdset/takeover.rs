@@ -12,11 +12,9 @@ use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
 
 use super::super::crash::at_every_write;
-use super::super::{quiet, reasons};
+use super::super::{merge, quiet, reasons};
 use super::trouble::{MORNING, has, stateful_set, to};
-use super::{
-    NAME, NAMESPACE, condition, deployments, example, merge, replicas, sets, start, world,
-};
+use super::{NAME, NAMESPACE, condition, deployments, example, replicas, sets, start, world};
 
 /// A Deployment with another selector and another name of the container.
 fn old(owner: Option<&TDSet>) -> Deployment {
@@ -66,7 +64,7 @@ pub(super) async fn left_alone() {
     let set = condition(&env, "False", "Conflict").await;
     let told = set.status.unwrap().conditions.into_iter().find(|found| found.type_ == "Ready");
     assert!(told.unwrap().message.contains("set spec.adopt to take it over"));
-    merge(&sets(&env), json!({"spec": {"adopt": true}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"adopt": true}})).await;
     taken_over(&env).await;
     assert_eq!(deployments(&env).get(NAME).await.unwrap().uid(), made.uid());
 }
@@ -76,22 +74,22 @@ pub(super) async fn other_container() {
     deployments(&env).create(&PostParams::default(), &old(None)).await.unwrap();
     env.apply(example()).await;
     condition(&env, "False", "Conflict").await;
-    merge(&sets(&env), json!({"spec": {"adopt": true, "container": {"name": "app"}}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"adopt": true, "container": {"name": "app"}}})).await;
     condition(&env, "False", "ContainersLeft").await;
     replicas(&env, 1).await;
-    merge(&sets(&env), json!({"spec": {"container": {"name": NAME}}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"container": {"name": NAME}}})).await;
     taken_over(&env).await;
     // Whoever made it owns that container too: it would stay beside another one.
-    merge(&sets(&env), json!({"spec": {"container": {"name": "app"}}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"container": {"name": "app"}}})).await;
     condition(&env, "False", "ContainersLeft").await;
-    merge(&sets(&env), json!({"spec": {"container": {"name": NAME}}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"container": {"name": NAME}}})).await;
     taken_over(&env).await;
 }
 
 async fn with_service() -> TestEnv {
     let env = world(MORNING).await;
     env.apply(example()).await;
-    merge(&sets(&env), json!({"spec": {"service": {"port": 80}}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"service": {"port": 80}}})).await;
     let services: Api<Service> = env.api(NAMESPACE);
     env.until_object(&services, NAME, |_| true).await;
     condition(&env, "True", "ReplicasAvailable").await;
@@ -101,7 +99,7 @@ async fn with_service() -> TestEnv {
 async fn names(env: &TestEnv, kind: &str, name: &str) {
     let mut spec = to(kind, name);
     (spec["container"], spec["service"]) = (Value::Null, Value::Null);
-    merge(&sets(env), json!({"spec": spec})).await;
+    merge(&sets(env), NAME, json!({"spec": spec})).await;
 }
 
 pub(super) async fn renamed() {

@@ -1,27 +1,24 @@
 //! Seeds of trouble: what goes wrong in the first week with workloads of others, autoscalers and schedules.
 //! Each row is a story of its own in a world of its own.
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use apiserver::faults::{Fault, Request};
 use controllers::TDSet;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, PostParams};
 use leasehold::testing::{ApiError, Reason, TestEnv};
 use serde_json::{Value, json};
 
 use super::super::crash::at_every_write;
-use super::super::{quiet, reasons};
+use super::super::{Story, merge, quiet, reasons, tell};
 use super::{
-    NAME, NAMESPACE, condition, deployments, example, listed, merge, replicas, sets, start,
-    takeover, world,
+    NAME, NAMESPACE, condition, deployments, example, listed, replicas, sets, start, takeover,
+    world,
 };
 
-type Story = fn() -> Pin<Box<dyn Future<Output = ()>>>;
-
-const STORIES: &[(&str, Story)] = &[
+const STORIES: &[Story] = &[
     ("a StatefulSet exists already", || Box::pin(target())),
     ("nothing runs outside of the hours", || Box::pin(outside())),
     ("a target comes late", || Box::pin(late_target())),
@@ -53,10 +50,7 @@ const LATE: &str = "2026-11-21T16:59:00Z";
 
 #[tokio::test(start_paused = true)]
 async fn seeds_of_trouble() {
-    for (name, story) in STORIES {
-        println!("{name}");
-        story().await;
-    }
+    tell(STORIES).await;
 }
 
 /// The example's windows for another workload.
@@ -117,14 +111,6 @@ pub(super) async fn has(env: &TestEnv, api: &Api<StatefulSet>, expect: i32) {
     env.until_object(api, "db", |found| found.spec.replicas == Some(expect)).await;
 }
 
-async fn scale<K>(api: &Api<K>, name: &str, replicas: i32)
-where
-    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-    api.patch(name, &PatchParams::default(), &patch).await.unwrap();
-}
-
 async fn scaler(env: &TestEnv, kind: &str, name: &str) -> Api<HorizontalPodAutoscaler> {
     let api: Api<HorizontalPodAutoscaler> = env.api(NAMESPACE);
     let object = serde_json::from_value(json!({
@@ -152,7 +138,7 @@ async fn target() {
     let status = sets(&env).get("hours").await.unwrap().status.unwrap();
     assert_eq!(status.target.as_deref(), Some("StatefulSet/db"));
     assert_eq!((status.current_replicas, status.next_replicas), (5, Some(3)));
-    scale(&api, "db", 9).await;
+    merge(&api, "db", json!({"spec": {"replicas": 9}})).await;
     has(&env, &api, 5).await;
     has(&env, &api, 3).await;
     assert_eq!(env.now().to_string()[..16], *"2026-11-21T17:00");
@@ -201,7 +187,7 @@ async fn autoscaler() {
     let status = sets(&env).get(NAME).await.unwrap().status.unwrap();
     assert_eq!(status.autoscaler.as_deref(), Some("by-load"));
     // The load asks for more, and the schedule leaves it.
-    scale(&deployments(&env), NAME, 8).await;
+    merge(&deployments(&env), NAME, json!({"spec": {"replicas": 8}})).await;
     floor(&env, &api, 3).await;
     env.pass(Duration::from_secs(600)).await;
     replicas(&env, 8).await;
@@ -225,7 +211,7 @@ async fn at_zero() {
     make(&env, "hours", night).await;
     has(&env, &api, 0).await;
     // More than the autoscaler allows is as much as it allows.
-    merge_named(&sets(&env), "hours", json!({"spec": {"defaultReplica": 12}})).await;
+    merge(&sets(&env), "hours", json!({"spec": {"defaultReplica": 12}})).await;
     has(&env, &api, 8).await;
     floor(&env, &floors, 8).await;
     assert_eq!(env.now().to_string()[..16], *"2026-11-21T11:00");
@@ -237,7 +223,7 @@ async fn managed() {
     env.apply(example()).await;
     replicas(&env, 5).await;
     let api = stateful_set(&env).await;
-    scale(&api, "db", 0).await;
+    merge(&api, "db", json!({"spec": {"replicas": 0}})).await;
     let owner = |name: &str| {
         json!({"metadata": {"ownerReferences": [{
             "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": name, "uid": name,
@@ -245,8 +231,7 @@ async fn managed() {
         }]}})
     };
     let floors = scaler(&env, "StatefulSet", "db").await;
-    let patch = Patch::Merge(owner("web"));
-    floors.patch("by-load", &PatchParams::default(), &patch).await.unwrap();
+    merge(&floors, "by-load", owner("web")).await;
     make(&env, "hours", spec(to("StatefulSet", "db"))).await;
     let told = says(&env, "hours", "Ready", "False", "AutoscalerManaged").await;
     assert!(told.contains("by-load belongs to ScaledObject web"), "{told}");
@@ -268,14 +253,10 @@ async fn managed() {
     let after = floors.get("by-load").await.unwrap();
     assert_eq!((after.metadata.resource_version, after.spec.min_replicas), (before, Some(1)));
     // Whoever is suspended has no complaint, and without the autoscaler the schedule has its way.
-    merge_named(&sets(&env), "hours", json!({"spec": {"suspend": true}})).await;
+    merge(&sets(&env), "hours", json!({"spec": {"suspend": true}})).await;
     says(&env, "hours", "Ready", "True", "ReplicasAvailable").await;
     floors.delete("keda-hpa", &DeleteParams::default()).await.unwrap();
     replicas(&env, 3).await;
-}
-
-pub(super) async fn merge_named(api: &Api<TDSet>, name: &str, patch: Value) {
-    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
 async fn fewer_rights() {
@@ -308,11 +289,11 @@ async fn rivals() {
     assert!(told.contains("TDSet first scales StatefulSet/db already"), "{told}");
     quiet(&env, Duration::from_secs(600)).await;
     // One that is suspended leaves the workload to the other until it is no more.
-    merge_named(&sets(&env), "first", json!({"spec": {"suspend": true}})).await;
+    merge(&sets(&env), "first", json!({"spec": {"suspend": true}})).await;
     has(&env, &api, 3).await;
     says(&env, "second", "Ready", "True", "ReplicasAvailable").await;
     quiet(&env, Duration::from_secs(600)).await;
-    merge_named(&sets(&env), "first", json!({"spec": {"suspend": false}})).await;
+    merge(&sets(&env), "first", json!({"spec": {"suspend": false}})).await;
     says(&env, "second", "Ready", "False", "Conflict").await;
     has(&env, &api, 5).await;
     sets(&env).delete("first", &DeleteParams::default()).await.unwrap();
@@ -333,14 +314,14 @@ async fn gap() {
     let set = sets(&env).get(NAME).await.unwrap();
     let mut windows = set.spec.scheduling_config.clone();
     windows[2].end_time = 2;
-    merge(&sets(&env), json!({"spec": {"schedulingConfig": windows}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"schedulingConfig": windows}})).await;
     let told = says(&env, NAME, "ScheduleComplete", "False", "Overlaps").await;
     assert_eq!(told, "several windows hold 01:00-02:00: the first decides");
     windows[2].end_time = 1;
-    merge(&sets(&env), json!({"spec": {"schedulingConfig": windows}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"schedulingConfig": windows}})).await;
     says(&env, NAME, "ScheduleComplete", "True", "Complete").await;
     let cron = json!([{"start": "0 9 * * 1-5", "end": "0 17 * * 1-5", "replica": 2}]);
-    merge(&sets(&env), json!({"spec": {"schedulingConfig": [], "cron": cron}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"schedulingConfig": [], "cron": cron}})).await;
     let told = says(&env, NAME, "ScheduleComplete", "False", "Gaps").await;
     assert!(told.starts_with("no window holds Mon 00:00-09:00, Mon 17:00-Tue 09:00"), "{told}");
 }
@@ -349,24 +330,25 @@ async fn suspended() {
     let env = world(LATE).await;
     env.apply(example()).await;
     condition(&env, "True", "ReplicasAvailable").await;
-    merge(&sets(&env), json!({"spec": {"suspend": true}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"suspend": true}})).await;
     env.until_object(&sets(&env), NAME, |set| {
         let status = set.status.as_ref();
         status.and_then(|status| status.active_window.as_deref()) == Some("suspended")
     })
     .await;
-    scale(&deployments(&env), NAME, 9).await;
+    merge(&deployments(&env), NAME, json!({"spec": {"replicas": 9}})).await;
     env.pass(Duration::from_secs(600)).await;
     replicas(&env, 9).await;
     condition(&env, "True", "ReplicasAvailable").await;
-    merge(&sets(&env), json!({"spec": {"suspend": false}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"suspend": false}})).await;
     replicas(&env, 3).await;
 }
 
 async fn holiday() {
     let env = world("2026-12-23T23:59:00Z").await;
     env.apply(example()).await;
-    merge(&sets(&env), json!({"spec": {"exceptions": [{"from": "12-24", "replica": 0}]}})).await;
+    merge(&sets(&env), NAME, json!({"spec": {"exceptions": [{"from": "12-24", "replica": 0}]}}))
+        .await;
     let set = env
         .until_object(&sets(&env), NAME, |set| {
             set.status.as_ref().is_some_and(|status| status.next_replicas == Some(0))
@@ -449,7 +431,7 @@ async fn removal() {
     });
     let mut less = template(json!([one]));
     less["service"] = Value::Null;
-    merge(&sets(&env), json!({"spec": less})).await;
+    merge(&sets(&env), NAME, json!({"spec": less})).await;
     let set = condition(&env, "False", "Rejected").await;
     let status = set.status.unwrap();
     assert_eq!(status.observed_generation, set.metadata.generation);
@@ -506,7 +488,7 @@ async fn a_crash_at_any_write_to_a_workload_of_others_ends_alike() {
         let builder = TestEnv::builder().at(MORNING).crds(controllers::crds());
         let mut env = builder.namespace(NAMESPACE).start().await;
         let api = stateful_set(&env).await;
-        scale(&api, "db", 0).await;
+        merge(&api, "db", json!({"spec": {"replicas": 0}})).await;
         let floors = scaler(&env, "StatefulSet", "db").await;
         make(&env, "hours", spec(to("StatefulSet", "db"))).await;
         crash.watch(&env);

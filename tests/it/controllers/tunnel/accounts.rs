@@ -1,10 +1,8 @@
 //! Accounts: who may use which, how many hosts one may have, and that none keeps hosts that nobody has.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::*;
-use leasehold::testing::{ApiError, Fault, Reason};
 use tunnel::Access;
+use tunnel::api::Placement;
 
 /// The account of the defaults.
 const ACCOUNT: &str = "digitalocean/leasehold-system/cloud";
@@ -17,12 +15,24 @@ impl World {
         self.env.run(parts(2, &Settings { access, ..settings(&self.cloud) }));
     }
 
+    /// A Tunnel that no Service asked for, once it is connected.
+    async fn alone(&self) -> Tunnel {
+        let tunnel = json!({
+            "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
+            "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "spec": {
+                "serviceName": "web", "ports": [{"port": 80}], "provider": "digitalocean",
+                "endpoint": DIGITALOCEAN,
+            },
+        });
+        self.env.apply(&tunnel.to_string()).await;
+        reason(&self.env, "Connected").await
+    }
+
     /// Waits until the Service is refused, and has no address.
     async fn refused(&self) -> Condition {
         let told = |service: &Service| {
-            let conditions =
-                service.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            conditions.into_iter().find(|found| found.reason == "NotPermitted").cloned()
+            conditions_of(service).find(|found| found.reason == "NotPermitted").cloned()
         };
         let refused = |service: &Service| told(service).is_some() && ingress(service).is_none();
         told(&self.env.until_object(&self.services(), SERVICE, refused).await).unwrap()
@@ -63,8 +73,7 @@ async fn an_account_serves_only_those_that_the_administrators_list_gives_it_to()
             assert_eq!(world.hosts(), [0; 0], "{access}");
             assert!(reasons(&world.env, NAMESPACE).await.contains(&"NotPermitted".to_owned()));
         }
-        world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-        world.gone().await;
+        world.delete().await;
     }
     // What is served already gives its address and its host back.
     world.run_with(json!(null)).await;
@@ -80,23 +89,9 @@ async fn an_account_serves_only_those_that_the_administrators_list_gives_it_to()
 #[tokio::test(start_paused = true)]
 async fn a_tunnel_without_a_service_of_its_own_gives_back_what_it_may_not_have_any_more() {
     let mut world = World::running().await;
-    let tunnel = json!({
-        "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
-        "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "spec": {
-            "serviceName": "web", "ports": [{"port": 80}], "provider": "digitalocean",
-            "endpoint": DIGITALOCEAN,
-        },
-    });
-    world.env.apply(&tunnel.to_string()).await;
-    reason(&world.env, "Connected").await;
+    world.alone().await;
     world.run_with(list(json!({"namespaces": ["other"]}))).await;
-    let withdrawn = |tunnel: &Tunnel| {
-        let status = tunnel.status.as_ref();
-        status.is_some_and(|status| status.host_status == Some(HostStatus::Error))
-    };
-    let tunnels = world.tunnels();
-    let status = world.env.until_object(&tunnels, NAME, withdrawn).await.status.unwrap();
+    let status = world.until_status(|one| one.host_status == Some(HostStatus::Error)).await;
     assert_eq!(status.conditions[0].reason, "NotPermitted");
     assert_eq!((status.host_id, status.host_ip, status.placement), (None, None, None));
     assert_eq!(world.hosts(), [0; 0]);
@@ -121,30 +116,14 @@ async fn a_host_that_is_not_permitted_any_more_goes_whatever_the_spec_says() {
         json!({"endpoint": "https://evil.test/v2"}),
     ] {
         let mut world = World::running().await;
-        let tunnel = json!({
-            "apiVersion": "inlets.inlets.dev/v1alpha1", "kind": "Tunnel",
-            "metadata": {"name": NAME, "namespace": NAMESPACE},
-            "spec": {
-                "serviceName": "web", "ports": [{"port": 80}], "provider": "digitalocean",
-                "endpoint": DIGITALOCEAN,
-            },
-        });
-        world.env.apply(&tunnel.to_string()).await;
-        let placement = reason(&world.env, "Connected").await.status.unwrap().placement.unwrap();
+        let placement = world.alone().await.status.unwrap().placement.unwrap();
         assert_eq!(placement.account.as_deref(), Some(ACCOUNT));
         merge(&world.tunnels(), NAME, json!({"spec": spec})).await;
-        let invalid = |tunnel: &Tunnel| {
-            let status = tunnel.status.as_ref();
-            status.is_some_and(|status| status.observed_generation == Some(2))
-        };
-        world.env.until_object(&world.tunnels(), NAME, invalid).await;
+        world.until_status(|status| status.observed_generation == Some(2)).await;
         world.rests().await;
         assert_eq!(world.hosts().len(), 1, "it stays while it is permitted: {spec}");
         world.run_with(list(json!({"namespaces": ["other"], "accounts": [ACCOUNT]}))).await;
-        let withdrawn = |tunnel: &Tunnel| {
-            tunnel.status.as_ref().is_some_and(|status| status.placement.is_none())
-        };
-        world.env.until_object(&world.tunnels(), NAME, withdrawn).await;
+        world.until_status(|status| status.placement.is_none()).await;
         assert_eq!(world.hosts(), [0; 0], "{spec}");
         world.rests().await;
     }
@@ -156,30 +135,16 @@ async fn a_tunnel_that_changes_its_account_leaves_no_host_in_the_old_one() {
     let world = World::running().await;
     world.example().await;
     let [first] = world.hosts()[..] else { panic!("one host") };
-    world
-        .env
-        .apply(
-            "{apiVersion: v1, kind: Secret, metadata: {name: new, namespace: leasehold-system}, \
-             stringData: {token: secret}}",
-        )
-        .await;
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    let other = json!({"data": {"provider": "hetzner", "endpoint": HETZNER, "tokenSecret": "new"}});
-    merge(&defaults, "leasehold-tunnel", other).await;
-    let moved = |tunnel: &Tunnel| {
-        let at =
-            tunnel.status.as_ref().and_then(|status| status.placement.as_ref()?.account.clone());
-        at.as_deref() == Some("hetzner/leasehold-system/new")
-    };
-    world.env.until_object(&world.tunnels(), NAME, moved).await;
+    world.secret("leasehold-system", "new").await;
+    world.defaults(json!({"provider": "hetzner", "endpoint": HETZNER, "tokenSecret": "new"})).await;
+    let is_new = |at: &Placement| at.account.as_deref() == Some("hetzner/leasehold-system/new");
+    world.until_status(|status| status.placement.as_ref().is_some_and(is_new)).await;
     world.served().await;
     assert_eq!(world.hosts().len(), 1);
     assert!(!world.hosts().contains(&first));
     // It is deleted although its account is named by nobody.
-    let nobody = json!({"data": {"provider": null, "tokenSecret": null}});
-    merge(&defaults, "leasehold-tunnel", nobody).await;
-    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-    world.gone().await;
+    world.defaults(json!({"provider": null, "tokenSecret": null})).await;
+    world.delete().await;
     assert_eq!(world.hosts(), [0; 0]);
 }
 
@@ -191,14 +156,9 @@ async fn another_key_of_a_secret_gives_back_what_was_in_the_account_of_the_forme
     let [first] = world.hosts()[..] else { panic!("one host") };
     let secrets: Api<Secret> = world.env.api("leasehold-system");
     merge(&secrets, "cloud", json!({"stringData": {"other": "secret"}})).await;
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    let other = json!({"data": {"tokenSecretKey": "other"}});
-    merge(&defaults, "leasehold-tunnel", other).await;
-    let moved = |tunnel: &Tunnel| {
-        let at = tunnel.status.as_ref().and_then(|status| status.placement.as_ref());
-        at.is_some_and(|at| at.token_key.as_deref() == Some("other"))
-    };
-    world.env.until_object(&world.tunnels(), NAME, moved).await;
+    world.defaults(json!({"tokenSecretKey": "other"})).await;
+    let is_other = |at: &Placement| at.token_key.as_deref() == Some("other");
+    world.until_status(|status| status.placement.as_ref().is_some_and(is_other)).await;
     world.served().await;
     assert_eq!(world.hosts().len(), 1);
     assert!(!world.hosts().contains(&first));
@@ -210,16 +170,9 @@ async fn an_account_has_no_more_hosts_in_all_clusters_than_the_administrator_pay
     for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
         let mut world = world(provider, endpoint, lagging(Duration::from_secs(20))).await;
         let now = world.env.now();
-        let elsewhere =
-            [(CLUSTER_TAG.to_owned(), "other".to_owned()), (TUNNEL_TAG.to_owned(), "x".into())];
         let (elsewhere, stranger) = world.cloud.machines(|machines| {
-            let mut make = |name, tags: &[(String, String)]| {
-                machines
-                    .create(name, "fra1", tags.iter().cloned().collect(), false, now)
-                    .unwrap()
-                    .id
-            };
-            (make("elsewhere", &elsewhere), make("stranger", &[]))
+            let mut make = |name, tags| machines.create(name, "fra1", tags, false, now).unwrap().id;
+            (make("elsewhere", foreign_tags()), make("stranger", Default::default()))
         });
         world.env.pass(Duration::from_secs(60)).await;
         world.run_with(json!({"maxHostsPerAccount": 3})).await;
@@ -239,9 +192,7 @@ async fn an_account_has_no_more_hosts_in_all_clusters_than_the_administrator_pay
         assert!(full[0].message.contains("controllers.tunnel.maxHostsPerAccount"));
         // Where there is room again, one more is made.
         world.cloud.machines(|machines| assert!(machines.delete(elsewhere, now)));
-        for _ in 0..8 {
-            world.env.pass(Duration::from_secs(100)).await;
-        }
+        world.env.pass(Duration::from_secs(800)).await;
         assert_eq!(world.hosts().len(), 4);
         assert!(world.hosts().contains(&stranger));
     }
@@ -255,34 +206,19 @@ async fn hosts_without_a_tunnel_are_removed_from_every_account_that_was_ever_use
         let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
         let example = controllers::get("tunnel").unwrap().example;
         if annotated {
-            let data = json!({"tokenSecret": null, "tokenSecrets": "mine"});
-            merge(&defaults, "leasehold-tunnel", json!({"data": data})).await;
-            world
-                .env
-                .apply(
-                    "{apiVersion: v1, kind: Secret, metadata: {name: mine, namespace: default}, \
-                     stringData: {token: secret}}",
-                )
-                .await;
+            world.defaults(json!({"tokenSecret": null, "tokenSecrets": "mine"})).await;
+            world.secret(NAMESPACE, "mine").await;
         }
         world.env.apply(example).await;
         if annotated {
-            let mine =
-                json!({"metadata": {"annotations": {"leasehold.dev/tunnel-token-secret": "mine"}}});
-            merge(&world.services(), SERVICE, mine).await;
+            world.annotate("tunnel-token-secret", json!("mine")).await;
         }
         world.served().await;
-        let abandon = json!({"metadata": {"annotations": {"leasehold.dev/abandon": "true"}}});
-        merge(&world.tunnels(), NAME, abandon).await;
-        world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-        world.gone().await;
+        world.abandon().await;
         assert_eq!(world.hosts().len(), 1, "left behind, as was asked");
-        let other =
-            json!({"data": {"provider": "hetzner", "endpoint": HETZNER, "tokenSecret": "new"}});
-        merge(&defaults, "leasehold-tunnel", other).await;
-        for _ in 0..48 {
-            world.env.pass(Duration::from_secs(200)).await;
-        }
+        let other = json!({"provider": "hetzner", "endpoint": HETZNER, "tokenSecret": "new"});
+        world.defaults(other).await;
+        world.env.pass(Duration::from_secs(9_600)).await;
         assert_eq!(world.hosts(), [0; 0], "annotated: {annotated}");
         assert!(
             reasons(&world.env, "leasehold-system").await.contains(&"OrphanRemoved".to_owned())
@@ -301,10 +237,7 @@ async fn hosts_without_a_tunnel_are_removed_from_every_account_that_was_ever_use
 async fn an_account_that_cannot_be_swept_keeps_no_other_from_it() {
     let world = World::running().await;
     world.example().await;
-    let abandon = json!({"metadata": {"annotations": {"leasehold.dev/abandon": "true"}}});
-    merge(&world.tunnels(), NAME, abandon).await;
-    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-    world.gone().await;
+    world.abandon().await;
     assert_eq!(world.hosts().len(), 1, "left behind, as was asked");
     world.env.set_faults(|request: &apiserver::faults::Request| {
         let reason = match (&*request.resource, &*request.namespace) {
@@ -327,9 +260,7 @@ async fn an_account_that_cannot_be_swept_keeps_no_other_from_it() {
     });
     let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
     merge(&defaults, "leasehold-tunnel", json!({"metadata": {"annotations": accounts}})).await;
-    for _ in 0..48 {
-        world.env.pass(Duration::from_secs(200)).await;
-    }
+    world.env.pass(Duration::from_secs(9_600)).await;
     assert_eq!(world.hosts(), [0; 0]);
     let told = reasons(&world.env, "leasehold-system").await;
     assert!(told.contains(&"NotSwept".to_owned()), "{told:?}");
@@ -364,12 +295,9 @@ async fn hosts_of_others_outlive_a_provider_that_lists_them_too() {
         world.env.run(parts(2, &Settings { http, ..settings(&world.cloud) }));
         world.example().await;
         // Looks, lists of all, and sweeps.
-        for _ in 0..48 {
-            world.env.pass(Duration::from_secs(200)).await;
-        }
+        world.env.pass(Duration::from_secs(9_600)).await;
         assert_eq!(world.hosts().len(), strangers.len() + 1);
-        world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-        world.gone().await;
+        world.delete().await;
         assert_eq!(world.hosts(), strangers, "{provider}");
     }
 }

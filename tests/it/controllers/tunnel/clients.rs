@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kube::api::PostParams;
-use leasehold::testing::{ApiError, Fault, Reason};
 
 use super::*;
 
@@ -23,8 +22,7 @@ async fn a_client_leaves_a_lost_node_soon_and_runs_where_its_image_does() {
 
     let data =
         json!({"clientImage": "registry.example/rathole:arm64", "clientPriorityClass": "high"});
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    merge(&defaults, "leasehold-tunnel", json!({"data": data})).await;
+    world.defaults(data).await;
     let changed = |found: &Deployment| {
         let pod = found.spec.template.spec.as_ref().unwrap();
         pod.affinity.is_none() && pod.priority_class_name.as_deref() == Some("high")
@@ -59,12 +57,6 @@ async fn an_upgrade_replaces_the_client_by_one_that_runs_and_keeps_the_host() {
     assert_eq!(world.hosts().len(), 1);
 }
 
-/// A cluster with the example, whose administrator wants so many clients.
-async fn several(world: &World, clients: Value) {
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    merge(&defaults, "leasehold-tunnel", json!({"data": {"clients": clients}})).await;
-}
-
 /// Waits until the Tunnel says this of its clients.
 async fn counted(world: &World, message: &str) -> Tunnel {
     let told = |tunnel: &Tunnel| {
@@ -78,10 +70,9 @@ async fn counted(world: &World, message: &str) -> Tunnel {
 async fn another_number_of_clients_is_another_host_and_the_present_one_serves_until_then() {
     let world = World::running().await;
     let deployments: Api<Deployment> = world.env.api(NAMESPACE);
-    let secrets: Api<Secret> = world.env.api(NAMESPACE);
     let (first, one) =
         (world.example().await.status.unwrap(), deployments.get(CLIENT).await.unwrap());
-    several(&world, json!("2")).await;
+    world.defaults(json!({"clients": "2"})).await;
     let mut most = 0;
     for _ in 0..12 {
         world.env.pass(Duration::from_secs(10)).await;
@@ -107,11 +98,7 @@ async fn another_number_of_clients_is_another_host_and_the_present_one_serves_un
             Some(name)
         );
     }
-    let config = async |name: &str| {
-        let mut data = secrets.get(name).await.unwrap().data.unwrap();
-        String::from_utf8(data.remove("client.toml").unwrap().0).unwrap()
-    };
-    let told = [config(CLIENT).await, config(&other).await];
+    let told = [world.client_config(CLIENT).await, world.client_config(&other).await];
     for (client, told) in told.iter().enumerate() {
         assert!(told.contains(&format!("[client.services.tcp-80-{client}]")), "{told}");
         let check = format!("local_addr = \"{}:2334\"", second.host_ip.as_deref().unwrap());
@@ -120,24 +107,20 @@ async fn another_number_of_clients_is_another_host_and_the_present_one_serves_un
     world.rests().await;
     assert_eq!(world.hosts().len(), 1);
 
-    several(&world, json!(null)).await;
+    world.defaults(json!({"clients": null})).await;
     let rests = |found: &Deployment| found.spec.replicas == Some(0);
     world.env.until_object(&deployments, &other, rests).await;
-    let alone = |tunnel: &Tunnel| {
-        let status = tunnel.status.as_ref().unwrap();
-        status.host_id != second.host_id && status.conditions.len() == 1
-    };
-    world.env.until_object(&world.tunnels(), NAME, alone).await;
+    world.until_status(|now| now.host_id != second.host_id && now.conditions.len() == 1).await;
     world.served().await;
     world.env.pass(Duration::from_secs(60)).await;
     assert_eq!(world.hosts().len(), 1);
-    assert!(!world.client_config().await.contains("tcp-80-0"));
+    assert!(!world.client_config(CLIENT).await.contains("tcp-80-0"));
     let found = deployments.get(CLIENT).await.unwrap().spec;
     assert_eq!(found.selector, one.spec.selector);
     assert!(found.template.spec.unwrap().topology_spread_constraints.is_none());
     world.rests().await;
 
-    several(&world, json!("4")).await;
+    world.defaults(json!({"clients": "4"})).await;
     let told = reason(&world.env, "InvalidDefaults").await.status.unwrap().conditions;
     assert!(told[1].message.contains("clients is \"4\""), "{}", told[1].message);
 }
@@ -146,7 +129,7 @@ async fn another_number_of_clients_is_another_host_and_the_present_one_serves_un
 #[tokio::test(start_paused = true)]
 async fn a_tunnel_says_how_many_of_its_clients_are_connected() {
     let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
-    several(&world, json!("2")).await;
+    world.defaults(json!({"clients": "2"})).await;
     // With none it does not answer.
     let live = Arc::new(AtomicUsize::new(2));
     let shown = Arc::clone(&live);
@@ -192,7 +175,7 @@ async fn a_deployment_of_others_is_no_client() {
         },
     });
     world.env.apply(&foreign.to_string()).await;
-    several(&world, json!("2")).await;
+    world.defaults(json!({"clients": "2"})).await;
     let told = reason(&world.env, "NameTaken").await.status.unwrap();
     assert!(told.conditions[1].message.contains(&other), "{}", told.conditions[1].message);
     assert_eq!(told.host_id, first.host_id);
@@ -208,7 +191,7 @@ async fn a_deployment_of_others_is_no_client() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_reach_the_service_is_told_and_takes_no_address_away() {
     let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
-    several(&world, json!("2")).await;
+    world.defaults(json!({"clients": "2"})).await;
     let count = Arc::new(AtomicUsize::new(0));
     let probe = Probe::through(move |_| {
         // Each connection is led to the other client.
@@ -231,13 +214,8 @@ async fn a_client_that_does_not_reach_the_service_is_told_and_takes_no_address_a
 
 /// As by a quota of Deployments, or a policy.
 fn refuse(env: &TestEnv) {
-    env.set_faults(|request: &apiserver::faults::Request| {
-        let ours = request.user_agent.starts_with("leasehold/") && request.verb == "patch";
-        let second = request.resource == "deployments" && request.name == format!("{CLIENT}-1");
-        match ours && second {
-            true => Fault::Error(ApiError::new(Reason::Forbidden, "exceeded quota")),
-            false => Fault::None,
-        }
+    refuse_patches(env, Reason::Forbidden, "exceeded quota", |request| {
+        is_client(request) && request.name == format!("{CLIENT}-1")
     });
 }
 
@@ -250,7 +228,7 @@ async fn a_client_that_the_api_server_refuses_leaves_the_others_as_they_are() {
     let deployments: Api<Deployment> = world.env.api(NAMESPACE);
     let first = world.example().await.status.unwrap();
     refuse(&world.env);
-    several(&world, json!("2")).await;
+    world.defaults(json!({"clients": "2"})).await;
     let (mut templates, mut known) = (0, None);
     for _ in 0..60 {
         world.env.pass(Duration::from_secs(5)).await;
@@ -271,7 +249,7 @@ async fn a_client_that_the_api_server_refuses_leaves_the_others_as_they_are() {
 
     // From the beginning.
     let mut fresh = super::world("digitalocean", DIGITALOCEAN, Machines::default()).await;
-    several(&fresh, json!("2")).await;
+    fresh.defaults(json!({"clients": "2"})).await;
     refuse(&fresh.env);
     fresh.run();
     fresh.example().await;

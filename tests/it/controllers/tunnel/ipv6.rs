@@ -33,11 +33,6 @@ async fn says(world: &World, reason: &str) -> (Tunnel, String) {
     (tunnel, message)
 }
 
-async fn set(world: &World, ipv6: Value) {
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    merge(&defaults, "leasehold-tunnel", json!({"data": {"ipv6": ipv6}})).await;
-}
-
 async fn policy(world: &World, policy: &str) {
     merge(&world.services(), SERVICE, json!({"spec": {"ipFamilyPolicy": policy}})).await;
 }
@@ -47,10 +42,7 @@ async fn switched(provider: &str, endpoint: &str, why: &'static str) -> (World, 
     let mut world = world(provider, endpoint, Machines::default()).await;
     let passes = Arc::new(AtomicBool::new(true));
     let shown = Arc::clone(&passes);
-    let probe = Probe::through(move |to| {
-        let passes = to.is_ipv4() || shown.load(Ordering::SeqCst);
-        async move { if passes { Ok(()) } else { Err(why.to_owned()) } }.boxed()
-    });
+    let probe = connections(why, move |to| to.is_ipv4() || shown.load(Ordering::SeqCst));
     world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
     (world, passes)
 }
@@ -59,7 +51,7 @@ async fn switched(provider: &str, endpoint: &str, why: &'static str) -> (World, 
 async fn a_service_that_asks_gets_both_addresses_of_a_new_host() {
     for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
         let mut world = world(provider, endpoint, Machines::default()).await;
-        set(&world, json!("true")).await;
+        world.defaults(json!({"ipv6": "true"})).await;
         world.run();
         let status = world.example().await.status.unwrap();
         let (v4, v6) = (status.host_ip.clone().unwrap(), status.host_ipv6.clone().unwrap());
@@ -70,7 +62,7 @@ async fn a_service_that_asks_gets_both_addresses_of_a_new_host() {
         policy(&world, "PreferDualStack").await;
         assert_eq!(have(&world, 2).await, [v4.as_str(), &v6]);
         // The client goes on connecting to the first.
-        let config = world.client_config().await;
+        let config = world.client_config(CLIENT).await;
         assert!(config.contains(&format!("remote_addr = \"{v4}:{CONTROL_PORT}\"")), "{config}");
         world.rests().await;
         policy(&world, "SingleStack").await;
@@ -78,7 +70,7 @@ async fn a_service_that_asks_gets_both_addresses_of_a_new_host() {
         policy(&world, "PreferDualStack").await;
         have(&world, 2).await;
         // What the administrator takes back goes, and the host stays.
-        set(&world, json!("false")).await;
+        world.defaults(json!({"ipv6": "false"})).await;
         assert_eq!(have(&world, 1).await, [v4.as_str()]);
         let after = world.served().await.status.unwrap();
         assert_eq!((after.host_id, after.host_ipv6), (status.host_id, None));
@@ -91,7 +83,7 @@ async fn an_ipv6_address_is_published_while_connections_come_through_it() {
     let why = "the manager's replica has no IPv6 route";
     let (world, passes) = switched("digitalocean", DIGITALOCEAN, why).await;
     passes.store(false, Ordering::SeqCst);
-    set(&world, json!("true")).await;
+    world.defaults(json!({"ipv6": "true"})).await;
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
     policy(&world, "PreferDualStack").await;
     let before = world.served().await.status.unwrap();
@@ -119,11 +111,11 @@ async fn an_ipv6_address_is_published_while_connections_come_through_it() {
 #[tokio::test(start_paused = true)]
 async fn an_ipv6_address_stays_while_nothing_can_be_done_about_the_host() {
     let (world, passes) = switched("hetzner", HETZNER, "refused").await;
-    set(&world, json!("true")).await;
+    world.defaults(json!({"ipv6": "true"})).await;
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
     policy(&world, "PreferDualStack").await;
     let both = have(&world, 2).await;
-    set(&world, json!("maybe")).await;
+    world.defaults(json!({"ipv6": "maybe"})).await;
     let managed = reason(&world.env, "InvalidDefaults").await.status.unwrap();
     let told = managed.conditions.iter().find(|found| found.reason == "InvalidDefaults").unwrap();
     assert!(told.message.contains("ipv6 is \"maybe\""), "{}", told.message);
@@ -143,16 +135,13 @@ async fn a_host_without_ipv6_stays_until_it_is_replaced_anyway() {
     let world = World::running().await;
     let first = world.example().await.status.unwrap();
     policy(&world, "PreferDualStack").await;
-    set(&world, json!("true")).await;
+    world.defaults(json!({"ipv6": "true"})).await;
     says(&world, "NoIPv6Address").await;
     world.rests().await;
     assert_eq!(have(&world, 1).await, [first.host_ip.unwrap()]);
     assert_eq!(world.served().await.status.unwrap().host_id, first.host_id);
-    let secrets: Api<Secret> = world.env.api(NAMESPACE);
-    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
-    for _ in 0..9 {
-        world.env.pass(Duration::from_secs(100)).await;
-    }
+    world.lose_keys().await;
+    world.env.pass(Duration::from_secs(900)).await;
     let second = world.served().await.status.unwrap();
     assert_ne!(second.host_id, first.host_id);
     assert_eq!(have(&world, 2).await, [second.host_ip.unwrap(), second.host_ipv6.unwrap()]);
@@ -163,9 +152,7 @@ async fn a_host_without_ipv6_stays_until_it_is_replaced_anyway() {
 async fn a_reserved_address_has_the_hosts_own_ipv6_address_beside_it() {
     for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
         let mut world = world(provider, endpoint, Machines::default()).await;
-        set(&world, json!("true")).await;
-        let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-        merge(&defaults, "leasehold-tunnel", json!({"data": {"stableAddress": "true"}})).await;
+        world.defaults(json!({"ipv6": "true", "stableAddress": "true"})).await;
         world.run();
         world.env.apply(controllers::get("tunnel").unwrap().example).await;
         policy(&world, "PreferDualStack").await;

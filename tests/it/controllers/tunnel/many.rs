@@ -9,10 +9,11 @@ use demo::cloud::{Machines, Trouble};
 use futures::FutureExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
-use tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
 use tunnel::{Probe, Settings};
 
-use super::{DIGITALOCEAN, HETZNER, NAMESPACE, World, ingress, lagging, parts, settings, world};
+use super::{
+    DIGITALOCEAN, HETZNER, NAMESPACE, World, foreign_tags, ingress, lagging, parts, settings, world,
+};
 
 impl World {
     /// How many Services ask for an address.
@@ -27,10 +28,21 @@ impl World {
         }
     }
 
-    /// How many different specs the Services have.
+    /// How many different addresses the Services have.
     async fn addresses(&self) -> usize {
         let services = self.services().list(&ListParams::default()).await.unwrap();
         services.items.iter().filter_map(ingress).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Waits, for at most so many steps, until each of so many Services has an address of its own.
+    async fn until_addresses(&self, count: usize, steps: usize, step: Duration) {
+        for _ in 0..steps {
+            if self.addresses().await == count {
+                break;
+            }
+            self.env.pass(step).await;
+        }
+        assert_eq!(self.addresses().await, count);
     }
 }
 
@@ -57,10 +69,8 @@ async fn many_come_and_go_under_faults_and_no_host_is_left_over() {
     let lag = Duration::from_secs(10);
     let mut world = world("hetzner", HETZNER, lagging(lag)).await;
     let now = world.env.now();
-    let foreign =
-        [(CLUSTER_TAG.to_owned(), "other".to_owned()), (TUNNEL_TAG.to_owned(), "x".into())];
     let foreign = world.cloud.machines(|machines| {
-        machines.create("foreign", "fsn1", foreign.into(), true, now).unwrap().id
+        machines.create("foreign", "fsn1", foreign_tags(), true, now).unwrap().id
     });
     let rng = Mutex::new(fastrand::Rng::with_seed(seed));
     world.cloud.set_trouble(move |_| drawn(&mut rng.lock().unwrap()));
@@ -75,13 +85,7 @@ async fn many_come_and_go_under_faults_and_no_host_is_left_over() {
     }
     world.env.stop().await;
     world.run();
-    for _ in 0..240 {
-        if world.addresses().await == SERVICES - SERVICES / 4 {
-            break;
-        }
-        world.env.pass(Duration::from_secs(60)).await;
-    }
-    assert_eq!(world.addresses().await, SERVICES - SERVICES / 4, "each has an address of its own");
+    world.until_addresses(SERVICES - SERVICES / 4, 240, Duration::from_secs(60)).await;
     for number in SERVICES / 4..SERVICES {
         let name = format!("web-{number}");
         world.services().delete(&name, &DeleteParams::default()).await.unwrap();
@@ -115,13 +119,7 @@ async fn running_hosts_are_checked_together() {
     });
     world.make(services).await;
     world.run();
-    for _ in 0..24 {
-        if world.addresses().await == services {
-            break;
-        }
-        world.env.pass(Duration::from_secs(600)).await;
-    }
-    assert_eq!(world.addresses().await, services);
+    world.until_addresses(services, 24, Duration::from_secs(600)).await;
     let made = std::mem::take(&mut *asked.lock().unwrap());
     assert!(made.values().all(|hour| *hour <= HOURLY), "{made:?}");
 
@@ -153,13 +151,7 @@ async fn hosts_that_are_being_made_are_looked_at_together() {
     });
     world.make(SERVICES).await;
     world.env.run(parts(16, &settings(&world.cloud)));
-    for _ in 0..60 {
-        if world.addresses().await == SERVICES {
-            break;
-        }
-        world.env.pass(Duration::from_secs(10)).await;
-    }
-    assert_eq!(world.addresses().await, SERVICES);
+    world.until_addresses(SERVICES, 60, Duration::from_secs(10)).await;
     let asked = *asked.lock().unwrap();
     println!("{asked} lists for {SERVICES} hosts that took 300 s");
     // Each is looked for before it is made, and thirty times are all looked at.
@@ -191,13 +183,7 @@ async fn addresses_of_hosts_that_are_lost_together_go_soon() {
     });
     world.env.run(parts(workers, &Settings { probe, ..settings(&world.cloud) }));
     world.make(SERVICES).await;
-    for _ in 0..60 {
-        if world.addresses().await == SERVICES {
-            break;
-        }
-        world.env.pass(Duration::from_secs(10)).await;
-    }
-    assert_eq!(world.addresses().await, SERVICES);
+    world.until_addresses(SERVICES, 60, Duration::from_secs(10)).await;
     lost.store(true, Ordering::SeqCst);
     world.env.pass(Duration::from_secs(120)).await;
     assert_eq!(world.addresses().await, 0);

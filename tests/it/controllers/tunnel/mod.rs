@@ -1,5 +1,7 @@
 //! Tunnel: a Service gets an address and gives it back, with a stand-in for the cloud provider.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,22 +11,24 @@ use futures::FutureExt;
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use leasehold::testing::TestEnv;
+use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use serde_json::{Value, json};
-use tunnel::api::HostStatus;
+use tunnel::api::{HostStatus, TunnelStatus};
 use tunnel::exit::CONTROL_PORT;
 use tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
 use tunnel::{Http, Probe, Proof, Settings, controllers as parts};
 
 use super::crash::{Crash, Fate, at_every_write};
-use super::reasons;
+use super::{merge, reasons};
 
 mod accounts;
 mod clients;
 mod ipv6;
 mod many;
+mod providers;
 mod reach;
 mod rights;
 mod stable;
@@ -34,6 +38,7 @@ const NAMESPACE: &str = "default";
 const SERVICE: &str = "nginx-1";
 const NAME: &str = "nginx-1-tunnel";
 const CLIENT: &str = "nginx-1-tunnel-client";
+const CREDENTIALS: &str = "nginx-1-tunnel-credentials";
 const DIGITALOCEAN: &str = "https://cloud.test/v2";
 const HETZNER: &str = "https://cloud.test/v1";
 
@@ -125,11 +130,64 @@ impl World {
         super::quiet(&self.env, Duration::from_secs(600)).await;
     }
 
-    /// The client's configuration in its Secret.
-    async fn client_config(&self) -> String {
+    /// The configuration of a client in its Secret.
+    async fn client_config(&self, client: &str) -> String {
         let secrets: Api<Secret> = self.env.api(NAMESPACE);
-        let mut data = secrets.get(CLIENT).await.unwrap().data.unwrap();
+        let mut data = secrets.get(client).await.unwrap().data.unwrap();
         String::from_utf8(data.remove("client.toml").unwrap().0).unwrap()
+    }
+
+    /// A Secret with the account's token.
+    async fn secret(&self, namespace: &str, name: &str) {
+        let token = self.cloud.machines(|machines| machines.token.clone());
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": {"token": token},
+            "metadata": {"name": name, "namespace": namespace},
+        });
+        self.env.apply(&secret.to_string()).await;
+    }
+
+    /// Sets these fields of the administrator's defaults.
+    async fn defaults(&self, data: Value) {
+        let defaults: Api<ConfigMap> = self.env.api("leasehold-system");
+        merge(&defaults, "leasehold-tunnel", json!({"data": data})).await;
+    }
+
+    /// Sets the annotation `leasehold.dev/<name>` of the Service.
+    async fn annotate(&self, name: &str, value: Value) {
+        let annotations = json!({format!("leasehold.dev/{name}"): value});
+        merge(&self.services(), SERVICE, json!({"metadata": {"annotations": annotations}})).await;
+    }
+
+    /// Deletes the keys: a host cannot get others, so another host takes its place.
+    async fn lose_keys(&self) {
+        let secrets: Api<Secret> = self.env.api(NAMESPACE);
+        secrets.delete(CREDENTIALS, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Deletes the Service, and waits until its Tunnel is gone.
+    async fn delete(&self) {
+        self.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+        self.gone().await;
+    }
+
+    /// The same, with a Tunnel that leaves behind what it has at the provider.
+    async fn abandon(&self) {
+        let abandon = json!({"metadata": {"annotations": {"leasehold.dev/abandon": "true"}}});
+        merge(&self.tunnels(), NAME, abandon).await;
+        self.delete().await;
+    }
+
+    /// Waits until this holds of the Tunnel's status.
+    async fn until_status(&self, mut holds: impl FnMut(&TunnelStatus) -> bool) -> TunnelStatus {
+        let found = |tunnel: &Tunnel| tunnel.status.as_ref().is_some_and(&mut holds);
+        self.env.until_object(&self.tunnels(), NAME, found).await.status.unwrap()
+    }
+
+    /// Waits until the Service has no address.
+    async fn addressless(&self) {
+        let without = |service: &Service| ingress(service).is_none();
+        self.env.until_object(&self.services(), SERVICE, without).await;
     }
 
     async fn gone(&self) {
@@ -137,13 +195,17 @@ impl World {
         let clients: Api<Deployment> = self.env.api(NAMESPACE);
         self.env.until_gone(&clients, CLIENT).await;
         let secrets: Api<Secret> = self.env.api(NAMESPACE);
-        self.env.until_gone(&secrets, "nginx-1-tunnel-credentials").await;
+        self.env.until_gone(&secrets, CREDENTIALS).await;
         self.env.until_gone(&secrets, CLIENT).await;
     }
 }
 
 fn ingress(service: &Service) -> Option<String> {
     service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref()?.first()?.ip.clone()
+}
+
+fn conditions_of(service: &Service) -> impl Iterator<Item = &Condition> {
+    service.status.iter().flat_map(|status| status.conditions.iter().flatten())
 }
 
 /// Waits until the Tunnel is ready, or not ready, for this reason.
@@ -159,13 +221,6 @@ fn tells(reason: &str, words: &str) -> impl Fn(&Tunnel) -> bool {
     }
 }
 
-async fn merge<K>(api: &Api<K>, name: &str, patch: Value)
-where
-    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_example_gets_an_address_at_either_provider_and_gives_it_back() {
     for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
@@ -177,14 +232,13 @@ async fn the_example_gets_an_address_at_either_provider_and_gives_it_back() {
         assert_eq!(status.host_status, Some(HostStatus::Active));
         assert_eq!(status.host_id, Some(hosts[0].to_string()));
         assert_eq!(hosts.len(), 1);
-        let config = world.client_config().await;
+        let config = world.client_config(CLIENT).await;
         let address = format!("remote_addr = \"{}:{CONTROL_PORT}\"", status.host_ip.unwrap());
         assert!(config.contains(&address), "{config}");
         assert!(config.contains("local_addr = \"nginx-1.default.svc:80\""), "{config}");
         world.rests().await;
 
-        world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-        world.gone().await;
+        world.delete().await;
         assert_eq!(world.hosts(), [0; 0], "{provider}");
     }
 }
@@ -220,9 +274,7 @@ async fn a_host_that_is_lost_or_switched_off_is_replaced() {
             false => assert!(machines.delete(id, now)),
         });
         // It is checked about every ten minutes.
-        for _ in 0..11 {
-            world.env.pass(Duration::from_secs(100)).await;
-        }
+        world.env.pass(Duration::from_secs(1_100)).await;
         let after = world.served().await.status.unwrap().host_id;
         assert_ne!(after, before, "{event}");
         assert_eq!(world.hosts().len(), 1);
@@ -245,9 +297,7 @@ async fn a_host_that_is_off_for_a_moment_stays() {
         world.env.pass(Duration::from_secs(60)).await;
     }
     world.cloud.machines(|machines| machines.switch(id, true));
-    for _ in 0..11 {
-        world.env.pass(Duration::from_secs(100)).await;
-    }
+    world.env.pass(Duration::from_secs(1_100)).await;
     let after = world.served().await;
     assert!(!is_off(&after));
     assert_eq!(after.status.unwrap().host_id, before);
@@ -262,15 +312,11 @@ async fn other_ports_are_another_configuration_of_the_client_on_the_same_host() 
     let (before, first) = (world.example().await.status.unwrap(), pods().await);
     let ports = json!([{"port": 443, "name": "a"}, {"port": 53, "protocol": "UDP", "name": "b"}]);
     merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
-    let noticed = |tunnel: &Tunnel| {
-        let generation = tunnel.status.as_ref().and_then(|status| status.observed_generation);
-        generation == Some(2)
-    };
-    world.env.until_object(&world.tunnels(), NAME, noticed).await;
+    world.until_status(|status| status.observed_generation == Some(2)).await;
     let after = world.served().await.status.unwrap();
     assert_eq!((&after.host_id, &after.host_ip), (&before.host_id, &before.host_ip));
     assert_eq!(world.hosts(), [before.host_id.unwrap().parse::<u64>().unwrap()]);
-    let config = world.client_config().await;
+    let config = world.client_config(CLIENT).await;
     assert!(config.contains("[client.services.udp-53]"), "{config}");
     assert!(config.contains("local_addr = \"nginx-1.default.svc:443\""), "{config}");
     assert!(!config.contains("tcp-80"), "{config}");
@@ -283,9 +329,8 @@ async fn other_ports_are_another_configuration_of_the_client_on_the_same_host() 
 async fn other_keys_mean_another_host_and_an_event_says_so() {
     let world = World::running().await;
     let old = world.example().await.status.unwrap();
-    let secrets: Api<Secret> = world.env.api(NAMESPACE);
-    // A host cannot get another key. The old one serves until the new one does.
-    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+    // The old host serves until the new one does.
+    world.lose_keys().await;
     let mut addresses = std::collections::BTreeSet::new();
     // A running host is checked about every ten minutes.
     for _ in 0..90 {
@@ -306,23 +351,15 @@ async fn a_host_serves_on_while_no_other_can_be_made_in_its_place() {
     let world = World::running().await;
     let old = world.example().await.status.unwrap();
     world.cloud.machines(|machines| machines.quota = 1);
-    let secrets: Api<Secret> = world.env.api(NAMESPACE);
-    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
-    for _ in 0..15 {
-        world.env.pass(Duration::from_secs(100)).await;
-    }
+    world.lose_keys().await;
+    world.env.pass(Duration::from_secs(1_500)).await;
     let still = world.served().await.status.unwrap();
     assert_eq!((&still.host_id, &still.host_ip), (&old.host_id, &old.host_ip));
     assert!(reasons(&world.env, NAMESPACE).await.contains(&"QuotaExceeded".to_owned()));
     world.cloud.machines(|machines| machines.quota = 2);
-    let replaced = |tunnel: &Tunnel| {
-        tunnel.status.as_ref().is_some_and(|status| status.host_id != old.host_id)
-    };
     // It is asked again in half an hour.
-    for _ in 0..25 {
-        world.env.pass(Duration::from_secs(100)).await;
-    }
-    world.env.until_object(&world.tunnels(), NAME, replaced).await;
+    world.env.pass(Duration::from_secs(2_500)).await;
+    world.until_status(|status| status.host_id != old.host_id).await;
     world.env.pass(Duration::from_secs(60)).await;
     assert_eq!(world.hosts().len(), 1);
 }
@@ -351,10 +388,9 @@ async fn a_service_that_does_not_ask_gets_no_address() {
 
     // A Service that opts out later gives its address back.
     world.example().await;
-    let out = json!({"metadata": {"annotations": {"leasehold.dev/tunnel": "false"}}});
-    merge(&world.services(), SERVICE, out).await;
+    world.annotate("tunnel", json!("false")).await;
     world.gone().await;
-    world.env.until_object(&world.services(), SERVICE, |service| ingress(service).is_none()).await;
+    world.addressless().await;
     assert_eq!(world.hosts(), [0; 0]);
     world.rests().await;
 }
@@ -362,23 +398,21 @@ async fn a_service_that_does_not_ask_gets_no_address() {
 #[tokio::test(start_paused = true)]
 async fn bad_input_is_a_condition_that_names_the_remedy_and_not_a_loop() {
     let world = World::running().await;
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    let provider = |value: Value| json!({"data": {"provider": value}});
-    merge(&defaults, "leasehold-tunnel", provider(json!(null))).await;
+    world.defaults(json!({"provider": null})).await;
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
     let conditions_for = async |why: &str| reason(&world.env, why).await.status.unwrap().conditions;
 
     let conditions = conditions_for("NoProvider").await;
     assert!(conditions[0].message.contains("leasehold.dev/tunnel-provider"));
     world.rests().await;
-    merge(&defaults, "leasehold-tunnel", provider(json!("aws"))).await;
+    world.defaults(json!({"provider": "aws"})).await;
     conditions_for("UnknownProvider").await;
-    merge(&defaults, "leasehold-tunnel", provider(json!("local"))).await;
+    world.defaults(json!({"provider": "local"})).await;
     assert!(conditions_for("Unequipped").await[0].message.contains("LEASEHOLD_TUNNEL_LOCAL=1"));
     world.rests().await;
 
     world.cloud.machines(|machines| machines.token = "renewed".to_owned());
-    merge(&defaults, "leasehold-tunnel", provider(json!("digitalocean"))).await;
+    world.defaults(json!({"provider": "digitalocean"})).await;
     conditions_for("TokenRefused").await;
     world.rests().await;
     let secrets: Api<Secret> = world.env.api("leasehold-system");
@@ -387,13 +421,7 @@ async fn bad_input_is_a_condition_that_names_the_remedy_and_not_a_loop() {
     assert!(conditions[0].message.contains("Secret leasehold-system/cloud has no key token"));
     world.rests().await;
 
-    world
-        .env
-        .apply(
-            "{apiVersion: v1, kind: Secret, metadata: {name: cloud, namespace: leasehold-system}, \
-             stringData: {token: renewed}}",
-        )
-        .await;
+    world.secret("leasehold-system", "cloud").await;
     world.served().await;
     assert_eq!(world.hosts().len(), 1);
 }
@@ -407,8 +435,7 @@ async fn a_full_account_is_rarely_asked_again_unless_the_spec_changes() {
     assert_eq!(tunnel.status.unwrap().host_status, Some(HostStatus::Error));
     world.rests().await;
     world.cloud.machines(|machines| machines.quota = 1);
-    let elsewhere = json!({"metadata": {"annotations": {"leasehold.dev/tunnel-region": "ams3"}}});
-    merge(&world.services(), SERVICE, elsewhere).await;
+    world.annotate("tunnel-region", json!("ams3")).await;
     world.served().await;
     let region = world.cloud.machines(|machines| machines.alive().next().unwrap().region.clone());
     assert_eq!(region, "ams3");
@@ -439,16 +466,12 @@ async fn a_tunnel_that_cannot_be_cleaned_up_says_so_and_may_be_abandoned() {
     assert_eq!(world.hosts().len(), 1, "left behind, as was said");
 
     // With a token that works again, the sweep finds it; a host of another cluster is not ours.
-    let foreign =
-        [(CLUSTER_TAG.to_owned(), "other".to_owned()), (TUNNEL_TAG.to_owned(), "x".into())];
     let now = world.env.now();
     let foreign = world.cloud.machines(|machines| {
         machines.token = "secret".to_owned();
-        machines.create("foreign", "fra1", foreign.into(), false, now).unwrap().id
+        machines.create("foreign", "fra1", foreign_tags(), false, now).unwrap().id
     });
-    for _ in 0..24 {
-        world.env.pass(Duration::from_secs(200)).await;
-    }
+    world.env.pass(Duration::from_secs(4_800)).await;
     assert_eq!(world.hosts(), [foreign]);
 }
 
@@ -457,6 +480,43 @@ fn lagging(lag: Duration) -> Machines {
     let mut machines = Machines::default();
     machines.lag = lag;
     machines
+}
+
+/// The tags of a host of another cluster.
+fn foreign_tags() -> BTreeMap<String, String> {
+    [(CLUSTER_TAG.to_owned(), "other".to_owned()), (TUNNEL_TAG.to_owned(), "x".to_owned())].into()
+}
+
+/// Lets the API server refuse those of the controller's patches that are chosen.
+fn refuse_patches(
+    env: &TestEnv,
+    reason: Reason,
+    words: &'static str,
+    chosen: impl Fn(&apiserver::faults::Request) -> bool + Send + Sync + 'static,
+) {
+    env.set_faults(move |request: &apiserver::faults::Request| {
+        let ours = request.user_agent.starts_with("leasehold/") && request.verb == "patch";
+        match ours && chosen(request) {
+            true => Fault::Error(ApiError::new(reason, words)),
+            false => Fault::None,
+        }
+    });
+}
+
+/// Whether a request is about a client.
+fn is_client(request: &apiserver::faults::Request) -> bool {
+    request.resource == "deployments"
+}
+
+/// Connections that come through to where this says so, and fail elsewhere with these words.
+fn connections(
+    words: &'static str,
+    pass: impl Fn(SocketAddr) -> bool + Send + Sync + 'static,
+) -> Probe {
+    Probe::through(move |to| {
+        let passes = pass(to);
+        async move { if passes { Ok(()) } else { Err(words.to_owned()) } }.boxed()
+    })
 }
 
 /// A change at the provider is a write like those to the API server: the crash decides about it
@@ -475,6 +535,16 @@ fn watched(cloud: &Cloud, crash: &Crash) {
     });
 }
 
+/// The Service gets an address, and is deleted then.
+async fn comes_and_goes(env: &TestEnv) {
+    let services: Api<Service> = env.api(NAMESPACE);
+    if services.get_opt(SERVICE).await.unwrap().is_some() {
+        env.until_object(&services, SERVICE, |found| ingress(found).is_some()).await;
+        services.delete(SERVICE, &DeleteParams::default()).await.unwrap();
+    }
+    env.until_gone(&env.api::<Tunnel>(NAMESPACE), NAME).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_crash_at_any_write_creates_one_host_and_leaves_none_behind() {
     for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
@@ -485,16 +555,7 @@ async fn a_crash_at_any_write_creates_one_host_and_leaves_none_behind() {
             crash.watch(&world.env);
             watched(&world.cloud, &crash);
             let settings = settings(&world.cloud);
-            let scenario = async |env: &TestEnv| {
-                let tunnels: Api<Tunnel> = env.api(NAMESPACE);
-                let services: Api<Service> = env.api(NAMESPACE);
-                if services.get_opt(SERVICE).await.unwrap().is_some() {
-                    env.until_object(&services, SERVICE, |found| ingress(found).is_some()).await;
-                    services.delete(SERVICE, &DeleteParams::default()).await.unwrap();
-                }
-                env.until_gone(&tunnels, NAME).await;
-            };
-            crash.survived(&mut world.env, || parts(2, &settings), scenario).await;
+            crash.survived(&mut world.env, || parts(2, &settings), comes_and_goes).await;
             world.gone().await;
             assert_eq!(world.hosts(), [0; 0], "no host is left over");
             let most = world.cloud.machines(|machines| machines.most_at_once(TUNNEL_TAG));
@@ -502,57 +563,5 @@ async fn a_crash_at_any_write_creates_one_host_and_leaves_none_behind() {
         })
         .await;
         assert!(writes >= 12, "Tunnel, finalizer, mark, host, client, address and back: {writes}");
-    }
-}
-
-/// Over HTTP on a loopback address, as from another process. Sockets are real, so time is not
-/// paused.
-#[tokio::test]
-async fn the_providers_are_asked_over_http() {
-    let mut machines = Machines::default();
-    machines.boot = Duration::ZERO;
-    let env = TestEnv::builder().start().await;
-    let cloud = Cloud::new(machines, env.clock());
-    let serving = cloud.serve().await.unwrap();
-    for (provider, version) in [("digitalocean", "v2"), ("hetzner", "v1")] {
-        let placement = tunnel::api::Placement {
-            provider: provider.to_owned(),
-            endpoint: Some(format!("http://{}/{version}", serving.address())),
-            region: "here".to_owned(),
-            size: "small".to_owned(),
-            account: None,
-            token_key: None,
-        };
-        let settings = Settings::default();
-        let account = |token: &str| {
-            let Settings { http, local, .. } = &settings;
-            tunnel::provider::account(&placement, token, http, local).unwrap()
-        };
-        let tags = tunnel::names::tags("cluster", provider, "ns", "name");
-        let credentials = tunnel::credentials::Credentials::draw().unwrap();
-        let wanted = tunnel::provider::HostRequest {
-            name: "host".to_owned(),
-            tags,
-            placement: placement.clone(),
-            exit: tunnel::exit::Exit {
-                credentials,
-                ports: Vec::new(),
-                archives: Default::default(),
-                address: None,
-                clients: 1,
-            },
-            ipv6: true,
-            now: env.now(),
-        };
-        let hosts = account("secret").provider;
-        let made = hosts.create(wanted).await.unwrap();
-        assert!(made.ipv6.is_some_and(|address| address.segments()[7] == 1), "{made:?}");
-        let tag = tunnel::names::tunnel_tag(provider);
-        assert_eq!(hosts.list_by_tag(tag.clone()).await.unwrap(), std::slice::from_ref(&made));
-        hosts.delete(made.id.clone()).await.unwrap();
-        hosts.delete(made.id.clone()).await.unwrap();
-        assert_eq!(hosts.get(made.id).await.unwrap(), None);
-        let failure = account("wrong").provider.list_by_tag(tag).await.unwrap_err();
-        assert_eq!(failure.obstacle().unwrap().0, "TokenRefused");
     }
 }

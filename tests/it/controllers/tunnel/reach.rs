@@ -10,10 +10,7 @@ use super::*;
 fn switched(world: &mut World) -> Arc<AtomicBool> {
     let passes = Arc::new(AtomicBool::new(true));
     let shown = Arc::clone(&passes);
-    let probe = Probe::through(move |_| {
-        let passes = shown.load(Ordering::SeqCst);
-        async move { if passes { Ok(()) } else { Err("refused".to_owned()) } }.boxed()
-    });
+    let probe = connections("refused", move |_| shown.load(Ordering::SeqCst));
     world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
     passes
 }
@@ -24,11 +21,7 @@ async fn dies(world: &World, passes: &AtomicBool) {
     world.env.pass(Duration::from_secs(60)).await;
     let told = world.tunnels().get(NAME).await.unwrap();
     assert!(tells("Unreachable", "refused")(&told), "{:?}", told.status);
-    addressless(world).await;
-}
-
-async fn addressless(world: &World) {
-    world.env.until_object(&world.services(), SERVICE, |service| ingress(service).is_none()).await;
+    world.addressless().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -36,10 +29,7 @@ async fn an_address_is_published_while_connections_come_through() {
     let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
     let passes = Arc::new(AtomicBool::new(false));
     let shown = Arc::clone(&passes);
-    let probe = Probe::through(move |to| {
-        let passes = shown.load(Ordering::SeqCst) && to.port() == 80;
-        async move { if passes { Ok(()) } else { Err("refused".to_owned()) } }.boxed()
-    });
+    let probe = connections("refused", move |to| shown.load(Ordering::SeqCst) && to.port() == 80);
     world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
     let tunnel = reason(&world.env, "Unreachable").await;
@@ -53,7 +43,7 @@ async fn an_address_is_published_while_connections_come_through() {
         // It is noticed within a minute, and one lost connection is not enough.
         passes.store(false, Ordering::SeqCst);
         world.env.pass(Duration::from_secs(60)).await;
-        addressless(&world).await;
+        world.addressless().await;
         reason(&world.env, "Unreachable").await;
     }
     let told = reasons(&world.env, NAMESPACE).await;
@@ -74,7 +64,7 @@ async fn an_address_whose_only_client_does_not_answer_goes_within_a_minute_and_c
     });
     world.env.run(parts(2, &Settings { probe, ..settings }));
     let first = world.example().await.status.unwrap();
-    let config = world.client_config().await;
+    let config = world.client_config(CLIENT).await;
     let asked = "[client.services.tcp-2334]\nlocal_addr = \"127.0.0.1:1\"\n";
     assert!(config.contains(asked), "{config}");
     for _ in 0..2 {
@@ -87,12 +77,9 @@ async fn an_address_whose_only_client_does_not_answer_goes_within_a_minute_and_c
     // A Service that has that port itself is judged by its own ports.
     let ports = json!([{"port": 80, "name": "a"}, {"port": 2334, "name": "b"}]);
     merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
-    let noticed = |tunnel: &Tunnel| {
-        tunnel.status.as_ref().is_some_and(|status| status.observed_generation == Some(2))
-    };
-    world.env.until_object(&world.tunnels(), NAME, noticed).await;
+    world.until_status(|status| status.observed_generation == Some(2)).await;
     world.served().await;
-    assert!(!world.client_config().await.contains(asked));
+    assert!(!world.client_config(CLIENT).await.contains(asked));
     answers.store(false, Ordering::SeqCst);
     world.rests().await;
     assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
@@ -106,8 +93,7 @@ async fn an_address_is_published_only_once_a_backend_shows_what_is_asked_for() {
         [(json!(null), Proof::End), (json!("answer"), Proof::Answer), (json!("open"), Proof::Open)]
     {
         let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
-        let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-        merge(&defaults, "leasehold-tunnel", json!({"data": {"probe": value}})).await;
+        world.defaults(json!({"probe": value})).await;
         let comes_back = Arc::new(AtomicBool::new(false));
         let shown = Arc::clone(&comes_back);
         let probe = Probe::proving(move |_, proof| {
@@ -131,14 +117,11 @@ async fn a_host_that_does_not_come_to_serve_is_given_up_and_tried_later() {
     let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
     let comes = Arc::new(AtomicBool::new(false));
     let shown = Arc::clone(&comes);
-    let probe = Probe::through(move |to| {
-        let passes = shown.load(Ordering::SeqCst) || to.port() != 2333;
-        async move { if passes { Ok(()) } else { Err("timed out".to_owned()) } }.boxed()
-    });
+    let probe =
+        connections("timed out", move |to| shown.load(Ordering::SeqCst) || to.port() != 2333);
     world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
     let first = world.example().await.status.unwrap();
-    let secrets: Api<Secret> = world.env.api(NAMESPACE);
-    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+    world.lose_keys().await;
     // The key is missed within ten minutes or so, and the other host has fifteen.
     let (mut with_two, mut minutes) = (0, 0);
     while !reasons(&world.env, NAMESPACE).await.contains(&"NotReplaced".to_owned()) {
@@ -152,9 +135,7 @@ async fn a_host_that_does_not_come_to_serve_is_given_up_and_tried_later() {
     let still = world.served().await.status.unwrap();
     assert_eq!((still.host_id, still.host_ip), (first.host_id.clone(), first.host_ip));
     comes.store(true, Ordering::SeqCst);
-    for _ in 0..25 {
-        world.env.pass(Duration::from_secs(100)).await;
-    }
+    world.env.pass(Duration::from_secs(2_500)).await;
     let second = world.served().await.status.unwrap();
     assert_ne!(second.host_id, first.host_id);
     assert_eq!(world.hosts().len(), 1);
@@ -167,11 +148,8 @@ async fn a_host_that_waits_for_another_is_tried_all_the_while() {
     let passes = switched(&mut world);
     let first = world.example().await.status.unwrap();
     world.cloud.machines(|machines| machines.quota = 1);
-    let secrets: Api<Secret> = world.env.api(NAMESPACE);
-    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
-    for _ in 0..15 {
-        world.env.pass(Duration::from_secs(100)).await;
-    }
+    world.lose_keys().await;
+    world.env.pass(Duration::from_secs(1_500)).await;
     let told = reason(&world.env, "QuotaExceeded").await.status.unwrap();
     let said: Vec<_> = told.conditions.iter().map(|one| (&*one.type_, &*one.status)).collect();
     assert_eq!(said, [("Ready", "True"), ("Managed", "False")]);
@@ -196,9 +174,7 @@ async fn a_host_of_a_provider_that_does_not_answer_is_tried_all_the_while() {
     let first = world.example().await.status.unwrap();
     world.cloud.set_trouble(|_| Trouble::Refuse(503));
     for _ in 0..2 {
-        for _ in 0..15 {
-            world.env.pass(Duration::from_secs(60)).await;
-        }
+        world.env.pass(Duration::from_secs(900)).await;
         assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
         dies(&world, &passes).await;
         passes.store(true, Ordering::SeqCst);
@@ -212,14 +188,7 @@ async fn a_host_of_a_provider_that_does_not_answer_is_tried_all_the_while() {
 
 /// No write of a client succeeds.
 fn without_webhook(world: &World) {
-    use leasehold::testing::{ApiError, Fault, Reason};
-    world.env.set_faults(|request: &apiserver::faults::Request| {
-        let ours = request.user_agent.starts_with("leasehold/") && request.verb == "patch";
-        match ours && request.resource == "deployments" {
-            true => Fault::Error(ApiError::new(Reason::InternalError, "the webhook is down")),
-            false => Fault::None,
-        }
-    });
+    refuse_patches(&world.env, Reason::InternalError, "the webhook is down", is_client);
 }
 
 /// The admission webhook was where the client was, and so was the replica that looked after it.
@@ -265,18 +234,12 @@ async fn a_service_for_some_addresses_only_is_refused() {
     for (ranges, none) in [ranges, annotated].into_iter().zip(none) {
         world.example().await;
         merge(&world.services(), SERVICE, ranges).await;
-        world
-            .env
-            .until_object(&world.services(), SERVICE, |service| {
-                let conditions =
-                    service.status.iter().flat_map(|status| status.conditions.iter().flatten());
-                let refused =
-                    |found: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
-                        found.reason == "SourceRangesUnsupported" && found.status == "False"
-                    };
-                conditions.into_iter().any(refused) && ingress(service).is_none()
-            })
-            .await;
+        let refused = |found: &Condition| {
+            found.reason == "SourceRangesUnsupported" && found.status == "False"
+        };
+        let told =
+            |service: &Service| conditions_of(service).any(refused) && ingress(service).is_none();
+        world.env.until_object(&world.services(), SERVICE, told).await;
         world.gone().await;
         assert_eq!(world.hosts(), [0; 0], "what is open to all is gone");
         world.rests().await;
@@ -310,8 +273,7 @@ async fn a_client_that_cannot_be_stopped_keeps_no_host() {
     let world = World::running().await;
     world.example().await;
     without_webhook(&world);
-    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-    world.gone().await;
+    world.delete().await;
     assert_eq!(world.hosts(), [0; 0]);
 }
 
@@ -322,10 +284,9 @@ async fn a_service_whose_deletion_waits_for_others_gives_everything_back() {
     world.example().await;
     let kept = json!({"metadata": {"finalizers": ["service.kubernetes.io/load-balancer-cleanup"]}});
     merge(&world.services(), SERVICE, kept).await;
-    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-    world.gone().await;
+    world.delete().await;
     assert_eq!(world.hosts(), [0; 0]);
-    addressless(&world).await;
+    world.addressless().await;
     world.rests().await;
 }
 
@@ -346,21 +307,22 @@ async fn an_address_of_udp_alone_goes_within_a_minute_too() {
 #[tokio::test(start_paused = true)]
 async fn a_service_without_a_class_is_left_to_others_unless_the_administrator_says_so() {
     let world = World::running().await;
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    let claims = |value: Value| json!({"data": {"claimServicesWithoutClass": value}});
-    merge(&defaults, "leasehold-tunnel", claims(json!(null))).await;
+    let claims = async |value: Value| {
+        world.defaults(json!({"claimServicesWithoutClass": value})).await;
+    };
+    claims(json!(null)).await;
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
     world.rests().await;
     assert_eq!(world.hosts(), [0; 0]);
-    merge(&defaults, "leasehold-tunnel", claims(json!("true"))).await;
+    claims(json!("true")).await;
     world.served().await;
     // One that is served already goes on.
-    merge(&defaults, "leasehold-tunnel", claims(json!(null))).await;
+    claims(json!(null)).await;
     world.rests().await;
     world.served().await;
-    merge(&defaults, "leasehold-tunnel", claims(json!("false"))).await;
+    claims(json!("false")).await;
     world.gone().await;
-    addressless(&world).await;
+    world.addressless().await;
 }
 
 /// What is served goes on when nothing is said any more, also through a while in which no connection comes through.
@@ -369,13 +331,11 @@ async fn a_service_without_a_class_outlasts_a_while_without_its_backend() {
     let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
     let passes = switched(&mut world);
     let first = world.example().await.status.unwrap();
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    let unsaid = json!({"data": {"claimServicesWithoutClass": null}});
-    merge(&defaults, "leasehold-tunnel", unsaid).await;
+    world.defaults(json!({"claimServicesWithoutClass": null})).await;
     world.rests().await;
     passes.store(false, Ordering::SeqCst);
     world.env.pass(Duration::from_secs(90)).await;
-    addressless(&world).await;
+    world.addressless().await;
     passes.store(true, Ordering::SeqCst);
     let again = world.served().await.status.unwrap();
     assert_eq!((again.host_id, again.host_ip), (first.host_id, first.host_ip));
@@ -390,18 +350,15 @@ async fn a_tunnel_that_the_server_refuses_is_told_by_its_service() {
         (1000..1101).map(|port| json!({"port": port, "name": format!("p{port}")})).collect();
     let many = json!({"spec": {"ports": ports}});
     let told = |service: &Service| {
-        let conditions = service.status.clone().unwrap_or_default().conditions.unwrap_or_default();
-        let found = conditions.into_iter().find(|found| found.type_ == "leasehold.dev/Tunnel");
-        found.map(|found| (found.reason, found.status, found.message))
+        conditions_of(service).find(|found| found.type_ == "leasehold.dev/Tunnel").cloned()
     };
-    let rejected =
-        |service: &Service| told(service).is_some_and(|(reason, ..)| reason == "Rejected");
+    let rejected = |service: &Service| told(service).is_some_and(|one| one.reason == "Rejected");
     // Before it has a Tunnel, and after.
     let example = controllers::get("tunnel").unwrap().example;
     let ports = serde_json::to_string(&many["spec"]["ports"]).unwrap();
     world.env.apply(&example.replace("  - port: 80", &format!("    {ports}")).to_string()).await;
     let service = world.env.until_object(&world.services(), SERVICE, rejected).await;
-    let (_, status, message) = told(&service).unwrap();
+    let Condition { status, message, .. } = told(&service).unwrap();
     assert_eq!(status, "False");
     assert!(message.contains("spec.ports") && message.contains("100"), "{message}");
     assert!(reasons(&world.env, NAMESPACE).await.contains(&"Rejected".to_owned()));
@@ -426,14 +383,10 @@ async fn a_port_that_cannot_be_forwarded_is_told() {
         {"port": 80, "name": "a"}, {"port": 9, "name": "b", "protocol": "SCTP"},
     ]);
     merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
-    world
-        .env
-        .until_object(&world.services(), SERVICE, |service| {
-            let conditions =
-                service.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            conditions.into_iter().any(|found| found.message.contains("port 9/SCTP"))
-        })
-        .await;
+    let told = |service: &Service| {
+        conditions_of(service).any(|found| found.message.contains("port 9/SCTP"))
+    };
+    world.env.until_object(&world.services(), SERVICE, told).await;
     world.served().await;
     world.rests().await;
     assert!(reasons(&world.env, NAMESPACE).await.contains(&"PortsNotForwarded".to_owned()));
@@ -446,9 +399,7 @@ async fn an_address_goes_within_a_minute_although_its_provider_keeps_its_answers
     let passes = switched(&mut world);
     world.example().await;
     // The last list is old, and the next look is minutes away.
-    for _ in 0..4 {
-        world.env.pass(Duration::from_secs(100)).await;
-    }
+    world.env.pass(Duration::from_secs(400)).await;
     world.cloud.set_trouble(|_| Trouble::Delay(Duration::from_secs(3_600)));
     dies(&world, &passes).await;
     world.cloud.end_trouble();
@@ -460,25 +411,22 @@ async fn an_address_goes_within_a_minute_although_its_provider_keeps_its_answers
 #[tokio::test(start_paused = true)]
 async fn what_has_no_meaning_is_told_and_changes_nothing() {
     let world = World::running().await;
-    let reason_of = |service: &Service| {
-        let conditions =
-            service.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let mut ours = conditions.filter(|found| found.type_ == "leasehold.dev/Tunnel");
-        ours.next().map(|found| found.reason.clone())
+    let says = |word: &'static str| {
+        move |service: &Service| {
+            let ours = conditions_of(service).find(|found| found.type_ == "leasehold.dev/Tunnel");
+            ours.is_some_and(|found| found.reason == word)
+        }
     };
-    let says =
-        |word: &'static str| move |service: &Service| reason_of(service).as_deref() == Some(word);
     let first = world.example().await.status.unwrap();
     for (name, wrong, right) in
         [("tunnel-stable-address", "True", "false"), ("tunnel", "False", "true")]
     {
-        let annotated = |value: &str| json!({"metadata": {"annotations": {format!("leasehold.dev/{name}"): value}}});
-        merge(&world.services(), SERVICE, annotated(wrong)).await;
+        world.annotate(name, json!(wrong)).await;
         let told = says("InvalidAnnotation");
         let service = world.env.until_object(&world.services(), SERVICE, told).await;
         assert_eq!(ingress(&service), first.host_ip, "{name}");
         world.rests().await;
-        merge(&world.services(), SERVICE, annotated(right)).await;
+        world.annotate(name, json!(right)).await;
         world.env.until_object(&world.services(), SERVICE, says("Active")).await;
     }
     assert!(reasons(&world.env, NAMESPACE).await.contains(&"InvalidAnnotation".to_owned()));
@@ -493,9 +441,7 @@ async fn what_has_no_meaning_is_told_and_changes_nothing() {
     world.env.until_object(&world.services(), "new", says("InvalidAnnotation")).await;
     assert_eq!(world.tunnels().get_opt("new-tunnel").await.unwrap(), None);
     // Of the defaults too, of which no Service can tell.
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    let claims = json!({"data": {"claimServicesWithoutClass": "True"}});
-    merge(&defaults, "leasehold-tunnel", claims).await;
+    world.defaults(json!({"claimServicesWithoutClass": "True"})).await;
     let told = async || {
         let told = reasons(&world.env, "leasehold-system").await;
         told.contains(&"InvalidDefaults".to_owned()).then_some(())

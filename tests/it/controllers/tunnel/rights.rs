@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use leasehold::testing::Fault;
-
 use super::*;
 
 /// A running controller, and where each of its requests to providers went.
@@ -102,9 +100,7 @@ async fn a_tunnel_runs_no_image_of_its_choice() {
     apply_own(&world, 80, ("clientImage", "evil.test/miner")).await;
     let refused = reason(&world.env, "NotPermitted").await;
     assert!(refused.status.unwrap().conditions[0].message.starts_with("clientImage"));
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    let images = json!({"data": {"clientImages": "other.test/rathole, evil.test/miner"}});
-    merge(&defaults, "leasehold-tunnel", images).await;
+    world.defaults(json!({"clientImages": "other.test/rathole, evil.test/miner"})).await;
     reason(&world.env, "Connected").await;
 }
 
@@ -130,7 +126,7 @@ async fn a_tunnel_takes_no_object_of_others() {
         theirs(json!({"app": "theirs"})),
         json!({
             "apiVersion": "v1", "kind": "Secret", "stringData": {"token": "theirs"},
-            "metadata": {"name": "nginx-1-tunnel-credentials", "namespace": NAMESPACE},
+            "metadata": {"name": CREDENTIALS, "namespace": NAMESPACE},
         }),
     ];
     for object in &theirs {
@@ -147,8 +143,7 @@ async fn a_tunnel_takes_no_object_of_others() {
             clients.delete(CLIENT, &DeleteParams::default()).await.unwrap();
         }
     }
-    let secrets: Api<Secret> = world.env.api(NAMESPACE);
-    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+    world.lose_keys().await;
     world.served().await;
 }
 
@@ -189,11 +184,7 @@ async fn a_tunnel_of_others_that_the_cache_lacks_is_not_taken_over() {
     world.env.server().close_watches();
     apply_own(&world, 81, ("region", "ams3")).await;
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
-    let taken = |service: &Service| {
-        let conditions =
-            service.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        conditions.into_iter().any(|found| found.reason == "NameTaken")
-    };
+    let taken = |service: &Service| conditions_of(service).any(|found| found.reason == "NameTaken");
     world.env.until_object(&world.services(), SERVICE, taken).await;
     let found = world.tunnels().get(NAME).await.unwrap();
     assert_eq!(found.metadata.owner_references, None);
@@ -203,13 +194,12 @@ async fn a_tunnel_of_others_that_the_cache_lacks_is_not_taken_over() {
 #[tokio::test(start_paused = true)]
 async fn no_more_hosts_are_made_than_the_administrator_pays_for() {
     let world = World::running().await;
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "two"}})).await;
+    world.defaults(json!({"maxHosts": "two"})).await;
     let example = controllers::get("tunnel").unwrap().example;
     world.env.apply(example).await;
     let told = reason(&world.env, "InvalidDefaults").await.status.unwrap().conditions.remove(0);
     assert!(told.message.contains("maxHosts is \"two\""), "{}", told.message);
-    merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "1"}})).await;
+    world.defaults(json!({"maxHosts": "1"})).await;
     world.served().await;
     world.env.apply(&example.replace("nginx-1", "second")).await;
     let second = "second-tunnel";
@@ -225,8 +215,7 @@ async fn no_more_hosts_are_made_than_the_administrator_pays_for() {
 #[tokio::test(start_paused = true)]
 async fn tunnels_over_the_number_ask_the_provider_nothing() {
     let (world, asked) = watched_world().await;
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "0"}})).await;
+    world.defaults(json!({"maxHosts": "0"})).await;
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
     reason(&world.env, "TooManyHosts").await;
     world.env.pass(Duration::from_secs(60)).await;
@@ -234,7 +223,7 @@ async fn tunnels_over_the_number_ask_the_provider_nothing() {
     // Shorter than the time between two sweeps.
     world.env.pass(Duration::from_secs(1_800)).await;
     assert_eq!(asked.lock().unwrap().len(), before);
-    merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "1"}})).await;
+    world.defaults(json!({"maxHosts": "1"})).await;
     world.served().await;
 }
 
@@ -242,8 +231,7 @@ async fn tunnels_over_the_number_ask_the_provider_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_tunnel_that_cannot_have_a_host_takes_no_place() {
     let world = World::running().await;
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    merge(&defaults, "leasehold-tunnel", json!({"data": {"maxHosts": "1"}})).await;
+    world.defaults(json!({"maxHosts": "1"})).await;
     let example = controllers::get("tunnel").unwrap().example;
     world.env.apply(&example.replace("nginx-1", "first").replace("port: 80\n", "port: 22\n")).await;
     world.env.until_object(&world.tunnels(), "first-tunnel", tells("PortReserved", "")).await;
@@ -256,9 +244,7 @@ async fn a_tunnel_that_cannot_have_a_host_takes_no_place() {
 #[tokio::test(start_paused = true)]
 async fn a_mark_that_the_cache_lacks_has_the_last_place() {
     let world = World::running().await;
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    let max = |hosts: &str| json!({"data": {"maxHosts": hosts}});
-    merge(&defaults, "leasehold-tunnel", max("0")).await;
+    world.defaults(json!({"maxHosts": "0"})).await;
     let (example, tunnels) = (controllers::get("tunnel").unwrap().example, world.tunnels());
     // It waits for another port, which keeps nobody waiting.
     world.env.apply(&example.replace("nginx-1", "other").replace("port: 80\n", "port: 22\n")).await;
@@ -279,7 +265,7 @@ async fn a_mark_that_the_cache_lacks_has_the_last_place() {
     }});
     let mark = Patch::Merge(mark);
     tunnels.patch_status("other-tunnel", &PatchParams::default(), &mark).await.unwrap();
-    merge(&defaults, "leasehold-tunnel", max("1")).await;
+    world.defaults(json!({"maxHosts": "1"})).await;
     world.env.pass(Duration::from_secs(20)).await;
     assert_eq!(world.hosts(), [0; 0], "the other's place is taken");
     assert!(tells("TooManyHosts", "")(&tunnels.get(NAME).await.unwrap()));

@@ -8,8 +8,7 @@ use super::*;
 /// A cluster whose administrator pays for addresses like this.
 async fn stable(provider: &str, endpoint: &str, machines: Machines, value: &str) -> World {
     let world = world(provider, endpoint, machines).await;
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    merge(&defaults, "leasehold-tunnel", json!({"data": {"stableAddress": value}})).await;
+    world.defaults(json!({"stableAddress": value})).await;
     world
 }
 
@@ -24,12 +23,9 @@ impl World {
     }
 
     /// Waits until another host than this one serves.
-    async fn replaced(&self, before: &Option<String>) -> tunnel::api::TunnelStatus {
-        let other = |tunnel: &Tunnel| {
-            let status = tunnel.status.clone().unwrap_or_default();
-            status.host_status == Some(HostStatus::Active) && status.host_id != *before
-        };
-        self.env.until_object(&self.tunnels(), NAME, other).await;
+    async fn replaced(&self, before: &Option<String>) -> TunnelStatus {
+        let active = Some(HostStatus::Active);
+        self.until_status(|status| status.host_status == active && status.host_id != *before).await;
         self.served().await.status.unwrap()
     }
 }
@@ -46,15 +42,12 @@ async fn the_address_stays_when_the_host_is_lost_and_goes_with_the_tunnel() {
         let (id, now) = (world.hosts()[0], world.env.now());
         world.cloud.machines(|machines| assert!(machines.delete(id, now)));
         // It is checked about every ten minutes.
-        for _ in 0..13 {
-            world.env.pass(Duration::from_secs(100)).await;
-        }
+        world.env.pass(Duration::from_secs(1_300)).await;
         let second = world.replaced(&first.host_id).await;
         assert_eq!(second.host_ip.as_ref(), Some(&address), "{provider}");
         assert_eq!(world.reserved(), [(address.clone(), Some(world.hosts()[0]))], "{provider}");
         assert_eq!(world.cloud.machines(|machines| machines.most_reserved()), 1);
-        world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-        world.gone().await;
+        world.delete().await;
         assert_eq!((world.hosts(), world.reserved()), (vec![], vec![]), "{provider}");
     }
 }
@@ -66,8 +59,7 @@ async fn the_address_moves_to_a_host_that_runs_before_the_old_one_goes() {
         let mut world = stable(provider, endpoint, Machines::default(), "true").await;
         world.run();
         let first = world.example().await.status.unwrap();
-        let secrets: Api<Secret> = world.env.api(NAMESPACE);
-        secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+        world.lose_keys().await;
         for _ in 0..90 {
             world.env.pass(Duration::from_secs(10)).await;
             assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
@@ -86,30 +78,27 @@ async fn an_address_is_paid_for_only_where_the_administrator_says_so() {
     let mut world = stable("hetzner", HETZNER, Machines::default(), "false").await;
     world.run();
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
-    let asks = |value: Value| json!({"metadata": {"annotations": {"leasehold.dev/tunnel-stable-address": value}}});
     world.served().await;
-    merge(&world.services(), SERVICE, asks(json!("true"))).await;
+    world.annotate("tunnel-stable-address", json!("true")).await;
     let told = reason(&world.env, "NotPermitted").await.status.unwrap().conditions.remove(1);
     assert!(told.message.starts_with("stableAddress"), "{}", told.message);
     world.rests().await;
     assert_eq!(world.reserved(), []);
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    let optional = json!({"data": {"stableAddress": "optional"}});
-    merge(&defaults, "leasehold-tunnel", optional).await;
+    world.defaults(json!({"stableAddress": "optional"})).await;
     let has = |is: bool| {
-        move |tunnel: &Tunnel| {
-            let status = tunnel.status.clone().unwrap_or_default();
+        move |status: &TunnelStatus| {
             let ready = status.conditions.iter().any(|found| found.reason == "Connected");
-            let stable = status.address.is_some_and(|stable| Some(stable.ip) == status.host_ip);
+            let ip = status.host_ip.as_ref();
+            let stable = status.address.as_ref().is_some_and(|stable| Some(&stable.ip) == ip);
             ready && stable == is
         }
     };
     // At Hetzner a host must know of the address, so another takes its place.
-    world.env.until_object(&world.tunnels(), NAME, has(true)).await;
+    world.until_status(has(true)).await;
     world.env.pass(Duration::from_secs(60)).await;
     assert_eq!((world.hosts().len(), world.reserved().len()), (1, 1));
-    merge(&world.services(), SERVICE, asks(json!(null))).await;
-    world.env.until_object(&world.tunnels(), NAME, has(false)).await;
+    world.annotate("tunnel-stable-address", json!(null)).await;
+    world.until_status(has(false)).await;
     world.env.pass(Duration::from_secs(120)).await;
     assert_eq!((world.hosts().len(), world.reserved().len()), (1, 0));
     world.rests().await;
@@ -125,16 +114,7 @@ async fn no_address_is_left_over_by_a_crash_at_any_write() {
             crash.watch(&world.env);
             watched(&world.cloud, &crash);
             let settings = settings(&world.cloud);
-            let scenario = async |env: &TestEnv| {
-                let tunnels: Api<Tunnel> = env.api(NAMESPACE);
-                let services: Api<Service> = env.api(NAMESPACE);
-                if services.get_opt(SERVICE).await.unwrap().is_some() {
-                    env.until_object(&services, SERVICE, |found| ingress(found).is_some()).await;
-                    services.delete(SERVICE, &DeleteParams::default()).await.unwrap();
-                }
-                env.until_gone(&tunnels, NAME).await;
-            };
-            crash.survived(&mut world.env, || parts(2, &settings), scenario).await;
+            crash.survived(&mut world.env, || parts(2, &settings), comes_and_goes).await;
             world.gone().await;
             assert_eq!((world.hosts(), world.reserved()), (vec![], vec![]));
             let most = world.cloud.machines(|machines| machines.most_reserved());
@@ -151,25 +131,14 @@ async fn an_address_without_a_tunnel_is_swept() {
         let mut world = stable(provider, endpoint, Machines::default(), "true").await;
         world.run();
         world.example().await;
-        let foreign =
-            [(CLUSTER_TAG.to_owned(), "other".to_owned()), (TUNNEL_TAG.to_owned(), "x".into())];
         let now = world.env.now();
         let foreign = world.cloud.machines(|machines| {
-            let tags = foreign.into_iter().collect();
-            machines
-                .reserve("foreign", "fra1", tags, None, true, now)
-                .unwrap()
-                .address()
-                .to_string()
+            let one = machines.reserve("foreign", "fra1", foreign_tags(), None, true, now);
+            one.unwrap().address().to_string()
         });
-        let abandon = json!({"metadata": {"annotations": {"leasehold.dev/abandon": "true"}}});
-        merge(&world.tunnels(), NAME, abandon).await;
-        world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-        world.gone().await;
+        world.abandon().await;
         assert_eq!((world.hosts().len(), world.reserved().len()), (1, 2), "left behind");
-        for _ in 0..24 {
-            world.env.pass(Duration::from_secs(200)).await;
-        }
+        world.env.pass(Duration::from_secs(4_800)).await;
         assert_eq!(
             (world.hosts(), world.reserved()),
             (vec![], vec![(foreign, None)]),
@@ -192,8 +161,7 @@ async fn an_address_that_is_not_the_tunnels_own_outlives_it() {
     let claimed = json!({"status": {"address": {"id": stranger, "ip": stranger, "seal": "00"}}});
     let tunnels = world.tunnels();
     tunnels.patch_status(NAME, &PatchParams::default(), &Patch::Merge(claimed)).await.unwrap();
-    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-    world.gone().await;
+    world.delete().await;
     assert_eq!(world.reserved(), [(stranger, None)]);
 }
 
@@ -207,9 +175,7 @@ async fn a_crash_while_a_host_is_replaced_leaves_one_host_and_the_address() {
             world.run();
             let first = world.example().await.status.unwrap();
             world.env.stop().await;
-            let secrets: Api<Secret> = world.env.api(NAMESPACE);
-            let credentials = "nginx-1-tunnel-credentials";
-            secrets.delete(credentials, &DeleteParams::default()).await.unwrap();
+            world.lose_keys().await;
             crash.watch(&world.env);
             watched(&world.cloud, &crash);
             let (settings, cloud) = (settings(&world.cloud), world.cloud.clone());
@@ -268,8 +234,7 @@ async fn a_host_stays_until_its_address_has_moved() {
     let first = world.example().await.status.unwrap();
     works.store(false, Ordering::SeqCst);
     let [old] = world.hosts()[..] else { panic!("one host") };
-    let secrets: Api<Secret> = world.env.api(NAMESPACE);
-    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+    world.lose_keys().await;
     for _ in 0..120 {
         world.env.pass(Duration::from_secs(10)).await;
         assert!(world.hosts().contains(&old), "it has the address");
@@ -294,15 +259,11 @@ async fn an_address_that_does_not_move_is_asked_for_in_moderation() {
     let (id, now) = (world.hosts()[0], world.env.now());
     world.cloud.machines(|machines| assert!(machines.delete(id, now)));
     // It is missed within 17.5 minutes, and another runs after half a minute.
-    for _ in 0..20 {
-        world.env.pass(Duration::from_secs(60)).await;
-    }
+    world.env.pass(Duration::from_secs(1_200)).await;
     assert_eq!(world.hosts().len(), 1);
     assert_ne!(world.hosts(), [id]);
     let before = asked.load(Ordering::SeqCst);
-    for _ in 0..5 {
-        world.env.pass(Duration::from_secs(60)).await;
-    }
+    world.env.pass(Duration::from_secs(300)).await;
     let since = asked.load(Ordering::SeqCst) - before;
     assert!((30..250).contains(&since), "{since} requests in five minutes");
     let told = world.tunnels().get(NAME).await.unwrap().status.unwrap().conditions.remove(0);

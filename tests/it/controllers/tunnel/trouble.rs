@@ -1,7 +1,5 @@
 //! What stops the controller takes nothing away that works, and what a provider refuses is told.
 
-use leasehold::testing::{ApiError, Fault, Reason};
-
 use super::*;
 
 /// A condition of the Tunnel, as type, status and reason, and its message.
@@ -28,38 +26,16 @@ impl World {
         self.cloud.machines(|machines| machines.token = token.to_owned());
     }
 
-    /// A Secret with the account's token.
-    async fn secret(&self, namespace: &str, name: &str) {
-        let token = self.cloud.machines(|machines| machines.token.clone());
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "stringData": {"token": token},
-            "metadata": {"name": name, "namespace": namespace},
-        });
-        self.env.apply(&secret.to_string()).await;
-    }
-
     /// A Service whose token is in its own namespace.
     async fn with_own_token(&self) -> Tunnel {
-        let defaults: Api<ConfigMap> = self.env.api("leasehold-system");
-        let lists = json!({"data": {"tokenSecrets": "mine, other"}});
-        merge(&defaults, "leasehold-tunnel", lists).await;
+        self.defaults(json!({"tokenSecrets": "mine, other"})).await;
         self.secret(NAMESPACE, "mine").await;
         self.env.apply(controllers::get("tunnel").unwrap().example).await;
-        self.names_secret("mine").await;
-        let at = format!("digitalocean/{NAMESPACE}/mine");
-        let tunnels = self.tunnels();
-        let there = |tunnel: &Tunnel| {
-            let placement = tunnel.status.as_ref().and_then(|status| status.placement.as_ref());
-            placement.is_some_and(|placement| placement.account.as_deref() == Some(&*at))
-        };
-        self.env.until_object(&tunnels, NAME, there).await;
+        self.annotate("tunnel-token-secret", json!("mine")).await;
+        let at = Some(format!("digitalocean/{NAMESPACE}/mine"));
+        self.until_status(|status| status.placement.as_ref().is_some_and(|p| p.account == at))
+            .await;
         self.served().await
-    }
-
-    /// Lets the Service name that Secret.
-    async fn names_secret(&self, name: &str) {
-        let own = json!({"metadata": {"annotations": {"leasehold.dev/tunnel-token-secret": name}}});
-        merge(&self.services(), SERVICE, own).await;
     }
 }
 
@@ -68,11 +44,7 @@ impl World {
 async fn what_stops_the_controller_takes_no_address_away_that_works() {
     let world = World::running().await;
     let first = world.example().await.status.unwrap();
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
     let secrets: Api<Secret> = world.env.api("leasehold-system");
-    let set = async |key: &str, value: Value| {
-        merge(&defaults, "leasehold-tunnel", json!({"data": {key: value}})).await;
-    };
     for reason in ["TokenRefused", "TokenMissing", "InvalidDefaults", "PortReserved", "HostRefused"]
     {
         match reason {
@@ -80,7 +52,7 @@ async fn what_stops_the_controller_takes_no_address_away_that_works() {
             "TokenMissing" => {
                 secrets.delete("cloud", &DeleteParams::default()).await.unwrap();
             }
-            "InvalidDefaults" => set("ratholeSha256", json!("abc")).await,
+            "InvalidDefaults" => world.defaults(json!({"ratholeSha256": "abc"})).await,
             "PortReserved" => {
                 let ports = json!([{"port": 22, "name": "a"}, {"port": 80, "name": "b"}]);
                 merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
@@ -99,7 +71,7 @@ async fn what_stops_the_controller_takes_no_address_away_that_works() {
         match reason {
             "TokenRefused" => world.renew("secret"),
             "TokenMissing" => world.secret("leasehold-system", "cloud").await,
-            "InvalidDefaults" => set("ratholeSha256", json!(null)).await,
+            "InvalidDefaults" => world.defaults(json!({"ratholeSha256": null})).await,
             "PortReserved" => {
                 merge(&world.services(), SERVICE, json!({"spec": {"ports": [{"port": 80}]}})).await;
             }
@@ -121,27 +93,19 @@ async fn an_address_that_does_not_work_goes_although_the_controller_is_stopped()
     let passes = Arc::new(AtomicBool::new(true));
     let run = |world: &mut World| {
         let shown = Arc::clone(&passes);
-        let probe = Probe::through(move |_| {
-            let passes = shown.load(Ordering::SeqCst);
-            async move { if passes { Ok(()) } else { Err("refused".to_owned()) } }.boxed()
-        });
+        let probe = connections("refused", move |_| shown.load(Ordering::SeqCst));
         world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
     };
     run(&mut world);
     world.example().await;
     world.renew("renewed");
     for replica in 0..2 {
-        for _ in 0..15 {
-            world.env.pass(Duration::from_secs(60)).await;
-        }
+        world.env.pass(Duration::from_secs(900)).await;
         world.says(&["Ready True Connected", "Managed False TokenRefused"]).await;
         passes.store(false, Ordering::SeqCst);
         world.env.pass(Duration::from_secs(75)).await;
         world.says(&["Ready False Unreachable", "Managed False TokenRefused"]).await;
-        world
-            .env
-            .until_object(&world.services(), SERVICE, |service| ingress(service).is_none())
-            .await;
+        world.addressless().await;
         passes.store(true, Ordering::SeqCst);
         world.served().await;
         if replica == 0 {
@@ -156,11 +120,9 @@ async fn an_address_that_does_not_work_goes_although_the_controller_is_stopped()
 async fn an_account_that_the_administrator_allows_no_more_serves_no_more() {
     let world = World::running().await;
     world.with_own_token().await;
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    let lists = json!({"data": {"tokenSecrets": "other"}});
-    merge(&defaults, "leasehold-tunnel", lists).await;
+    world.defaults(json!({"tokenSecrets": "other"})).await;
     world.says(&["Ready False NotPermitted"]).await;
-    world.env.until_object(&world.services(), SERVICE, |service| ingress(service).is_none()).await;
+    world.addressless().await;
     world.rests().await;
     assert_eq!(world.hosts().len(), 1);
 }
@@ -176,18 +138,13 @@ async fn a_host_of_an_earlier_default_stays() {
     let tunnels = world.tunnels();
     tunnels.patch_status(NAME, &PatchParams::default(), &Patch::Merge(earlier)).await.unwrap();
     world.run();
-    for _ in 0..20 {
-        world.env.pass(Duration::from_secs(60)).await;
-    }
+    world.env.pass(Duration::from_secs(1_200)).await;
     let status = world.served().await.status.unwrap();
     assert_eq!(status.host_id, first.host_id);
     assert_eq!(status.placement.unwrap().size, "cx11");
     // What is asked for counts.
-    let asked = json!({"metadata": {"annotations": {"leasehold.dev/tunnel-size": "cx23"}}});
-    merge(&world.services(), SERVICE, asked).await;
-    let replaced =
-        |tunnel: &Tunnel| tunnel.status.as_ref().is_some_and(|s| s.host_id != first.host_id);
-    world.env.until_object(&tunnels, NAME, replaced).await;
+    world.annotate("tunnel-size", json!("cx23")).await;
+    world.until_status(|status| status.host_id != first.host_id).await;
     world.served().await;
 }
 
@@ -204,7 +161,7 @@ async fn the_secret_of_a_service_outlives_its_host() {
     world.rests().await;
     // Another one is held instead, once its account has the host.
     world.secret(NAMESPACE, "other").await;
-    world.names_secret("other").await;
+    world.annotate("tunnel-token-secret", json!("other")).await;
     world.env.until("the other Secret to be held", async || held("other").await?).await;
     world.served().await;
     assert_eq!(held("mine").await, Some(None));
@@ -213,8 +170,7 @@ async fn the_secret_of_a_service_outlives_its_host() {
     // With a namespace goes what is in it, in any order.
     secrets.delete("other", &DeleteParams::default()).await.unwrap();
     world.env.pass(Duration::from_secs(120)).await;
-    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
-    world.gone().await;
+    world.delete().await;
     world.env.until_gone(&secrets, "other").await;
     assert_eq!(world.hosts(), [0; 0]);
 }
@@ -224,13 +180,8 @@ async fn the_secret_of_a_service_outlives_its_host() {
 async fn a_secret_that_may_not_be_patched_any_more_is_told_and_released_later() {
     let world = World::running().await;
     world.with_own_token().await;
-    world.env.set_faults(|request: &apiserver::faults::Request| {
-        let ours = request.user_agent.starts_with("leasehold/");
-        match ours && request.resource == "secrets" && request.verb == "patch" {
-            true => Fault::Error(ApiError::new(Reason::Forbidden, "not yours")),
-            false => Fault::None,
-        }
-    });
+    let secrets = |request: &apiserver::faults::Request| request.resource == "secrets";
+    refuse_patches(&world.env, Reason::Forbidden, "not yours", secrets);
     world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
     let told = |tunnel: &Tunnel| {
         let told = conditions(tunnel);
@@ -249,9 +200,7 @@ async fn a_secret_that_may_not_be_patched_any_more_is_told_and_released_later() 
 async fn a_crash_at_any_write_leaves_no_secret_held() {
     let writes = at_every_write(async |crash| {
         let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
-        let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-        let lists = json!({"data": {"tokenSecrets": "mine"}});
-        merge(&defaults, "leasehold-tunnel", lists).await;
+        world.defaults(json!({"tokenSecrets": "mine"})).await;
         world.secret(NAMESPACE, "mine").await;
         let annotation =
             "metadata: {annotations: {leasehold.dev/tunnel-token-secret: mine}, name: nginx-1}";
@@ -301,8 +250,7 @@ async fn what_a_provider_refuses_to_change_is_told() {
     let world = World::running().await;
     world.example().await;
     refuses(&world.cloud, Method::DELETE, "/droplets/");
-    let elsewhere = json!({"metadata": {"annotations": {"leasehold.dev/tunnel-region": "ams3"}}});
-    merge(&world.services(), SERVICE, elsewhere).await;
+    world.annotate("tunnel-region", json!("ams3")).await;
     message(&world, &["Ready True Connected", "Managed False ChangeRefused"]).await;
     world.rests().await;
     assert!(reasons(&world.env, NAMESPACE).await.contains(&"ChangeRefused".to_owned()));
@@ -321,8 +269,7 @@ async fn what_a_provider_refuses_to_change_is_told() {
     world.gone().await;
     assert_eq!(world.hosts(), [0; 0]);
 
-    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
-    merge(&defaults, "leasehold-tunnel", json!({"data": {"stableAddress": "true"}})).await;
+    world.defaults(json!({"stableAddress": "true"})).await;
     world.example().await;
     refuses(&world.cloud, Method::DELETE, "/reserved_ips/");
     world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
@@ -333,11 +280,8 @@ async fn what_a_provider_refuses_to_change_is_told() {
     // An address that the new host does not get.
     let first = world.example().await.status.unwrap();
     refuses(&world.cloud, Method::POST, "/actions");
-    let secrets: Api<Secret> = world.env.api(NAMESPACE);
-    secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
-    for _ in 0..15 {
-        world.env.pass(Duration::from_secs(60)).await;
-    }
+    world.lose_keys().await;
+    world.env.pass(Duration::from_secs(900)).await;
     message(&world, &["Ready True Connected", "Managed False ChangeRefused"]).await;
     assert_eq!(ingress(&world.services().get(SERVICE).await.unwrap()), first.host_ip);
     world.cloud.end_trouble();
@@ -349,13 +293,7 @@ async fn what_a_provider_refuses_to_change_is_told() {
 #[tokio::test(start_paused = true)]
 async fn what_the_api_server_refuses_is_told_and_keeps_nothing() {
     let refuses = |env: &TestEnv| {
-        env.set_faults(|request: &apiserver::faults::Request| {
-            let ours = request.user_agent.starts_with("leasehold/") && request.verb == "patch";
-            match ours && request.resource == "deployments" {
-                true => Fault::Error(ApiError::new(Reason::Forbidden, "the policy says no")),
-                false => Fault::None,
-            }
-        });
+        refuse_patches(env, Reason::Forbidden, "the policy says no", is_client);
     };
     let told = |message: String| {
         assert!(
@@ -380,7 +318,7 @@ async fn what_the_api_server_refuses_is_told_and_keeps_nothing() {
     let probe = Probe::through(|_| async { Err("refused".to_owned()) }.boxed());
     world.env.run(parts(2, &Settings { probe, ..settings(&world.cloud) }));
     told(world.says(&["Ready False Unreachable", "Managed False Rejected"]).await);
-    world.env.until_object(&world.services(), SERVICE, |service| ingress(service).is_none()).await;
+    world.addressless().await;
 
     // The account is taken from the namespace.
     world.env.stop().await;
@@ -401,20 +339,12 @@ async fn a_host_is_replaced_although_its_client_cannot_be_updated() {
     {
         let world = World::running().await;
         let first = world.example().await.status.unwrap().host_id;
-        world.env.set_faults(move |request: &apiserver::faults::Request| {
-            let ours = request.user_agent.starts_with("leasehold/") && request.verb == "patch";
-            match ours && request.resource == "deployments" {
-                true => Fault::Error(ApiError::new(reason, why)),
-                false => Fault::None,
-            }
-        });
+        refuse_patches(&world.env, reason, why, is_client);
         let clients: Api<Deployment> = world.env.api(NAMESPACE);
         merge(&clients, CLIENT, json!({"spec": {"replicas": 3}})).await;
         let (id, now) = (world.hosts()[0], world.env.now());
         world.cloud.machines(|machines| assert!(machines.delete(id, now)));
-        for _ in 0..15 {
-            world.env.pass(Duration::from_secs(100)).await;
-        }
+        world.env.pass(Duration::from_secs(1_500)).await;
         assert_eq!(world.hosts().len(), 1, "another was made although {why}");
         world.env.end_faults();
         // What failed so often is tried again within 1,000 s and half of that again.
@@ -429,16 +359,13 @@ async fn damaged_credentials_are_told_until_they_are_mended() {
     let world = World::running().await;
     world.example().await;
     let secrets: Api<Secret> = world.env.api(NAMESPACE);
-    let name = "nginx-1-tunnel-credentials";
-    let whole = secrets.get(name).await.unwrap().data.unwrap();
-    merge(&secrets, name, json!({"data": {"token": null}})).await;
-    for _ in 0..15 {
-        world.env.pass(Duration::from_secs(60)).await;
-    }
+    let whole = secrets.get(CREDENTIALS).await.unwrap().data.unwrap();
+    merge(&secrets, CREDENTIALS, json!({"data": {"token": null}})).await;
+    world.env.pass(Duration::from_secs(900)).await;
     let told = world.says(&["Ready True Connected", "Managed False CredentialsDamaged"]).await;
     assert!(told.contains("Secret nginx-1-tunnel-credentials has no token"), "{told}");
     world.rests().await;
-    merge(&secrets, name, json!({"data": {"token": whole["token"]}})).await;
+    merge(&secrets, CREDENTIALS, json!({"data": {"token": whole["token"]}})).await;
     world.says(&["Ready True Connected"]).await;
 }
 
@@ -450,9 +377,7 @@ async fn a_host_without_its_labels_is_named() {
     world.example().await;
     let [id] = world.hosts()[..] else { panic!("one host") };
     world.cloud.machines(|machines| machines.untag(id));
-    for _ in 0..15 {
-        world.env.pass(Duration::from_secs(60)).await;
-    }
+    world.env.pass(Duration::from_secs(900)).await;
     let told = world.says(&["Ready False NameTaken"]).await;
     let uid = world.tunnels().get(NAME).await.unwrap().metadata.uid.unwrap();
     assert!(told.contains(&format!("host leasehold-{uid} exists without the labels")), "{told}");
@@ -460,9 +385,7 @@ async fn a_host_without_its_labels_is_named() {
     // It is asked again in half an hour.
     let now = world.env.now();
     world.cloud.machines(|machines| assert!(machines.delete(id, now)));
-    for _ in 0..35 {
-        world.env.pass(Duration::from_secs(60)).await;
-    }
+    world.env.pass(Duration::from_secs(2_100)).await;
     world.served().await;
 }
 
@@ -477,9 +400,7 @@ async fn a_host_that_never_comes_to_run_is_replaced() {
         world.env.apply(controllers::get("tunnel").unwrap().example).await;
         reason(&world.env, "Provisioning").await;
         let [first] = world.hosts()[..] else { panic!("one host") };
-        for _ in 0..14 {
-            world.env.pass(Duration::from_secs(60)).await;
-        }
+        world.env.pass(Duration::from_secs(840)).await;
         assert_eq!(world.hosts(), [first], "it may take a while");
         let other = async || {
             let hosts = world.hosts();
