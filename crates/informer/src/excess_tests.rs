@@ -359,6 +359,33 @@ async fn a_list_that_takes_long_is_overdue_and_one_that_fails_for_long_is_a_fail
     assert!(!state.is_overdue(began + SYNC_PATIENCE * 2));
 }
 
+/// Else nobody would hear that its changes never come.
+#[tokio::test(start_paused = true)]
+async fn watches_that_end_as_soon_as_they_begin_are_a_failure() {
+    for why in ["connection reset", "ends its watch as soon as it begins"] {
+        let (informer, mut server) = informer();
+        let (state, clock) = (informer.state(), PausedClock::new());
+        let end =
+            |watch: Watch| if why == "connection reset" { watch.broken() } else { drop(watch) };
+        server.expect(STREAM).await.list(5, &[]).broken();
+        for _ in 0..8 {
+            end(server.asked().await.watch());
+        }
+        let again = server.asked().await;
+        let error = state.failure(clock.now()).unwrap();
+        assert!(error.contains(why), "{error}");
+        let watch = again.watch();
+        settle().await;
+        assert_eq!(state.failure(clock.now()), None, "it may last");
+        watch.bookmark(6);
+        settle().await;
+        watch.broken();
+        settle().await;
+        assert!(state.condition().error.is_some());
+        assert_eq!(state.failure(clock.now()), None, "it brought something");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn versions_that_no_request_can_carry_are_not_watched_from() {
     let (informer, mut server) = informer();

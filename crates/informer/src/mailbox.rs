@@ -1,5 +1,5 @@
-//! What waits for one subscriber. What waits of one object is one event, so that a subscriber that is slow, or
-//! has no room for keys, holds up neither the informer nor the other subscribers.
+//! What waits for one subscriber. What waits of one object is one event, so that a subscriber that is slow
+//! holds up neither the informer nor the other subscribers.
 //!
 //! # Invariants
 //! - Of one object there waits at most one upsert, from what the subscriber knows to the newest state, with a

@@ -65,6 +65,8 @@ pub struct Condition {
     pub error: Option<String>,
     /// Since when there is such an error.
     pub failing_since: Option<Moment>,
+    /// When an answer began of which no line was understood yet, and since when attempts had failed then.
+    pub(crate) opened: Option<(Moment, Option<Moment>)>,
     /// Since when everything is being listed, however often the list starts over.
     pub listing_since: Option<Moment>,
     /// Why the kind is not there, if that is what the server said last.

@@ -30,6 +30,9 @@ const SWEPT_AT_ONCE: usize = 256;
 /// How often a change between failing and working is told to a log, at most.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
+/// A watch that ends so soon, with nothing in it, is as good as one that was refused.
+const BRIEF: Duration = Duration::from_secs(1);
+
 /// JSON that is taken in without letting other tasks of the thread have a turn, in bytes: some 200 microseconds of work.
 const TURN_BYTES: usize = 32 << 10;
 /// What an object counts for besides.
@@ -41,6 +44,8 @@ const ENDLESS: &str = "the server's list does not end: it repeats a continue tok
 /// Why a streaming list is given up.
 const REPETITIVE: &str =
     "the server's list does not end: it has many times as many lines as objects";
+/// Why a watch is a failure that the server ends by itself.
+const FUTILE: &str = "the server ends its watch as soon as it begins, and brings nothing";
 /// Why a line or page is refused whose protocol is wrong.
 const UNUSABLE: &str = "the server names no resourceVersion, or one of more than 253 bytes, or a continue token of \
                         more than 8 KiB";
@@ -179,6 +184,7 @@ impl Task {
         if self.sharded_list.is_open(wanted) {
             self.machine.page_next();
         }
+        self.state.update(|condition| condition.opened = None);
         let (request, anew) = self.machine.begin(self.clock.now() + after);
         let selector = self.sharded_list.ask(&request, wanted);
         if anew {
@@ -234,13 +240,16 @@ impl Task {
             Arrival::More => return,
             Arrival::Opened => {
                 self.held.answered();
+                self.state.update(|condition| {
+                    condition.opened = Some((now, condition.failing_since));
+                });
                 return self.heard(now);
             }
             Arrival::Line(bytes) => {
                 self.heard(now);
                 self.in_turn(bytes.len()).await;
                 match self.line(&bytes, now).await.and_then(|()| self.progresses()) {
-                    Ok(()) => return,
+                    Ok(()) => return self.state.update(|condition| condition.opened = None),
                     Err(end) => end,
                 }
             }
@@ -294,14 +303,19 @@ impl Task {
             self.metrics.restarted(end.reason());
         }
         self.sharded_list.ended(end);
-        let after = self.machine.end(end, self.clock.now());
-        if let Some(error) = why {
+        let now = self.clock.now();
+        let after = self.machine.end(end, now);
+        let brief = self.state.update(|condition| condition.opened.take());
+        let brief = brief.filter(|(opened, _)| now.since(*opened) < BRIEF);
+        let is_futile = brief.is_some() && end == End::Closed && self.machine.is_following();
+        if let Some(error) = why.or_else(|| is_futile.then(|| FUTILE.to_owned())) {
             let Target { cluster, kind, .. } = &self.state.target;
             let retry_ms = after.as_millis();
-            let (absent, now) = (Absence::of(end), self.clock.now());
+            let absent = Absence::of(end);
+            let since = brief.and_then(|(_, since)| since).unwrap_or(now);
             self.state.update(|condition| {
                 condition.absent = absent.or(condition.absent);
-                condition.failing_since.get_or_insert(now);
+                condition.failing_since.get_or_insert(since);
                 condition.error = Some(error.clone());
             });
             // Say it once, not with each attempt, nor each time that the server has something to say before.

@@ -17,6 +17,12 @@ const PAGE_OBJECTS: usize = 500;
 const FLOODED: usize = 1_000;
 /// The head of a gzip.
 const GZIP: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+/// The head of an answer in chunks, and the head of a chunk up to its extensions.
+const CHUNK: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;";
+/// The head of an answer in chunks, and the last chunk up to the trailers.
+const LAST_CHUNK: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n";
+/// Stands for a text that takes its place.
+const NESTED: &str = "NESTED";
 /// The namespaces of [`Mode::ManyNamespaces`].
 const NAMESPACES: usize = 100_000;
 
@@ -100,9 +106,12 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
         Mode::Behaves
         | Mode::WrongClock
         | Mode::HangingCredentials
+        | Mode::SlowHandshake
         | Mode::Http2Frames
         | Mode::Http2InterimAnswers
-        | Mode::Http2EndlessHead => None,
+        | Mode::Http2EndlessHead
+        | Mode::Http2SmallFrames
+        | Mode::Http2Resets => None,
         Mode::TinyChunks => match asked.path.as_str() {
             "/version" => Some(Reply { form: Form::Bytes, ..ok(padded_version()) }),
             "/api/v1/namespaces/kube-system" => Some(status(403, "Forbidden", &[])),
@@ -137,6 +146,9 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
             let page = asked.value("continue").map_or(0, str::len);
             list(page_of([map("default", &format!("map-{page}"))].into_iter(), "again"))
         }
+        Mode::LongToken => {
+            list(page_of([map("default", "token")].into_iter(), &"t".repeat(1 << 20)))
+        }
         Mode::OneByOne => {
             let page = asked.page();
             let object = map("default", &format!("one-{page}"));
@@ -155,6 +167,8 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
         | Mode::FloodedWatch
         | Mode::LongVersion
         | Mode::BookmarkAndEnd
+        | Mode::UnknownDeletes
+        | Mode::EmptyWatches
         | Mode::BlankLines
         | Mode::SlowLine
             if asked.is_stream() =>
@@ -180,13 +194,24 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
             ok(lines((0..).map(change)))
         }),
         Mode::LongVersion => asked.is_watch().then(|| {
-            let line = whole(bookmark(&"7".repeat(70_000)));
+            let line = whole(bookmark(&"7".repeat(70_000)).into_bytes());
             ok(line.chain(stream::pending()).boxed())
         }),
         Mode::BookmarkAndEnd => {
-            let line = || whole(bookmark(asked.value("resourceVersion").unwrap_or("1")));
-            asked.is_watch().then(|| ok(line()))
+            let line = || bookmark(asked.value("resourceVersion").unwrap_or("1"));
+            asked.is_watch().then(|| ok(whole(line().into_bytes())))
         }
+        Mode::UnknownDeletes => asked.is_watch().then(|| {
+            let version = asked.value("resourceVersion").unwrap_or("1").to_owned();
+            let pair = move |n: usize| {
+                let mut object = map("default", &format!("unknown-{n}"));
+                object["metadata"]["resourceVersion"] = version.as_str().into();
+                let delete = json!({"type": "DELETED", "object": object});
+                format!("{delete}\n{}", bookmark(&version))
+            };
+            ok(lines((0..).map(pair)))
+        }),
+        Mode::EmptyWatches => asked.is_watch().then(|| ok(stream::empty().boxed())),
         Mode::BlankLines => asked.is_watch().then(|| {
             let blank = Bytes::from("\n".repeat(PIECE_BYTES));
             ok(stream::repeat(blank).boxed())
@@ -197,14 +222,27 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
         }),
         Mode::WatchGone => asked.is_watch().then(|| status(410, "Expired", &[])),
         Mode::Refusals if asked.is_stream() => Some(status(422, "Invalid", &[])),
-        Mode::Refusals if asked.is_watch() => Some(status(504, "Timeout", &[])),
+        Mode::Refusals if asked.is_watch() => {
+            Some(status(504, "Timeout", &[("retry-after", "-1".to_owned())]))
+        }
         Mode::Refusals => {
             let later = [("retry-after", "1".to_owned())];
             asked.is_list().then(|| status(429, "TooManyRequests", &later))
         }
+        Mode::LongRefusal => asked.is_of_maps().then(|| {
+            let message = "x".repeat(4 << 20);
+            let body = whole(format!("{{\"message\":\"{message}\"}}").into_bytes());
+            Reply { status: 500, ..ok(body) }
+        }),
         Mode::SlowBody => list(trickle()),
         Mode::HugeObject => list(huge_page()),
-        Mode::DeepObject => list(deep_page()),
+        Mode::DeepObject => {
+            const LEVELS: usize = 100_000;
+            let mut object = map("default", "deep");
+            object["spec"] = NESTED.into();
+            let lists = format!("{}{}", "[".repeat(LEVELS), "]".repeat(LEVELS));
+            list(page_beside(object, &lists))
+        }
         Mode::BadText => {
             let mut page = page_text([map("default", "bad")].into_iter(), "").into_bytes();
             let at = page.windows(3).position(|part| part == b"bad").expect("it is in it");
@@ -224,6 +262,11 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
                 .into();
             list(page_of([object].into_iter(), ""))
         }
+        Mode::ManagedFields => {
+            let mut object = map("default", "managed");
+            object["metadata"]["managedFields"] = NESTED.into();
+            list(page_beside(object, &format!("[{}{{}}]", "{},".repeat(1_000_000))))
+        }
         Mode::DenseObject => {
             let mut object = map("default", "dense");
             object["metadata"]["finalizers"] = vec![""; 1_000_000].into();
@@ -235,6 +278,15 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
                 serde_json::json!({"containers": vec![serde_json::json!({}); 200_000]});
             list(page_of([object].into_iter(), ""))
         }
+        Mode::StrangeVersions => {
+            let versions = ["-7", "abc", "18446744073709551616", "007"];
+            let objects = versions.iter().enumerate().map(|(n, version)| {
+                let mut object = map("default", &format!("strange-{n}"));
+                object["metadata"]["resourceVersion"] = (*version).into();
+                object
+            });
+            list(page_of(objects, ""))
+        }
         Mode::TwiceTheUid => {
             let (one, mut other) = (map("default", "one"), map("default", "other"));
             other["metadata"]["uid"] = one["metadata"]["uid"].clone();
@@ -243,6 +295,17 @@ pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
         Mode::ManyNamespaces => asked.is_stream().then(|| ok(many_namespaces())),
         Mode::InterimAnswers => asked.is_of_maps().then(|| raw("", "HTTP/1.1 103 X\r\n\r\n")),
         Mode::EndlessHead => asked.is_of_maps().then(|| raw("HTTP/1.1 200 OK\r\n", "x: y\r\n")),
+        Mode::EndlessExtension => asked.is_of_maps().then(|| raw(CHUNK, "x")),
+        Mode::EndlessTrailers => asked.is_of_maps().then(|| raw(LAST_CHUNK, "x")),
+        Mode::ShortBody => asked.is_of_maps().then(|| {
+            let begins = b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{".to_vec();
+            Reply { form: Form::Raw, ..ok(whole(begins)) }
+        }),
+        Mode::TwiceFolded if asked.is_stream() => Some(status(422, "Invalid", &[])),
+        Mode::TwiceFolded => asked.is_list().then(|| {
+            let headers = vec![("content-encoding", "gzip, gzip".to_owned())];
+            Reply { headers, ..empty_gzip() }
+        }),
         Mode::Redirects => {
             let itself = [("location", format!("{}?{}", asked.path, asked.query))];
             asked.is_of_maps().then(|| status(302, "Found", &itself))
@@ -336,10 +399,10 @@ fn padded_version() -> BoxStream<'static, Bytes> {
 }
 
 /// The line of a bookmark at this version.
-fn bookmark(version: &str) -> Vec<u8> {
+fn bookmark(version: &str) -> String {
     let object = json!({"kind": "ConfigMap", "apiVersion": "v1",
         "metadata": {"resourceVersion": version}});
-    format!("{}\n", json!({"type": "BOOKMARK", "object": object})).into_bytes()
+    format!("{}\n", json!({"type": "BOOKMARK", "object": object}))
 }
 
 fn added(object: &Value) -> String {
@@ -404,15 +467,11 @@ fn trickle() -> BoxStream<'static, Bytes> {
         .boxed()
 }
 
-/// A page with an object that nests lists, and one beside it. It is text, because a value so deep could not be
-/// dropped.
-fn deep_page() -> BoxStream<'static, Bytes> {
-    const LEVELS: usize = 100_000;
-    let mut deep = map("default", "deep");
-    deep["spec"] = Value::String("NESTED".to_owned());
-    let page = page_text([deep, map("default", "beside")].into_iter(), "");
-    let lists = format!("{}{}", "[".repeat(LEVELS), "]".repeat(LEVELS));
-    whole(page.replace("\"NESTED\"", &lists).into_bytes())
+/// A page with an object that has this text in place of [`NESTED`], and one beside it. It is text, because a value may
+/// be so deep that it could not be dropped.
+fn page_beside(object: Value, nested: &str) -> BoxStream<'static, Bytes> {
+    let page = page_text([object, map("default", "beside")].into_iter(), "");
+    whole(page.replace(&format!("{NESTED:?}"), nested).into_bytes())
 }
 
 fn many_namespaces() -> BoxStream<'static, Bytes> {

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::Result;
 use apiserver::Server;
@@ -31,8 +32,10 @@ const REPEATED: usize = 2048;
 const WAITING: usize = 16;
 
 // Types of frames, as in RFC 9113, and one that it does not have.
+const DATA: u8 = 0x0;
 const HEADERS: u8 = 0x1;
 const PRIORITY: u8 = 0x2;
+const RST_STREAM: u8 = 0x3;
 const SETTINGS: u8 = 0x4;
 const PING: u8 = 0x6;
 const WINDOW_UPDATE: u8 = 0x8;
@@ -100,6 +103,10 @@ impl Tls {
         requests: &AtomicU64,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
+        if mode == Mode::SlowHandshake {
+            requests.fetch_add(1, Ordering::Relaxed);
+            return begin(stream).await;
+        }
         let mut near = self.accepts.accept(stream).await?;
         if mode == Mode::Behaves {
             let far = TcpStream::connect(self.behind).await?;
@@ -113,6 +120,15 @@ impl Tls {
             ended = hear(reader, requests, tell) => ended,
             ended = say(writer, mode, told) => ended,
         }
+    }
+}
+
+/// Begins to answer a client that begins TLS: the head of a record, and a byte of it a second.
+async fn begin(mut stream: TcpStream) -> io::Result<()> {
+    stream.write_all(&[22, 3, 3, 0x40, 0]).await?;
+    loop {
+        stream.write_all(&[2]).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
@@ -151,6 +167,9 @@ async fn say(
 ) -> io::Result<()> {
     writer.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
     writer.flush().await?;
+    if mode == Mode::Http2Resets {
+        return reset(writer, told).await;
+    }
     let stream = loop {
         match told.recv().await {
             Some(Heard::Request(stream)) => break stream,
@@ -171,6 +190,23 @@ async fn say(
     }
 }
 
+/// Resets the stream of each request.
+async fn reset(
+    mut writer: impl AsyncWrite + Unpin,
+    mut told: mpsc::Receiver<Heard>,
+) -> io::Result<()> {
+    while let Some(heard) = told.recv().await {
+        let answer = match heard {
+            // With the code of an error of the server.
+            Heard::Request(stream) => frame(RST_STREAM, 0, stream, &[0, 0, 0, 2]),
+            Heard::Ping(payload) => frame(PING, ACK, 0, &payload),
+        };
+        writer.write_all(&answer).await?;
+        writer.flush().await?;
+    }
+    Ok(())
+}
+
 /// What comes in place of an answer on this stream, and what follows again and again.
 fn flood(mode: Mode, stream: u32) -> (Vec<u8>, Vec<u8>) {
     match mode {
@@ -183,6 +219,11 @@ fn flood(mode: Mode, stream: u32) -> (Vec<u8>, Vec<u8>) {
             // `:status: 200`, and `x: y` without an end.
             frame(HEADERS, 0, stream, b"\x88"),
             frame(CONTINUATION, 0, stream, b"\0\x01x\x01y").repeat(REPEATED),
+        ),
+        Mode::Http2SmallFrames => (
+            // `:status: 200`.
+            frame(HEADERS, END_HEADERS, stream, b"\x88"),
+            frame(DATA, 0, stream, b" ").repeat(REPEATED),
         ),
         _ => {
             let small = [

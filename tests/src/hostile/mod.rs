@@ -14,7 +14,8 @@
 //! - `replica`: the replica's process
 //! - `pulse`: how long changes of the healthy cluster take
 //!
-//! `cargo xtask hostile` runs each mode by itself and prints a table; `tests/hostile` runs all of them at once.
+//! `cargo xtask hostile` runs each mode by itself and prints a table; `tests/hostile` runs most of them at once, and looks
+//! how much memory each takes by itself.
 
 mod answers;
 mod http2;
@@ -36,11 +37,11 @@ pub use self::mode::{Expected, Mode};
 pub use self::pulse::Spread;
 pub use self::replica::{ReplicaArgs, run_replica};
 pub use self::server::Hostile;
-pub use self::stage::{Plan, Row, perform};
+pub use self::stage::{Plan, Row, perform, weigh};
 use crate::harness::table::{Format, Table};
 
 /// The most that resident memory may grow through one hostile cluster, in bytes.
-const MAX_GROWTH_BYTES: u64 = 64 << 20;
+pub const MAX_GROWTH_BYTES: u64 = 64 << 20;
 /// What caches may keep of each cluster, in bytes. What reconciles decode comes on top; all clusters together have 64
 /// MiB for that.
 const MAX_CACHE_BYTES: usize = 16 << 20;

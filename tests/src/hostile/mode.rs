@@ -30,6 +30,8 @@ pub enum Mode {
     EndlessLine,
     /// Each page has the same continue token.
     RepeatedToken,
+    /// A page with a continue token of a megabyte.
+    LongToken,
     /// Each page is empty, and there is always another one.
     EmptyPages,
     /// Each page has one object, and there is always another one.
@@ -54,14 +56,22 @@ pub enum Mode {
     ForgedName,
     /// An object with 100,000 labels.
     ManyLabels,
+    /// An object with a million empty `managedFields`, beside a good one.
+    ManagedFields,
     /// An object of a million empty finalizers, which pack to nothing and take 24 MB when they are decoded.
     DenseObject,
     /// An object of 200,000 empty objects, each of which takes kilobytes when it is decoded as a container.
     ManyObjects,
     /// Each watch names a version of 70,000 characters, with which no request can be made.
     LongVersion,
+    /// Versions that are no numbers, or none that fit in 64 bits.
+    StrangeVersions,
     /// Each watch brings a bookmark and ends at once.
     BookmarkAndEnd,
+    /// A watch with as many bookmarks, and deletes of objects that nobody knows, as the connection takes.
+    UnknownDeletes,
+    /// Each watch ends at once and brings nothing.
+    EmptyWatches,
     /// Each watch brings blank lines and nothing else.
     BlankLines,
     /// Each watch brings the beginning of a large line, and then a byte now and then.
@@ -72,10 +82,22 @@ pub enum Mode {
     ManyNamespaces,
     /// Every request is redirected to itself.
     Redirects,
+    /// Refused with a message of megabytes.
+    LongRefusal,
     /// Interim answers without an end, and never an answer.
     InterimAnswers,
     /// An answer whose head has no end.
     EndlessHead,
+    /// An answer with a chunk whose extensions have no end.
+    EndlessExtension,
+    /// An answer whose trailers have no end.
+    EndlessTrailers,
+    /// An answer that is shorter than its length says.
+    ShortBody,
+    /// A page that is gzip of gzip, as its head says.
+    TwiceFolded,
+    /// TLS that begins and never comes to its end, a byte a second.
+    SlowHandshake,
     /// Over HTTP/2, frames without an end that are no part of an answer: settings, pings, answers to pings that nobody
     /// sent, more window, priorities, and what no standard knows.
     Http2Frames,
@@ -83,6 +105,10 @@ pub enum Mode {
     Http2InterimAnswers,
     /// Over HTTP/2, an answer whose head has no end.
     Http2EndlessHead,
+    /// Over HTTP/2, an answer of frames of a byte.
+    Http2SmallFrames,
+    /// Over HTTP/2, each request is reset.
+    Http2Resets,
     /// Good answers with a clock that is wrong by decades, and a long `Retry-After`.
     WrongClock,
     /// Good answers, and beside the cluster 1,000 kubeconfigs whose credentials never come, or do not come to their end.
@@ -102,7 +128,7 @@ pub enum Expected {
 
 impl Mode {
     /// All that misbehave.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 51] = [
         Self::VersionBomb,
         Self::TinyChunks,
         Self::PageBomb,
@@ -113,6 +139,7 @@ impl Mode {
         Self::FloodedWatch,
         Self::EndlessLine,
         Self::RepeatedToken,
+        Self::LongToken,
         Self::EmptyPages,
         Self::OneByOne,
         Self::BookmarkStream,
@@ -125,20 +152,32 @@ impl Mode {
         Self::LongNames,
         Self::ForgedName,
         Self::ManyLabels,
+        Self::ManagedFields,
         Self::DenseObject,
         Self::ManyObjects,
         Self::LongVersion,
+        Self::StrangeVersions,
         Self::BookmarkAndEnd,
+        Self::UnknownDeletes,
+        Self::EmptyWatches,
         Self::BlankLines,
         Self::SlowLine,
         Self::TwiceTheUid,
         Self::ManyNamespaces,
         Self::Redirects,
+        Self::LongRefusal,
         Self::InterimAnswers,
         Self::EndlessHead,
+        Self::EndlessExtension,
+        Self::EndlessTrailers,
+        Self::ShortBody,
+        Self::TwiceFolded,
+        Self::SlowHandshake,
         Self::Http2Frames,
         Self::Http2InterimAnswers,
         Self::Http2EndlessHead,
+        Self::Http2SmallFrames,
+        Self::Http2Resets,
         Self::WrongClock,
         Self::HangingCredentials,
     ];
@@ -156,7 +195,10 @@ impl Mode {
             Self::RepeatedToken | Self::EmptyPages | Self::BookmarkStream => {
                 Expected::Reported("list does not end")
             }
+            Self::EmptyWatches => Expected::Reported("as soon as it begins"),
+            Self::LongToken => Expected::Reported("a continue token of more than"),
             Self::Refusals => Expected::Reported("the server answers 504"),
+            Self::LongRefusal => Expected::Reported("500"),
             Self::SlowBody => Expected::Reported("not come to its end"),
             Self::BadText => Expected::Reported("cannot be listed or watched"),
             Self::LongNames => Expected::Reported("more than 253 bytes"),
@@ -170,7 +212,12 @@ impl Mode {
                 Expected::Reported("no part of an answer")
             }
             Self::EndlessHead => Expected::Reported("head is too large"),
+            Self::EndlessExtension => Expected::Reported("chunk extensions over limit"),
+            Self::EndlessTrailers => Expected::Reported("chunk trailers bytes over limit"),
+            Self::ShortBody => Expected::Reported("end of file before message length reached"),
+            Self::TwiceFolded => Expected::Reported("which nobody asked for"),
             Self::Http2EndlessHead => Expected::Reported("too_many_continuations"),
+            Self::Http2Resets => Expected::Reported("stream error received"),
             Self::SlowStream
             | Self::OneByOne
             | Self::FloodedWatch
@@ -178,11 +225,17 @@ impl Mode {
             | Self::WatchGone
             | Self::LongVersion
             | Self::BookmarkAndEnd
+            | Self::UnknownDeletes
             | Self::BlankLines
-            | Self::SlowLine => Expected::Patient,
-            Self::Behaves | Self::DeepObject | Self::WrongClock | Self::HangingCredentials => {
-                Expected::Served
-            }
+            | Self::SlowLine
+            | Self::SlowHandshake
+            | Self::Http2SmallFrames => Expected::Patient,
+            Self::Behaves
+            | Self::DeepObject
+            | Self::ManagedFields
+            | Self::StrangeVersions
+            | Self::WrongClock
+            | Self::HangingCredentials => Expected::Served,
         }
     }
 
@@ -198,14 +251,23 @@ impl Mode {
                 | Self::WatchGone
                 | Self::LongVersion
                 | Self::BookmarkAndEnd
+                | Self::UnknownDeletes
+                | Self::EmptyWatches
                 | Self::BlankLines
                 | Self::SlowLine
                 | Self::Refusals
+                | Self::LongRefusal
                 | Self::InterimAnswers
                 | Self::EndlessHead
+                | Self::EndlessExtension
+                | Self::EndlessTrailers
+                | Self::ShortBody
+                | Self::SlowHandshake
                 | Self::Http2Frames
                 | Self::Http2InterimAnswers
                 | Self::Http2EndlessHead
+                | Self::Http2SmallFrames
+                | Self::Http2Resets
                 | Self::WrongClock
                 | Self::HangingCredentials
         )
@@ -213,7 +275,27 @@ impl Mode {
 
     /// Whether its cluster speaks HTTP/2.
     pub(super) fn is_http2(self) -> bool {
-        matches!(self, Self::Http2Frames | Self::Http2InterimAnswers | Self::Http2EndlessHead)
+        matches!(
+            self,
+            Self::SlowHandshake
+                | Self::Http2Frames
+                | Self::Http2InterimAnswers
+                | Self::Http2EndlessHead
+                | Self::Http2SmallFrames
+                | Self::Http2Resets
+        )
+    }
+
+    /// How long it misbehaves until it has taken what it takes, where nothing else does.
+    pub(super) fn alone(self) -> Duration {
+        Duration::from_secs(match self {
+            // Each page that is too large is asked for again, with fewer objects and after a longer wait; that with one
+            // object may be the largest.
+            Self::PageBomb | Self::HugeObject => 40,
+            // Every ten seconds, a server is asked for its version.
+            Self::VersionBomb | Self::TinyChunks => 12,
+            _ => 3,
+        })
     }
 
     /// How long it may take until the cluster is reported: failures for half a minute, and the ten seconds

@@ -202,7 +202,8 @@ async fn write(writer: &mut OwnedWriteHalf, mut reply: Reply) -> io::Result<()> 
         while let Some(piece) = reply.body.next().await {
             writer.write_all(&piece).await?;
         }
-        return Ok(());
+        // Its connection ends with it.
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let mut head = format!("HTTP/1.1 {} X\r\ntransfer-encoding: chunked\r\n", reply.status);
     for (name, value) in &reply.headers {

@@ -3,8 +3,9 @@
 //! The replica has a process of its own, and hostile clusters have threads that yield to all others: they stand for
 //! machines elsewhere, and what they take to send is not what the replica takes to read.
 
+use std::cmp::Reverse;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use apiserver::Server;
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,7 +27,6 @@ use super::replica::{Replica, ReplicaArgs};
 use super::server::Hostile;
 use super::strangers::Strangers;
 use crate::copy::seen;
-use crate::harness::process::free_port;
 use crate::harness::wait::{Stopwatch, until};
 use crate::install;
 
@@ -41,6 +41,8 @@ const RECOVERY: Duration = Duration::from_secs(150);
 const NICE: i32 = 19;
 /// How often readiness is asked.
 const READY_EVERY: Duration = Duration::from_millis(500);
+/// Replicas among which [`weigh`] divides the modes.
+const REPLICAS: usize = 5;
 
 /// How a run is made.
 #[derive(Clone, Debug)]
@@ -100,9 +102,7 @@ struct Elsewhere(Option<Runtime>);
 /// If the replica cannot be started, or does not serve the clusters before they misbehave.
 pub async fn perform(modes: &[Mode], plan: &Plan) -> Result<Vec<Row>> {
     let mut stage = Stage::start(modes, plan).await?;
-    for client in stage.clients() {
-        served(&client, "before", CONVERGENCE).await.context("while all clusters behave")?;
-    }
+    stage.serves().await?;
     until(CONVERGENCE, "readiness", async || Ok(ready(stage.admin).await.then_some(()))).await?;
     let pulse = Pulse::start(stage.healthy.client());
     until(CONVERGENCE * 4, "changes of the healthy cluster", async || {
@@ -158,6 +158,53 @@ pub async fn perform(modes: &[Mode], plan: &Plan) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// How much more memory of a replica is resident at most while one cluster misbehaves in each of these ways, in bytes.
+/// Several replicas divide them: each looks at one after the other, and the cluster behaves again before the next.
+///
+/// # Errors
+/// As [`perform`], or if a cluster is not served when it behaves again.
+pub async fn weigh(modes: &[Mode], plan: &Plan) -> Result<Vec<(Mode, u64)>> {
+    let groups = groups(modes);
+    let weighed = groups.iter().map(|modes| one_by_one(modes, plan));
+    Ok(try_join_all(weighed).await?.concat())
+}
+
+/// Divides modes so that each group takes about as long. The longest comes first: nothing was left before it.
+fn groups(modes: &[Mode]) -> [Vec<Mode>; REPLICAS] {
+    let mut modes = modes.to_vec();
+    modes.sort_by_key(|mode| Reverse(mode.alone()));
+    let mut groups: [(Duration, Vec<Mode>); REPLICAS] = Default::default();
+    for mode in modes {
+        let (takes, group) =
+            groups.iter_mut().min_by_key(|(takes, _)| *takes).expect("there are some");
+        *takes += mode.alone();
+        group.push(mode);
+    }
+    groups.map(|(_, group)| group)
+}
+
+async fn one_by_one(modes: &[Mode], plan: &Plan) -> Result<Vec<(Mode, u64)>> {
+    let mut stage = Stage::start(modes, plan).await?;
+    stage.serves().await?;
+    let mut weighed = Vec::new();
+    for (mode, hostile) in &stage.hostile {
+        stage.replica.count_from_now()?;
+        let before = hostile.requests();
+        hostile.turn(*mode);
+        let asked = async || Ok((hostile.requests() > before).then_some(()));
+        until(CONVERGENCE, "a request", asked).await.context(*mode)?;
+        tokio::time::sleep(mode.alone()).await;
+        weighed.push((*mode, stage.replica.growth()?));
+        hostile.turn(Mode::Behaves);
+    }
+    let again = stage.hostile.iter().map(|(mode, hostile)| async move {
+        served(&hostile.behind.client(), "after", RECOVERY).await.context(*mode)
+    });
+    try_join_all(again).await.context("when all behave again")?;
+    stage.replica.leave().await?;
+    Ok(weighed)
+}
+
 impl Stage {
     async fn start(modes: &[Mode], plan: &Plan) -> Result<Self> {
         let dir = tempfile::tempdir()?;
@@ -179,12 +226,21 @@ impl Stage {
         }
         let folder = dir.path().join("strangers");
         let strangers = handle.spawn(Strangers::start(folder.clone())).await??;
-        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        // The port of home on another address of this machine: nobody else has it, while many stages begin at once.
+        let admin = SocketAddr::from(([127, 0, 0, 2], home.address().port()));
         let home_path = write(dir.path(), "home", &home.kubeconfig())?;
         let max_cache_bytes = plan.max_cache_bytes;
         let args = ReplicaArgs { home: home_path, folder, admin, max_cache_bytes, clusters };
         let replica = Replica::start(&plan.harness, &args, dir.path())?;
         Ok(Self { home, healthy, hostile, strangers, admin, replica, _elsewhere, _dir: dir })
+    }
+
+    /// Waits until all clusters are served.
+    async fn serves(&self) -> Result<()> {
+        for client in self.clients() {
+            served(&client, "before", CONVERGENCE).await.context("while all clusters behave")?;
+        }
+        Ok(())
     }
 
     fn clients(&self) -> impl Iterator<Item = Client> {
@@ -303,5 +359,25 @@ impl Readiness {
 
     fn end(self) -> (usize, usize) {
         (self.unready.load(Ordering::Relaxed), self.asked.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_all_modes_and_take_about_as_long() {
+        let groups = groups(&Mode::ALL);
+        let mut all = groups.concat();
+        all.sort_unstable();
+        assert_eq!(all, {
+            let mut all = Mode::ALL;
+            all.sort_unstable();
+            all
+        });
+        let takes = groups.map(|group| group.into_iter().map(Mode::alone).sum::<Duration>());
+        let (least, most) = (takes.iter().min(), takes.iter().max());
+        assert!(*most.unwrap() - *least.unwrap() <= Duration::from_secs(3), "{takes:?}");
     }
 }
