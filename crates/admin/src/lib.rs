@@ -8,13 +8,14 @@
 //! | `/livez` | that the process answers and the checks of liveness pass, the manager's and the program's own. Nothing of a cluster, so that trouble with one does not restart the process |
 //! | `/readyz` | whether the manager's readiness checks and the program's own pass |
 //! | `/healthz` | the same as `/livez`, as is the custom |
-//! | `/metrics` | Prometheus text, or OpenMetrics for whoever accepts that while traces are exported; compressed with gzip for whoever accepts that |
+//! | `/metrics` | Prometheus text, or OpenMetrics for whoever accepts that while traces are exported |
 //! | `/debug/{name}` | one view as JSON |
 //! | `/debug/explain?object=` | how one object stands, as JSON |
 //! | `/console` | pages for people, if there are any |
 //! | `/` | the paths above |
 //!
-//! The first three list what fails, and with `?verbose` everything.
+//! The first three list what fails, and with `?verbose` everything. Metrics and views are compressed with
+//! gzip for whoever accepts that.
 //!
 //! Probes may have a port of their own, because a kubelet shows no token. With a [`Guard`] all else is
 //! for those whom the cluster allows to `get` its path, and probes keep their reasons to themselves.
@@ -23,18 +24,18 @@
 //! - Nothing here waits for a cluster but the guard, within a bound: a handler reads a snapshot and
 //!   answers. A program's own checks are waited for, within a bound ([`Probe`]).
 //! - Nothing here changes anything: every route is a `GET`.
-//! - Metrics are rendered on threads of their own, a few pages at a time. What slow clients have yet to take of them
-//!   is bounded in bytes.
+//! - Metrics and views are rendered on threads of their own, a few at a time. What slow clients have yet to take of
+//!   them is bounded in bytes.
 //! - Connections are bounded in number, for each client too, and in time.
 
 mod certificate;
 mod guard;
 mod listen;
+mod pages;
 mod places;
 mod probe;
 mod readiness;
 mod routes;
-mod scrape;
 mod settings;
 
 use std::collections::BTreeMap;

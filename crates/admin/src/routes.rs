@@ -2,29 +2,32 @@
 
 use axum::Router;
 use axum::extract::{Path, Query, RawQuery, State};
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use telemetry::Format;
 
 use crate::guard::{CONSOLE, guarded};
+use crate::pages::LargePages;
 use crate::readiness::Readiness;
-use crate::scrape::{Scrapes, metrics};
 use crate::{Admin, probe};
 
 /// Where objects are explained.
 const EXPLAIN: &str = "/debug/explain";
+const JSON: &str = "application/json";
 /// The longest name of an object in a request, in bytes: cluster, kind, namespace and name.
 const MAX_OBJECT: usize = 1024;
 
 /// Every route. Where probes are served elsewhere too, those here are guarded like the rest.
 pub(crate) fn everything(admin: &Admin, probes_elsewhere: bool) -> Router {
+    let large = (admin.clone(), LargePages::default());
     let pages = Router::new()
         .route("/", get(index))
-        .route("/metrics", get(metrics).with_state(Scrapes::of(&admin.registry)))
+        .route("/metrics", get(metrics).with_state(large.clone()))
         .route(EXPLAIN, get(explain))
-        .route("/debug/{view}", get(debug))
+        .route("/debug/{view}", get(debug).with_state(large))
         .fallback(unknown)
         .with_state(admin.clone())
         .merge(admin.console.clone().unwrap_or_default());
@@ -122,13 +125,27 @@ impl Probes {
     }
 }
 
-async fn debug(State(admin): State<Admin>, Path(view): Path<String>) -> Response {
-    let Some(read) = admin.debug.get(view.as_str()) else {
+async fn metrics(
+    State((admin, pages)): State<(Admin, LargePages)>,
+    headers: HeaderMap,
+) -> Response {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let format = Format::accepted(accept);
+    let render = move || telemetry::encode(&admin.registry, format);
+    pages.answer(&headers, format.media_type(), render).await
+}
+
+async fn debug(
+    State((admin, pages)): State<(Admin, LargePages)>,
+    Path(view): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let Some(read) = admin.debug.get(view.as_str()).cloned() else {
         let known: Vec<_> = admin.debug.keys().map(|name| format!("/debug/{name}")).collect();
         let text = format!("there is no view {view:?}; there are {}\n", known.join(", "));
         return (StatusCode::NOT_FOUND, text).into_response();
     };
-    json(&read())
+    pages.answer(&headers, JSON, move || json(&read())).await
 }
 
 async fn explain(
@@ -145,14 +162,14 @@ async fn explain(
         _ => (admin.explain)(object),
     };
     match answer {
-        Ok(answer) => json(&answer),
+        Ok(answer) => ([(CONTENT_TYPE, JSON)], json(&answer)).into_response(),
         Err(wrong) => (StatusCode::BAD_REQUEST, wrong + "\n").into_response(),
     }
 }
 
-fn json(value: &serde_json::Value) -> Response {
-    let json = serde_json::to_string_pretty(value).expect("a JSON value always serialises");
-    ([(CONTENT_TYPE, "application/json")], json + "\n").into_response()
+/// A value as JSON for people.
+fn json(value: &serde_json::Value) -> String {
+    serde_json::to_string_pretty(value).expect("a JSON value always serialises") + "\n"
 }
 
 async fn unknown() -> (StatusCode, &'static str) {
@@ -170,7 +187,6 @@ mod tests {
 
     use super::*;
     use crate::{CHECK_TIMEOUT, Check, Guard, Probe, ReviewFn, Verdict, ViewFn};
-    use telemetry::Format;
 
     fn admin(ready: bool) -> Admin {
         let registry = prometheus::Registry::new();
@@ -273,6 +289,25 @@ mod tests {
         let (status, _, text) = get(true, "/debug/shrads").await;
         assert_eq!(status, 404);
         assert_eq!(text, "there is no view \"shrads\"; there are /debug/shards\n");
+    }
+
+    /// With a thousand clusters a view has megabytes too.
+    #[tokio::test]
+    async fn views_are_rendered_elsewhere_and_who_takes_them_slowly_keeps_no_memory() {
+        let here = std::thread::current().id();
+        let large: ViewFn = Arc::new(move || {
+            assert_ne!(std::thread::current().id(), here, "the threads that work do other things");
+            serde_json::Value::from("x".repeat(20 << 20))
+        });
+        let routes = everything(&Admin { debug: [("large", large)].into(), ..admin(true) }, false);
+        let ask = async || {
+            let request = Request::get("/debug/large").body(Body::empty()).unwrap();
+            routes.clone().oneshot(request).await.unwrap()
+        };
+        let (first, second) = (ask().await, ask().await);
+        assert_eq!(first.status(), 200, "a view that panics has no page");
+        first.into_body().collect().await.unwrap_err();
+        assert!(second.into_body().collect().await.unwrap().to_bytes().len() > 20 << 20);
     }
 
     #[tokio::test]

@@ -1,12 +1,14 @@
 //! The read handle on a store, and the tables behind it.
 
+use std::cell::{Cell, OnceCell};
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use super::codec::Decoder;
 use super::decoded::DecodedPart;
 use super::entry::{DecodeError, Entry};
-use super::header::{Header, Indexed, Labels, LocalKey, Uid};
+use super::header::{Indexed, Labels, LocalKey, Uid};
 use super::options::StoreOptions;
 use super::plan::Payload;
 use super::table::Table;
@@ -162,13 +164,13 @@ impl Store {
     pub fn list(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Arc<Entry>> {
         let objects = self.snapshot();
         match namespace {
-            None => select(objects.by_key.iter(), selector),
+            None => select(objects.by_key.iter(), selector, holds_of),
             Some(namespace) => {
                 let of =
                     |entry: &&Arc<Entry>| entry.header.key.namespace.as_deref() == Some(namespace);
                 let before =
                     |entry: &Arc<Entry>| entry.header.key.namespace.as_deref() < Some(namespace);
-                select(objects.by_key.from(before).take_while(of), selector)
+                select(objects.by_key.from(before).take_while(of), selector, holds_of)
             }
         }
     }
@@ -254,31 +256,37 @@ impl Store {
 fn select<'a>(
     entries: impl Iterator<Item = &'a Arc<Entry>>,
     selector: &Selector,
+    holds_of: impl Fn(&Labels, &Selector) -> bool,
 ) -> Vec<Arc<Entry>> {
-    // Neighbours often share their labels; then what held for one holds for the next.
-    let mut last: Option<(&Header, bool)> = None;
+    if selector.is_all() {
+        return entries.map(Arc::clone).collect();
+    }
+    // Objects share their labels, neighbours most often: what held for one holds for the others.
+    let (mut last, mut known) = (None, HashMap::new());
     let selected = entries.filter(|entry| {
-        let header = &entry.header;
+        let labels = &entry.header.labels;
+        let address = labels.address();
         let holds = match last {
-            Some((known, holds)) if known.labels.same(&header.labels) => holds,
-            _ => holds_of(&header.labels, selector),
+            Some((before, holds)) if before == address => holds,
+            _ => *known.entry(address).or_insert_with(|| holds_of(labels, selector)),
         };
-        last = Some((header, holds));
+        last = Some((address, holds));
         holds
     });
     selected.map(Arc::clone).collect()
 }
 
-/// Labels of up to so many bytes are gone through for each key.
-const FEW_LABEL_BYTES: usize = 2 << 10;
+/// So many keys of a selector are sought one by one. For more of them, labels are put into a table.
+const FEW_KEYS: usize = 4;
 
-/// Whether labels are selected. Many are put into a table first: a selector asks for each of its keys.
+/// Whether labels are selected.
 fn holds_of(labels: &Labels, selector: &Selector) -> bool {
-    if labels.len_bytes() <= FEW_LABEL_BYTES {
-        return selector.matches(|key| labels.get(key));
-    }
-    let table: Vec<(&str, &str)> = labels.iter().collect();
+    let (sought, table) = (Cell::new(0), OnceCell::new());
     selector.matches(|key| {
+        if sought.replace(sought.get() + 1) < FEW_KEYS {
+            return labels.get(key);
+        }
+        let table: &Vec<(&str, &str)> = table.get_or_init(|| labels.iter().collect());
         let at = table.binary_search_by(|(found, _)| (*found).cmp(key)).ok()?;
         Some(table[at].1)
     })
@@ -335,4 +343,49 @@ impl Objects {
 
 fn by_owner(a: &Arc<Entry>, b: &Arc<Entry>) -> Ordering {
     owner(a).cmp(&owner(b)).then_with(|| a.header.key.cmp(&b.header.key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::StoreWriter;
+    use super::*;
+
+    /// A store with so many objects, each with some of the labels `k00` to `k29`.
+    fn store(objects: usize, labels: impl Fn(usize) -> std::ops::Range<usize>) -> Store {
+        let mut writer = StoreWriter::default();
+        for number in 0..objects {
+            let labels: Vec<_> =
+                labels(number).map(|label| format!(r#""k{label:02}":"v{label}""#)).collect();
+            let labels = labels.join(",");
+            let object = format!(
+                r#"{{"metadata":{{"name":"a{number}","uid":"u{number}","resourceVersion":"1","labels":{{{labels}}}}}}}"#
+            );
+            let entry = writer.parse(&object).unwrap();
+            writer.upsert(&entry);
+        }
+        writer.store()
+    }
+
+    #[test]
+    fn labels_that_many_objects_share_are_looked_at_once() {
+        let looks = Cell::new(0);
+        let objects = store(100, |number| if number % 2 == 0 { 0..9 } else { 9..18 }).snapshot();
+        let found = select(objects.by_key.iter(), &"k10".parse().unwrap(), |labels, selector| {
+            looks.set(looks.get() + 1);
+            holds_of(labels, selector)
+        });
+        assert_eq!((found.len(), looks.get()), (50, 2));
+    }
+
+    #[test]
+    fn a_selector_may_ask_for_many_labels() {
+        let store = store(2, |number| number..30);
+        let keys = (0..30).map(|label| format!("k{label:02}")).collect::<Vec<_>>().join(",");
+        for (more, expect) in
+            [("", 1), (",k29=v29", 1), (",k29=v28", 0), (",!k30", 1), (",!k00", 0), (",k30!=v", 1)]
+        {
+            let selector: Selector = format!("{keys}{more}").parse().unwrap();
+            assert_eq!(store.list(None, &selector).len(), expect, "{more}");
+        }
+    }
 }

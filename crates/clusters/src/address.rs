@@ -8,9 +8,8 @@
 //! more, and the runtime has 512 threads for lookups and files. So a server has one lookup at a time, and the servers of
 //! a provider have [`MAX_LOOKUPS`] together, by what is known of them: names that hang delay no server that is found, no
 //! new one that comes after them, and nothing of another provider. A lookup goes on when its caller gives up, in its place
-//! among those that wait, and the next caller gets what it finds.
+//! among those that wait, and the next caller gets what it finds. While it takes long, a server is where it was found last.
 
-use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
@@ -25,7 +24,8 @@ use http::uri::Scheme;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use hyper_util::rt::TokioIo;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
 use tower::{BoxError, Service, ServiceExt};
 
 use crate::bounds::Unread;
@@ -50,6 +50,13 @@ const MAX_LOOKUPS: [usize; 3] = [32, 16, 16];
 const MAX_HOME_LOOKUPS: [usize; 3] = [8, 4, 4];
 /// What a lookup has found, if nobody waited for it, counts for so long.
 const FOUND_FOR: Duration = Duration::from_secs(60);
+/// How long a server is looked up before it is reached where it was found last.
+const KNOWN_AFTER: Duration = Duration::from_secs(1);
+/// The most addresses of a name that count.
+const MAX_ADDRESSES: usize = 16;
+/// The most connections opened to a server within [`OPENED_WITHIN`]: it says when each ends, and a handshake costs much.
+const MAX_OPENED: usize = 1000;
+const OPENED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Turns at lookups for clusters with a role.
 pub(crate) fn lookups(role: Role) -> Turns {
@@ -130,8 +137,13 @@ struct Refused {
     risk: Risk,
 }
 
+/// A server gets no further connection for now.
+#[derive(Debug, thiserror::Error)]
+#[error("{MAX_OPENED} connections to the server were opened within {}s; fix: see why it, or a proxy before it, ends them", OPENED_WITHIN.as_secs())]
+struct TooMany;
+
 /// Resolves names, and leaves out addresses that may not be connected to.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Resolver<R = GaiResolver> {
     inner: R,
     reach: Reach,
@@ -140,21 +152,14 @@ pub(crate) struct Resolver<R = GaiResolver> {
 }
 
 /// What is known of the name of a server.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Server {
-    /// Whether the last lookup found it.
-    is_proven: bool,
+    /// The name and its addresses, if the last lookup found it.
+    known: Option<(Name, Vec<SocketAddr>)>,
     /// Counts the lookups.
     begun: u64,
     /// The lookup under way, or one for which nobody waited to the end.
     pending: Option<Pending>,
-}
-
-impl Server {
-    /// What a lookup found counts no more.
-    fn forget(&mut self, number: u64) {
-        self.pending.take_if(|pending| pending.number == number);
-    }
 }
 
 #[derive(Clone)]
@@ -164,23 +169,14 @@ struct Pending {
     found: Shared<BoxFuture<'static, Result<Vec<SocketAddr>, Arc<str>>>>,
 }
 
-impl fmt::Debug for Pending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").field("name", &self.name.as_str()).finish_non_exhaustive()
-    }
-}
-
-/// A name that leads to no address.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct NotFound(Arc<str>);
-
 /// Opens connections to what is within reach. Clones are for the same server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Dialer {
     inner: HttpConnector<Resolver>,
     reach: Reach,
     is_limited: bool,
+    /// For each connection that may be opened; none if as many may as are asked for.
+    places: Option<Arc<Semaphore>>,
 }
 
 type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
@@ -192,12 +188,17 @@ impl Dialer {
         let mut inner = HttpConnector::new_with_resolver(resolver);
         inner.enforce_http(false);
         inner.set_nodelay(true);
-        Self { inner, reach, is_limited: true }
+        Self { inner, reach, is_limited: true, places: None }
+    }
+
+    /// The same with no more than [`MAX_OPENED`] connections.
+    pub(crate) fn rationed(self) -> Self {
+        Self { places: Some(Arc::new(Semaphore::new(MAX_OPENED))), ..self }
     }
 
     /// The same for connections that change their protocol: what comes then is no answer.
     pub(crate) fn without_limit(self) -> Self {
-        Self { is_limited: false, ..self }
+        Self { is_limited: false, places: None, ..self }
     }
 }
 
@@ -212,11 +213,11 @@ where
     fn lookup(&self, name: Name) -> Pending {
         let mut server = self.server();
         server.pending.take_if(|pending| pending.name != name);
-        let Server { is_proven, begun, pending } = &mut *server;
+        let Server { known, begun, pending } = &mut *server;
         let begin = || {
             *begun += 1;
             let lane = match *begun {
-                _ if *is_proven => Lane::Proven,
+                _ if known.is_some() => Lane::Proven,
                 1 => Lane::First,
                 _ => Lane::Late,
             };
@@ -234,22 +235,24 @@ where
             let place = turns.turn(lane).await;
             let found = inner.oneshot(sought).await.map_err(Into::into);
             drop(place);
-            let found = found.map(Iterator::collect);
+            let found = found.map(|found| found.take(MAX_ADDRESSES).collect());
             // Nobody may listen yet.
             let _ = tell.send(found.map_err(|error| model::error::chain(&*error).into()));
             tokio::time::sleep(FOUND_FOR).await;
             if let Some(server) = server.upgrade() {
-                server.lock().unwrap_or_else(PoisonError::into_inner).forget(number);
+                let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
+                server.pending.take_if(|pending| pending.number == number);
             }
         });
         let found = async move { told.await.unwrap_or_else(|_| Err("the lookup panicked".into())) };
         Pending { name, number, found: found.boxed().shared() }
     }
 
-    /// Somebody has what a lookup found: the next one is another.
-    fn used(&self, found: bool) {
+    /// Somebody has what a lookup found. If it has ended, the next one is another.
+    fn used(&self, name: Name, found: &Result<Vec<SocketAddr>, Arc<str>>) {
         let mut server = self.server();
-        (server.pending, server.is_proven) = (None, found);
+        server.pending.take_if(|pending| pending.found.peek().is_some());
+        server.known = found.clone().ok().map(|found| (name, found));
     }
 
     fn server(&self) -> MutexGuard<'_, Server> {
@@ -276,10 +279,15 @@ where
         let (reach, host) = (self.reach, name.as_str().to_owned());
         let this = self.clone();
         Box::pin(async move {
-            let found = this.lookup(name).found.await;
-            this.used(found.is_ok());
+            let lookup = this.lookup(name.clone()).found;
+            let known = this.server().known.clone().filter(|(of, _)| *of == name);
+            let found = match known {
+                Some((_, known)) => timeout(KNOWN_AFTER, lookup).await.unwrap_or(Ok(known)),
+                None => lookup.await,
+            };
+            this.used(name, &found);
             let (mut within, mut refused) = (Vec::new(), None);
-            for address in found.map_err(NotFound)? {
+            for address in found.map_err(|why| BoxError::from(&*why))? {
                 match reach.refuses(address.ip()) {
                     None => within.push(address),
                     Some(risk) => refused = Some((address.ip(), risk)),
@@ -316,9 +324,14 @@ impl Service<Uri> for Dialer {
         // Which protocol it is shows only in TLS: without that, it is HTTP/1.1.
         let is_plain = to.scheme() == Some(&Scheme::HTTP);
         let limit = self.is_limited.then_some(if is_plain { HTTP1_BYTES } else { HTTP2_BYTES });
+        let place = self.places.clone().map(Semaphore::try_acquire_owned).transpose();
         let connecting = self.inner.call(to);
         Box::pin(async move {
+            let place = place.map_err(|_| TooMany)?;
             let stream = connecting.await?.into_inner();
+            if let Some(place) = place {
+                tokio::spawn(tokio::time::sleep(OPENED_WITHIN).map(|()| drop(place)));
+            }
             Ok(TokioIo::new(Metered { stream, unread: Unread::default(), limit }))
         })
     }
@@ -328,8 +341,6 @@ impl Service<Uri> for Dialer {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
-
-    use tokio::sync::Semaphore;
 
     use super::*;
 
@@ -404,6 +415,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_server_that_was_found_is_reached_while_lookups_hang() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let inner = tower::service_fn(move |_: Name| {
+            let is_first = begun.fetch_add(1, Ordering::Relaxed) == 0;
+            async move {
+                if !is_first {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, BoxError>([SocketAddr::from(([10, 0, 0, 1], 1)); 100].into_iter())
+            }
+        });
+        let turns = Turns::new([1; 3]);
+        let resolver = Resolver { inner, reach: Reach::default(), turns, server: Arc::default() };
+        let lookup = |name: &str| {
+            let lookup = resolver.clone().oneshot(name.parse().unwrap());
+            tokio::time::timeout(Duration::from_secs(5), lookup)
+        };
+        for _ in 0..3 {
+            assert_eq!(lookup("host.test").await.expect("soon").unwrap().count(), MAX_ADDRESSES);
+        }
+        assert!(lookup("other.test").await.is_err(), "of another name nothing is known");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn names_that_hang_delay_no_server_that_was_found_and_a_new_one_gets_its_turn() {
         let hung = Duration::from_secs(10);
         let inner = tower::service_fn(move |name: Name| async move {
@@ -455,6 +490,23 @@ mod tests {
             let text = model::error::chain(&*error);
             assert!(text.contains("is a loopback address"), "{host}: {text}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_each_connection_gets_no_more_for_a_while() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let reach = Reach { loopback: true, link_local: false };
+        let mut dialer = Dialer::new(reach, lookups(Role::Workload)).rationed();
+        let places = Arc::clone(dialer.places.as_ref().expect("it is rationed"));
+        assert_eq!(places.available_permits(), MAX_OPENED);
+        places.forget_permits(MAX_OPENED - 2);
+        for _ in 0..2 {
+            dialer.call(to.clone()).await.map(drop).unwrap();
+        }
+        let error = dialer.call(to.clone()).await.map(drop).unwrap_err();
+        assert!(error.to_string().contains("fix: see why it"), "{error}");
+        dialer.without_limit().call(to).await.map(drop).unwrap();
     }
 
     #[tokio::test]

@@ -128,9 +128,9 @@ impl Connector {
         let renewals = Renewals { turns: of(&self.renewals.turns), ..self.renewals.clone() };
         let clock = Arc::clone(&self.clock);
         let keeper = Keeper::start(origin, source, renewals, clock).await?;
-        let protocol = match self.role {
-            Role::Home => Protocol::Http1,
-            Role::Workload => Protocol::Any,
+        let (protocol, dialer) = match self.role {
+            Role::Home => (Protocol::Http1, dialer),
+            Role::Workload => (Protocol::Any, dialer.rationed()),
         };
         let life = keeper.life();
         let link = link(config, keeper, protocol, dialer);

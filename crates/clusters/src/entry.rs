@@ -44,11 +44,13 @@ const REASONS: u32 = 10;
 pub(crate) struct Entry {
     pub(crate) source: Source,
     /// Where the source leads: it takes a hash of all that leads there, and is asked for with each probe.
-    destination: Option<Fingerprint>,
+    pub(crate) destination: Option<Fingerprint>,
     /// When its source changed last, and how often in a row.
     changed: Option<(Moment, u32)>,
     /// Since when reasons are counted why it cannot be used, and how many there were.
     reasons: Option<(Moment, u32)>,
+    /// Whether a log was told that it does not answer, and not yet that it does again.
+    is_told: bool,
     /// The place of its source in the configuration.
     pub(crate) place: usize,
     /// How much is kept of it.
@@ -100,6 +102,7 @@ impl Entry {
             destination: source.destination(),
             changed: None,
             reasons: None,
+            is_told: false,
             source,
             place,
             budget: None,
@@ -135,7 +138,7 @@ impl Entry {
     /// Takes in which cluster the fleet knows by its name, if that is another. Returns whether that is news: then
     /// another source of the name has more right to it.
     pub(crate) fn heed(&mut self, fleets: Option<&ClusterUid>) -> bool {
-        let (Some(own), Some(leads_to)) = (self.identity(), self.destination()) else {
+        let (Some(own), Some(leads_to)) = (self.identity(), self.destination) else {
             return false;
         };
         match fleets {
@@ -166,7 +169,7 @@ impl Entry {
     pub(crate) fn engage(&mut self, cluster: Cluster) {
         self.stop();
         self.finding = self.just_told.then_some(Ok(()));
-        self.engaged = self.destination();
+        self.engaged = self.destination;
         self.serving = Serving::Engaged(cluster);
     }
 
@@ -175,7 +178,7 @@ impl Entry {
         let (uid, destination) = self.known.as_ref()?;
         let origin = Arc::clone(&self.source.origin);
         let identity = Identity { uid: uid.clone(), origin, place: self.place };
-        (*destination == self.destination()).then(|| Arc::new(identity))
+        (*destination == self.destination).then(|| Arc::new(identity))
     }
 
     /// The same, before it is engaged for the first time: its marks may not be looked at yet.
@@ -187,7 +190,7 @@ impl Entry {
     pub(crate) fn identified(&mut self, uid: ClusterUid) -> Option<ClusterUid> {
         let before = self.identity().map(|before| before.uid.clone());
         self.untold = None;
-        self.known = Some((uid.clone(), self.destination()));
+        self.known = Some((uid.clone(), self.destination));
         let before = before.filter(|before| *before != uid);
         if before.is_some() {
             self.forget_marks();
@@ -208,6 +211,18 @@ impl Entry {
         let (since, times) = lately.unwrap_or((now, 0));
         self.reasons = Some((since, times.saturating_add(1)));
         times < REASONS
+    }
+
+    /// Takes in what a probe found. Returns whether a log is told.
+    pub(crate) fn probed(&mut self, found: &Finding, now: Moment) -> bool {
+        let before = self.finding.replace(found.clone()).filter(Result::is_err);
+        if found.is_ok() {
+            return std::mem::take(&mut self.is_told);
+        }
+        let tells = before.as_ref() != Some(found) && self.is_news(now);
+        self.is_told |= tells;
+        self.finding = before.filter(|_| !tells).or(self.finding.take());
+        tells
     }
 
     /// Counts a look at its marks.
@@ -235,7 +250,7 @@ impl Entry {
         let is_calm = self.changed.is_none_or(|(last, _)| last + CALM < now);
         let changes = self.changed.filter(|_| !is_calm).map_or(1, |(_, times)| times + 1);
         self.changed = Some((now, changes));
-        self.reasons = None;
+        self.reasons = self.reasons.filter(|_| changes > EDITS);
         let before = self.destination;
         self.destination = source.destination();
         self.source = source;
@@ -272,10 +287,6 @@ impl Entry {
     /// Whether another fleet keeps ours away.
     pub(crate) fn is_refused(&self) -> bool {
         matches!((&self.serving, &self.standing), (Serving::Down(_), Standing::Refused(_)))
-    }
-
-    pub(crate) fn destination(&self) -> Option<Fingerprint> {
-        self.destination
     }
 
     pub(crate) fn is_connecting(&self) -> bool {
@@ -437,5 +448,35 @@ mod tests {
         assert_eq!(told, 170, "ten times in ten minutes");
         entry.replace(source("https://a", "two"), at(9_990));
         assert!(entry.is_news(at(9_990)), "somebody is at work on it");
+    }
+
+    #[test]
+    fn a_source_that_changes_again_and_again_is_told_of_now_and_then() {
+        let mut entry = Entry::new(source("https://a", "one"), 0);
+        let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
+        let told = (0..1_000_u64).filter(|second| {
+            entry.replace(source("https://a", &second.to_string()), at(*second));
+            entry.is_news(at(*second))
+        });
+        // Each of the first ten edits, and then as of a server: ten times in ten minutes.
+        assert_eq!(told.count(), 29);
+    }
+
+    #[test]
+    fn a_server_that_answers_every_other_time_is_told_of_now_and_then() {
+        let mut entry = Entry::new(source("https://a", "one"), 0);
+        let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
+        let found = |probe: u64| -> Finding {
+            if probe.is_multiple_of(2) { Err("it does not answer".into()) } else { Ok(()) }
+        };
+        let told = (0..1_000).filter(|probe| entry.probed(&found(*probe), at(10 * probe)));
+        assert_eq!(told.count(), 340, "ten times in ten minutes, and that it answers again");
+        assert_eq!(entry.finding, Some(Ok(())));
+        assert!(entry.probed(&Err("one".into()), at(20_000)));
+        assert!(!entry.probed(&Err("one".into()), at(20_010)), "the same");
+        let others: Vec<bool> =
+            (2..20).map(|n: u32| entry.probed(&Err(n.to_string().into()), at(20_020))).collect();
+        assert_eq!(others.iter().filter(|told| **told).count(), 9);
+        assert_eq!(entry.finding, Some(Err("10".into())), "what was told stands");
     }
 }

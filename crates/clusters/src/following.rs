@@ -92,8 +92,7 @@ pub(crate) async fn client(
     let used = Arc::clone(&current);
     let unused = CancellationToken::new();
     let following = follow(provider, connector, access, Arc::clone(&current));
-    let while_used = unused.clone().run_until_cancelled_owned(following);
-    tokio::spawn(while_used);
+    tokio::spawn(unused.clone().run_until_cancelled_owned(following));
     let guard = Arc::new(unused.drop_guard());
     let service = service_fn(move |request: http::Request<Body>| {
         let _used = &guard;

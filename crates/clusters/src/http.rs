@@ -94,10 +94,6 @@ pub(crate) struct Identity {
     pub(crate) key: String,
 }
 
-/// TLS sessions to resume: as many as rustls keeps of one server. By default it has room for 32 servers, 14 KB for each
-/// cluster.
-const SESSIONS: usize = 8;
-
 /// Opens connections to a server.
 type RawConnector = TimeoutConnector<HttpsConnector<Dialer>>;
 
@@ -117,7 +113,8 @@ fn raw_connector(
         return Err(kube::Error::Service(what.into()));
     }
     let mut tls = tls_config(config, identity)?;
-    tls.resumption = Resumption::in_memory_sessions(SESSIONS);
+    // As in client-go. A server could have eight tickets kept, each with its certificates: a megabyte for each cluster.
+    tls.resumption = Resumption::disabled();
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = &config.tls_server_name {
         let name =
@@ -502,6 +499,48 @@ mod tests {
         if let Ok(loaded) = loaded {
             assert!(Arc::ptr_eq(&loaded, &system().unwrap()), "loaded once");
         }
+    }
+
+    /// What a server gives for that would be kept for each cluster, however much it is.
+    #[tokio::test]
+    async fn no_session_is_resumed() {
+        use tokio_rustls::rustls::{HandshakeKind, ServerConfig, crypto, pki_types};
+        let pair = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        let certificate = params.self_signed(&pair).unwrap();
+        let key = pki_types::PrivateKeyDer::Pkcs8(pair.serialize_der().into());
+        let tls = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("https://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            let mut kinds = Vec::new();
+            for _ in 0..2 {
+                let (stream, _) = listener.accept().await.unwrap();
+                let mut stream = acceptor.accept(stream).await.unwrap();
+                let _asked = stream.read(&mut [0; 1024]).await.unwrap();
+                kinds.push(stream.get_ref().1.handshake_kind());
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                stream.write_all(answer).await.unwrap();
+                let _ended = stream.shutdown().await;
+            }
+            kinds
+        });
+        let mut config = kube::Config::new(address.parse().unwrap());
+        config.accept_invalid_certs = true;
+        let dialer = Dialer::new(Trust::own().reach(), lookups(Role::Workload));
+        let connections = Connections::new(config, Protocol::Any, dialer).unwrap();
+        for _ in 0..2 {
+            let request = Request::get(&address).body(Body::empty()).unwrap();
+            let answer = connections.send(request, None).await.unwrap();
+            answer.into_body().collect().await.unwrap();
+        }
+        assert_eq!(server.await.unwrap(), [Some(HandshakeKind::Full); 2]);
     }
 
     #[test]

@@ -17,14 +17,14 @@ use model::error::{chain, foreign};
 use model::{ClusterUid, Moment, doubled};
 use serde::Deserialize;
 
+use crate::bounds::SMALL_BYTES;
+
 /// What is asked for.
 const PATH: &str = "/api/v1/namespaces/kube-system";
 /// Only its metadata, if the server can leave the rest out.
 const FORM: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// How long an answer may take.
 pub(crate) const ASK_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most bytes of an answer: annotations and managed fields are a few hundred KiB at most.
-const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// The first wait before a silent server is asked again; doubles each time.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest wait before that.
@@ -96,7 +96,8 @@ async fn answer(client: &Client) -> Told {
         Err(error) => return silent(&format!("does not answer: {}", chain(&error))),
     };
     let (head, body) = answer.into_parts();
-    match Limited::new(body, MAX_ANSWER_BYTES).collect().await {
+    // The servers of a thousand clusters may be asked at once. The metadata of a namespace has a few KiB.
+    match Limited::new(body, SMALL_BYTES).collect().await {
         Ok(body) => read(head.status, &body.to_bytes()),
         Err(error) => silent(&format!("does not answer: {}", foreign(&error.to_string()))),
     }

@@ -23,6 +23,7 @@ pub(crate) const MAX_PROBES: [usize; 3] = [32, 0, 32];
 pub(crate) type Finding = Result<(), Arc<str>>;
 
 /// What a probe asks besides whether the server answers.
+#[derive(Clone)]
 pub(crate) struct Wanted {
     /// Whether it answered the last time, and soon.
     pub(crate) is_prompt: bool,
@@ -51,7 +52,7 @@ pub(crate) async fn probe(
 ) -> Probed {
     tokio::time::sleep(delay).await;
     let lane = if wanted.is_prompt { Lane::Proven } else { Lane::Late };
-    turns.run(lane, PROMPT, ask_all(&cluster, &*clock, wanted)).await
+    turns.run(lane, PROMPT, || ask_all(&cluster, &*clock, wanted.clone())).await
 }
 
 async fn ask_all(cluster: &Cluster, clock: &dyn Clock, wanted: Wanted) -> Probed {

@@ -475,7 +475,7 @@ impl Task {
             client,
             wire,
             incarnation: self.incarnations,
-            destination: entry.destination().map_or(0, Fingerprint::number),
+            destination: entry.destination.map_or(0, Fingerprint::number),
             budget: entry.budget,
             identity: entry.identity(),
         };
@@ -492,12 +492,14 @@ impl Task {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.stop();
         entry.finding = None;
-        let is_same = matches!(&entry.serving, Serving::Down(old) if *old == reason);
-        let is_down = matches!(entry.serving, Serving::Down(_));
-        if is_same || (is_down && !entry.is_news(self.clock.now())) {
+        if matches!(&entry.serving, Serving::Down(old) if *old == reason) {
             return;
         }
-        warn!(cluster = %name, "cluster down: {reason}");
+        match (entry.is_news(self.clock.now()), &entry.serving) {
+            (true, _) => warn!(cluster = %name, "cluster down: {reason}"),
+            (false, Serving::Down(_)) => return,
+            (false, _) => {}
+        }
         entry.serving = Serving::Down(reason);
     }
 
@@ -531,20 +533,12 @@ impl Task {
             return;
         }
         let mut cluster = cluster.clone();
-        let now = self.clock.now();
-        let finding = match (entry.finding.take(), finding) {
-            (Some(Err(_)), Ok(())) => {
-                info!(cluster = %name, "cluster answers again");
-                Ok(())
-            }
-            (_, Ok(())) => Ok(()),
-            (Some(Err(old)), Err(new)) if old == new || !entry.is_news(now) => Err(old),
-            (_, Err(reason)) => {
-                warn!(cluster = %name, "cluster engaged but {reason}");
-                Err(reason)
-            }
-        };
-        (entry.finding, entry.is_prompt) = (Some(finding), is_prompt);
+        match (entry.probed(&finding, self.clock.now()), finding) {
+            (true, Ok(())) => info!(cluster = %name, "cluster answers again"),
+            (true, Err(reason)) => warn!(cluster = %name, "cluster engaged but {reason}"),
+            (false, _) => {}
+        }
+        entry.is_prompt = is_prompt;
         if let Some(wait) = answer.and_then(|answer| self.learn_again(name, &mut cluster, answer)) {
             let Cluster { client, wire, .. } = cluster;
             return self.told(name.clone(), Link { client, wire }, wait);

@@ -32,6 +32,8 @@ const WATCH_SECONDS: u32 = 240;
 const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
 /// Changes that come within this time are one.
 const GATHER: Duration = Duration::from_millis(300);
+/// The pause before everything is listed again: beyond the quota, each Secret that is removed makes that necessary.
+const RELIST_AFTER: Duration = Duration::from_secs(5);
 /// The pause after a failure, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
@@ -153,6 +155,9 @@ impl Following {
     async fn change(&mut self) {
         loop {
             if self.version.is_none() {
+                if self.told.is_some() {
+                    tokio::time::sleep(RELIST_AFTER).await;
+                }
                 match self.list().await {
                     Ok(()) => return,
                     Err(error) => self.complain(&error),
@@ -322,6 +327,9 @@ impl Secrets {
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use kube::client::Body;
+    use model::Clock;
+    use model::testing::PausedClock;
+    use serde_json::json;
 
     use super::*;
     use crate::error::Unusable;
@@ -339,6 +347,29 @@ mod tests {
         assert_eq!(ends_at(all(1).map(|(secrets, _)| (secrets, "a".to_owned()))), Some(1));
         let sparse = all(1).map(|(_, token)| (usize::from(token.ends_with('0')), token));
         assert_eq!(ends_at(sparse.take(100)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_removes_secrets_beyond_the_quota_has_all_listed_now_and_then() {
+        let home = tower::service_fn(|request: http::Request<Body>| {
+            let secret = |name: &str| json!({"metadata": {"namespace": "home", "name": name, "resourceVersion": "8"}});
+            let list = json!({"apiVersion": "v1", "kind": "SecretList",
+                "metadata": {"resourceVersion": "7"}, "items": [secret("a"), secret("b")]});
+            let gone = json!({"type": "DELETED", "object": secret("b")});
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let answer = if is_watch { gone } else { list };
+            let answer = Body::from(format!("{answer}\n").into_bytes());
+            std::future::ready(Ok::<_, std::io::Error>(http::Response::new(answer)))
+        });
+        let of = Secrets::new(Client::new(home, "home"), "home", "is=cluster");
+        let mut secrets = of.terms(Terms { quota: 1, ..Terms::default() }).provider();
+        let clock = PausedClock::new();
+        let began = clock.now();
+        for _ in 0..10 {
+            assert_eq!(secrets.next().await.problems.len(), 1, "after a list");
+            assert_eq!(secrets.next().await.problems.len(), 0, "after a Secret is gone");
+        }
+        assert!(clock.now().since(began) >= 9 * RELIST_AFTER);
     }
 
     #[tokio::test]

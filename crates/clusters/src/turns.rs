@@ -57,19 +57,22 @@ impl Turns {
         places.acquire_owned().await.expect("nobody closes it")
     }
 
-    /// Does work when it is its turn. Its place is kept for `prompt`: whoever takes longer goes on among the late ones,
-    /// and stands still until there is a place.
-    pub(crate) async fn run<T>(
+    /// Does work when it is its turn. Its place is kept for `prompt`: whoever takes longer goes on among the late ones. If
+    /// there is no place, it begins again once there is one: what has come of an answer takes memory.
+    pub(crate) async fn run<T, W: Future<Output = T>>(
         &self,
         lane: Lane,
         prompt: Duration,
-        work: impl Future<Output = T>,
+        begin: impl Fn() -> W,
     ) -> T {
-        let mut work = pin!(work);
+        let mut work = pin!(begin());
         let _place = match self.promptly(lane, prompt, work.as_mut()).await {
             Ok(done) => return done,
             Err(Some(place)) => place,
-            Err(None) => self.turn(Lane::Late).await,
+            Err(None) => {
+                work.set(begin());
+                self.turn(Lane::Late).await
+            }
         };
         work.await
     }
@@ -118,20 +121,35 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_answers_late_for_once_keeps_no_place_of_what_is_prompt() {
         let turns = Turns::new([1, 0, 1]);
-        let proven = |takes: Duration| turns.run(Lane::Proven, PROMPT, sleep(takes));
+        let proven = |takes: Duration| turns.run(Lane::Proven, PROMPT, move || sleep(takes));
         let other = timeout(PROMPT * 2, proven(Duration::ZERO));
         let ((), other, ()) = futures::join!(proven(PROMPT * 8), other, proven(PROMPT * 3));
         assert!(other.is_ok(), "the prompt one is asked meanwhile");
     }
 
     #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_place_among_the_late_ones_keeps_nothing_meanwhile() {
+        let (turns, kept) = (Turns::new([1; 3]), Arc::new(()));
+        let _late = turns.turn(Lane::Late).await;
+        let begin = || async {
+            let _kept = Arc::clone(&kept);
+            pending::<()>().await;
+        };
+        let mut waits = pin!(turns.run(Lane::Proven, PROMPT, begin));
+        assert!(timeout(PROMPT / 2, waits.as_mut()).await.is_err());
+        assert_eq!(Arc::strong_count(&kept), 2, "it is under way");
+        assert!(timeout(PROMPT, waits.as_mut()).await.is_err());
+        assert_eq!(Arc::strong_count(&kept), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_thousand_that_hang_delay_none_that_comes_after_them() {
         let turns = Turns::new([0, 16, 16]);
-        let hang = join_all((0..1000).map(|_| turns.run(Lane::First, PROMPT, pending::<()>())));
-        let late = join_all((0..1000).map(|_| turns.run(Lane::Late, PROMPT, pending::<()>())));
+        let hang = join_all((0..1000).map(|_| turns.run(Lane::First, PROMPT, pending::<()>)));
+        let late = join_all((0..1000).map(|_| turns.run(Lane::Late, PROMPT, pending::<()>)));
         let new = async {
             sleep(PROMPT * 64).await;
-            timeout(PROMPT, turns.run(Lane::First, PROMPT, ready(()))).await
+            timeout(PROMPT, turns.run(Lane::First, PROMPT, || ready(()))).await
         };
         tokio::select! {
             new = new => assert!(new.is_ok()),

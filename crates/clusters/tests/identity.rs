@@ -212,7 +212,7 @@ async fn a_server_that_may_not_tell_is_engaged_as_before_with_what_to_repair() {
 
 #[tokio::test]
 async fn what_is_no_answer_of_an_api_server_engages_nothing_and_holds_nobody_up() {
-    let huge = format!(r#"{{"metadata":{{"uid":"u1","name":"{}"}}}}"#, "x".repeat(2 << 20));
+    let huge = format!(r#"{{"metadata":{{"uid":"u1","name":"{}"}}}}"#, "x".repeat(65 << 10));
     let dir = tempfile::tempdir().unwrap();
     let good = Server::start(200, &told("u9")).await;
     for (number, (status, body)) in

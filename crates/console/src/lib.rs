@@ -14,7 +14,8 @@
 //!
 //! # Invariants
 //! - Nothing here changes anything: every route is a `GET`.
-//! - A page has a bound in rows, whatever the size of the fleet.
+//! - A page has a bound in rows, whatever the size of the fleet. Those for which all of it is looked through are made
+//!   apart from the threads that work, a few at a time.
 //! - Readers share what is read: home and replicas are asked for one page at a time, and rest for a while after
 //!   ([`Source`]).
 //! - What comes from a cluster is text, never markup, and pages run no script but their own.

@@ -18,6 +18,7 @@ use maud::{Markup, html};
 use model::{Clock, ClusterName, MemberId};
 use queue::QueueStatus;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use crate::kept::{Kept, ReadAt};
 use crate::page::{PATH, Tab, page};
@@ -28,13 +29,16 @@ use crate::{clusters, events, object, overview, queues};
 const UNREAD: &str = "The fleet cannot be read";
 /// The longest text of a request that is looked for, in bytes.
 const MAX_SOUGHT: usize = 1024;
+/// How many pages of the fleet are made at once: of ten thousand clusters each takes a while.
+const MAX_MADE: usize = 2;
 /// What a page may load: our style, our script, and itself again.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The routes of the console.
 pub fn router(source: Arc<dyn Source>, clock: Arc<dyn Clock>) -> Router {
-    let console = Console { source, clock, kept: Arc::default() };
+    let places = Arc::new(Semaphore::new(MAX_MADE));
+    let console = Console { source, clock, kept: Arc::default(), places };
     let text = |kind: &'static str, text: &'static str| {
         get(async move || ([(CONTENT_TYPE, kind)], text).into_response())
     };
@@ -59,6 +63,8 @@ struct Console {
     source: Arc<dyn Source>,
     clock: Arc<dyn Clock>,
     kept: Arc<AllKept>,
+    /// For pages that are made.
+    places: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -100,6 +106,21 @@ impl Console {
         }
     }
 
+    /// A page that `make` makes of the fleet as of that time, apart from the threads that work.
+    async fn of_fleet(
+        self,
+        tab: Tab,
+        make: impl FnOnce(&Self, &Fleet, Timestamp) -> Response + Send + 'static,
+    ) -> Page {
+        let (fleet, at) = self.fleet(tab).await?;
+        let place = Arc::clone(&self.places).acquire_owned().await.expect("it is never closed");
+        let made = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            make(&self, &fleet, at)
+        });
+        Ok(made.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()))
+    }
+
     /// A page of what was read at that time.
     fn page(&self, tab: Tab, title: &str, at: Timestamp, body: &Markup) -> Response {
         let page = page(tab, title, &self.source.about(), at, body).into_string();
@@ -125,14 +146,18 @@ impl Asked {
 }
 
 async fn fleet(State(console): State<Console>) -> Page {
-    let (fleet, at) = console.fleet(Tab::Fleet).await?;
-    Ok(console.page(Tab::Fleet, "Fleet", at, &overview::overview(&fleet, at)))
+    let make = |console: &Console, fleet: &Fleet, at: Timestamp| {
+        console.page(Tab::Fleet, "Fleet", at, &overview::overview(fleet, at))
+    };
+    console.of_fleet(Tab::Fleet, make).await
 }
 
 async fn all_clusters(State(console): State<Console>, Query(asked): Query<Asked>) -> Page {
-    let (fleet, at) = console.fleet(Tab::Clusters).await?;
-    let (wanted, number) = asked.part();
-    Ok(console.page(Tab::Clusters, "Clusters", at, &clusters::list(&fleet, wanted, number)))
+    let make = move |console: &Console, fleet: &Fleet, at: Timestamp| {
+        let (wanted, number) = asked.part();
+        console.page(Tab::Clusters, "Clusters", at, &clusters::list(fleet, wanted, number))
+    };
+    console.of_fleet(Tab::Clusters, make).await
 }
 
 async fn one_cluster(
@@ -141,14 +166,16 @@ async fn one_cluster(
     Query(asked): Query<Asked>,
 ) -> Page {
     let tab = Tab::Clusters;
-    let (fleet, at) = console.fleet(tab).await?;
-    let missing = || {
-        let unread = fleet.unread_map(&name).map(|problem| problem.to_string());
-        console.missing(tab, at, &unread.unwrap_or_else(|| unknown_name("cluster", &name)))
+    let make = move |console: &Console, fleet: &Fleet, at: Timestamp| {
+        let missing = || {
+            let unread = fleet.unread_map(&name).map(|problem| problem.to_string());
+            console.missing(tab, at, &unread.unwrap_or_else(|| unknown_name("cluster", &name)))
+        };
+        let cluster = name.parse::<ClusterName>().ok();
+        let body = cluster.and_then(|cluster| clusters::one(fleet, &cluster, asked.part(), at));
+        body.map_or_else(missing, |body| console.page(tab, &format!("Cluster {name}"), at, &body))
     };
-    let cluster: ClusterName = name.parse().map_err(|_| missing())?;
-    let body = clusters::one(&fleet, &cluster, asked.part(), at);
-    Ok(console.page(tab, &format!("Cluster {cluster}"), at, &body.ok_or_else(missing)?))
+    console.of_fleet(tab, make).await
 }
 
 async fn one_member(
@@ -157,11 +184,13 @@ async fn one_member(
     Query(asked): Query<Asked>,
 ) -> Page {
     let tab = Tab::Fleet;
-    let (fleet, at) = console.fleet(tab).await?;
-    let missing = || console.missing(tab, at, &unknown_name("member", &name));
-    let member: MemberId = name.parse().map_err(|_| missing())?;
-    let body = overview::member(&fleet, &member, asked.part(), at);
-    Ok(console.page(tab, &format!("Member {member}"), at, &body.ok_or_else(missing)?))
+    let make = move |console: &Console, fleet: &Fleet, at: Timestamp| {
+        let missing = || console.missing(tab, at, &unknown_name("member", &name));
+        let member = name.parse::<MemberId>().ok();
+        let body = member.and_then(|member| overview::member(fleet, &member, asked.part(), at));
+        body.map_or_else(missing, |body| console.page(tab, &format!("Member {name}"), at, &body))
+    };
+    console.of_fleet(tab, make).await
 }
 
 async fn all_queues(State(console): State<Console>) -> Page {
@@ -236,7 +265,9 @@ async fn harden(mut response: Response) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread::{self, ThreadId};
     use std::time::Duration;
 
     use axum::body::Body;
@@ -262,10 +293,13 @@ mod tests {
         clusters: usize,
         broken: bool,
         reads: AtomicUsize,
+        /// Where the last page was made.
+        made_on: Mutex<Option<ThreadId>>,
     }
 
     impl Source for Stub {
         fn about(&self) -> String {
+            *self.made_on.lock().unwrap() = Some(thread::current().id());
             EVIL.into()
         }
 
@@ -409,6 +443,8 @@ mod tests {
             let (code, text) = get(&router, path).await;
             assert_eq!(code, 200);
             assert!(text.len() < 128 << 10, "{path}: {} bytes", text.len());
+            let made_on = source.made_on.lock().unwrap().take();
+            assert_ne!(made_on, Some(thread::current().id()), "{path}: threads that work made it");
         }
         assert_eq!(source.reads.load(Ordering::Relaxed), 1, "within two seconds");
         clock.advance(Duration::from_secs(1));

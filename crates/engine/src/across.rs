@@ -90,13 +90,17 @@ impl Across {
         self.settle(&assignment.shard.cluster).await;
     }
 
-    /// Clusters were gained: queues what the objects of open clusters concern there.
+    /// Clusters were gained: queues what the objects of open clusters concern there. One whose objects name much
+    /// elsewhere goes on slowly, so none waits for another.
     pub(crate) async fn gained(self, clusters: BTreeSet<ClusterName>) {
+        let clusters = Arc::new(clusters);
         for assignment in self.assigned.all() {
             if self.queue.is_open(&assignment.shard, assignment.epoch) {
-                self.look(&assignment, |key| clusters.contains(&key.cluster)).await;
-                let (this, cluster) = (self.clone(), assignment.shard.cluster.clone());
-                tokio::spawn(async move { this.settle(&cluster).await });
+                let (this, clusters) = (self.clone(), Arc::clone(&clusters));
+                tokio::spawn(async move {
+                    this.look(&assignment, |key| clusters.contains(&key.cluster)).await;
+                    this.settle(&assignment.shard.cluster).await;
+                });
             }
         }
     }
@@ -105,9 +109,10 @@ impl Across {
     async fn settle(&self, cluster: &ClusterName) {
         while let Some(backlog) = self.backlog(cluster)
             && backlog.is_charged()
+            && backlog.begin_settling()
         {
             tokio::time::sleep(SETTLE_EVERY).await;
-            backlog.settle_again();
+            backlog.end_settling();
         }
     }
 

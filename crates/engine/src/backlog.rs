@@ -5,7 +5,7 @@
 //! cache nor a shard that is not open yet bounds them. Keys of other clusters are charged to the cluster whose
 //! objects name them (`outside`), not to the one that they are of.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub(crate) struct Backlog {
     outside: Arc<Outside>,
     /// Keys that were added since it was settled.
     unsettled: AtomicUsize,
+    /// Whether a task waits to settle it, beside the handlers.
+    is_settling: AtomicBool,
     charge: Mutex<Charge>,
 }
 
@@ -55,7 +57,8 @@ impl Backlog {
         part: Part,
     ) -> Self {
         let (unsettled, charge) = (AtomicUsize::new(0), Mutex::new(Charge { keys: 0, part }));
-        Self { cluster, queue, primary, outside, unsettled, charge }
+        let is_settling = AtomicBool::new(false);
+        Self { cluster, queue, primary, outside, unsettled, is_settling, charge }
     }
 
     /// Queues keys that objects of the cluster concern, a few at a time.
@@ -71,7 +74,7 @@ impl Backlog {
         for keys in keys.chunks(UNCHARGED_KEYS) {
             let many = self.name(keys);
             self.queue.add(keys, priority, cause).await;
-            // That took long if the queue was full, and what did not wait yet may be forgotten.
+            // What did not wait yet may have been forgotten meanwhile.
             self.name(keys);
             self.added(keys.len())?;
             if many {
@@ -117,6 +120,17 @@ impl Backlog {
     pub(crate) fn settle_again(&self) {
         self.outside.sweep(&self.cluster, &self.queue);
         let _ = self.settle();
+    }
+
+    /// Whether the caller may wait to settle it: one at a time, because each looks at all that the cluster has named.
+    pub(crate) fn begin_settling(&self) -> bool {
+        !self.is_settling.swap(true, Ordering::SeqCst)
+    }
+
+    /// Settles it. Then another may wait.
+    pub(crate) fn end_settling(&self) {
+        self.is_settling.store(false, Ordering::SeqCst);
+        self.settle_again();
     }
 
     /// Whether keys are charged, so that it must be settled again.

@@ -37,9 +37,6 @@ use metrics::Metrics;
 use queue::{Limits, WorkQueue};
 use upstream::{ServiceMetrics, Services, UpstreamLimits};
 
-/// Keys of one shard that may wait in one controller's queue. Its informers wait beyond it.
-pub const MAX_QUEUED_KEYS: usize = 1_000_000;
-
 /// What the engine works with.
 pub struct EngineConfig<'a> {
     /// Time.
@@ -275,7 +272,7 @@ fn queue(
     clock: &Arc<dyn Clock>,
     metrics: &Metrics,
 ) -> Arc<AssignmentQueue> {
-    let limits = Limits { per_cluster: spec.workers, total: MAX_RUNNING, keys: MAX_QUEUED_KEYS };
+    let limits = Limits { per_cluster: spec.workers, total: MAX_RUNNING };
     let metrics = metrics.queue(&spec.name);
     let retries = (spec.rate_limiter, rng);
     Arc::new(WorkQueue::new(spec.name.clone(), limits, retries, Arc::clone(clock), metrics))

@@ -75,8 +75,9 @@ impl Outside {
         if named.by.get(cluster).is_some_and(is_large) {
             named.sweep(|by| by == cluster, queue);
         }
-        // Who named them may be gone.
-        if named.of.get(cluster).is_some_and(|of| of.len() > waiting) {
+        // Who named them may be gone. As this looks at what all have named, it is done once most wait no more, and not
+        // after each few that are done.
+        if named.of.get(cluster).is_some_and(|of| of.len() > 2 * waiting) {
             named.sweep(|_| true, queue);
         }
         let by = named.by.get(cluster).map_or(0, |by| by.keys.len());
@@ -123,14 +124,28 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_key_that_two_clusters_name_counts_once_until_both_have_forgotten_it() {
+    fn queue() -> WorkQueue<()> {
         let controller = "c".parse().unwrap();
         let metrics = Metrics::new(&prometheus::Registry::new(), Arc::default()).unwrap();
         let metrics = metrics.queue(&controller);
-        let limits = Limits { per_cluster: 1, total: 1, keys: 10 };
+        let limits = Limits { per_cluster: 1, total: 1 };
         let retries = (RateLimiter::default(), fastrand::Rng::with_seed(1));
-        let queue = WorkQueue::<()>::new(controller, limits, retries, PausedClock::new(), metrics);
+        WorkQueue::new(controller, limits, retries, PausedClock::new(), metrics)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_no_more_is_looked_for_once_it_is_most() {
+        let (queue, outside) = (queue(), Outside::default());
+        let [east, hub]: [ClusterName; 2] = ["east", "hub"].map(|name| name.parse().unwrap());
+        let key = |name: &str| ObjectKey::new(east.clone(), Some("ns"), name);
+        outside.add(&hub, ["a", "b", "c"].map(key).into(), &queue);
+        assert_eq!(outside.count(&east, 2, &queue), (0, 3));
+        assert_eq!(outside.count(&east, 1, &queue), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_two_clusters_name_counts_once_until_both_have_forgotten_it() {
+        let queue = queue();
         let east: ClusterName = "east".parse().unwrap();
         let (cluster, group) = (east.clone(), "g".parse().unwrap());
         let shard = ShardId { cluster, group, range: Range::WHOLE };

@@ -36,40 +36,40 @@ pub struct AbsentSource {
 
 /// The presence of every controller in each of its clusters. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Presences(Arc<Mutex<Vec<Presence>>>);
+pub(crate) struct Presences(Arc<Mutex<Watched>>);
 
-/// A controller in a cluster, and the sources it has there.
-#[derive(Debug)]
-struct Presence {
-    controller: ControllerName,
-    cluster: ClusterName,
-    view: Weak<CacheView>,
+#[derive(Debug, Default)]
+struct Watched {
+    /// The sources of each controller in each cluster.
+    views: BTreeMap<(ControllerName, ClusterName), Weak<CacheView>>,
+    /// How many there were when those were removed that nobody keeps.
+    swept: usize,
 }
 
+/// So many more may come before those are removed that nobody keeps.
+const UNSWEPT: usize = 64;
+
 impl Presences {
-    /// Lists what a controller watches in a cluster, as long as the view exists.
+    /// Lists what a controller watches in a cluster, as long as the view exists, in place of what it watched there
+    /// before: what drains since an earlier engagement says nothing about the cluster.
     pub(crate) fn watch(
         &self,
         controller: &ControllerName,
         cluster: &ClusterName,
         view: &Arc<CacheView>,
     ) {
-        let (controller, cluster) = (controller.clone(), cluster.clone());
         let mut all = self.0.lock().expect("no holder of this lock panics");
-        if all.len() == all.capacity() {
-            // Seldom, because a cluster more is no reason to look at those of all others.
-            all.retain(|presence| presence.view.strong_count() > 0);
-            let alive = all.len();
-            all.reserve(alive);
+        if all.views.len() >= 2 * all.swept + UNSWEPT {
+            all.views.retain(|_, view| view.strong_count() > 0);
+            all.swept = all.views.len();
         }
-        all.push(Presence { controller, cluster, view: Arc::downgrade(view) });
+        all.views.insert((controller.clone(), cluster.clone()), Arc::downgrade(view));
     }
 
-    /// Calls `each` for every source there is.
+    /// Calls `each` for every source there is, ordered by controller and cluster.
     fn for_each(&self, mut each: impl FnMut(&ControllerName, &ClusterName, &Cached)) {
-        for Presence { controller, cluster, view } in
-            self.0.lock().expect("no holder of this lock panics").iter()
-        {
+        let all = self.0.lock().expect("no holder of this lock panics");
+        for ((controller, cluster), view) in &all.views {
             if let Some(view) = view.upgrade() {
                 view.sources().iter().for_each(|source| each(controller, cluster, source));
             }
@@ -111,7 +111,6 @@ impl Presences {
                 error: informer.condition().error,
             });
         });
-        all.sort_by(|a, b| (&a.controller, &a.cluster).cmp(&(&b.controller, &b.cluster)));
         all
     }
 
@@ -131,12 +130,15 @@ impl Presences {
         optional
     }
 
-    /// The clusters of which something that a controller needs cannot be listed or watched, with a text for
+    /// The clusters of which something that a controller waits for cannot be listed or watched, with a text for
     /// people.
     pub(crate) fn unlisted(&self, now: Moment) -> BTreeMap<ClusterName, Arc<str>> {
         let mut texts = BTreeMap::new();
+        // What is optional is waited for too, until it is listed or known to be lacking.
+        let is_unknown = |source: &Cached| !source.is_available() && source.absence().is_none();
         self.for_each(|_, cluster, source| {
-            if let Some(informer) = source.informer.as_ref().filter(|_| !source.optional)
+            let is_waited_for = !source.optional || is_unknown(source);
+            if let Some(informer) = source.informer.as_ref().filter(|_| is_waited_for)
                 && let Some(error) = informer.failure(now)
             {
                 texts.entry(cluster.clone()).or_insert_with(|| {

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::{Clock, GroupScope, Moment, ObjectKey, Ownership, Purpose, panic_text};
+use model::{Clock, GroupScope, Moment, ObjectKey, Ownership, Purpose, panic_text, uid_hash};
 use prometheus::IntCounter;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -247,7 +247,7 @@ impl Runner {
         let took = self.clock.now().since(started);
         let conclude = |ended: Ended| {
             self.remember(&dispatch.key, &ended);
-            self.outcome(context, ended, took)
+            self.outcome(&dispatch.key, context, ended, took)
         };
         // An error is the user's code, too, which runs when it is shown or dropped.
         catch_unwind(AssertUnwindSafe(|| conclude(ended)))
@@ -322,14 +322,20 @@ impl Runner {
     }
 
     /// Counts and logs how a reconcile ended. Returns what the queue does next.
-    fn outcome(&self, context: &ClusterContext, ended: Ended, took: Duration) -> Outcome {
+    fn outcome(
+        &self,
+        key: &ObjectKey,
+        context: &ClusterContext,
+        ended: Ended,
+        took: Duration,
+    ) -> Outcome {
         let (result, outcome) = match ended {
             Ended::Ok(Action::Done) => (ReconcileResult::Success, Outcome::Done),
             Ended::Ok(Action::RequeueAfter(delay)) => {
                 let priority = self.spec.requeue_priority;
                 (ReconcileResult::RequeueAfter, Outcome::Requeue { after: delay, priority })
             }
-            Ended::Failed(error) => self.failed(&context.view, &error),
+            Ended::Failed(error) => self.failed(key, &context.view, &error),
             Ended::Panicked(panic) => {
                 self.metrics.panics.inc();
                 log_some!(context.view, error, "reconcile panicked, retrying", panic);
@@ -360,7 +366,12 @@ impl Runner {
         outcome
     }
 
-    fn failed(&self, view: &CacheView, error: &ReconcileError) -> (ReconcileResult, Outcome) {
+    fn failed(
+        &self,
+        key: &ObjectKey,
+        view: &CacheView,
+        error: &ReconcileError,
+    ) -> (ReconcileResult, Outcome) {
         let text = model::error::chain(error);
         let retry = error.retry_delay().map_or(Outcome::Failed, Outcome::RetryAfter);
         match error.class() {
@@ -368,7 +379,11 @@ impl Runner {
                 if let Some(held) = UpstreamError::among(error) {
                     // No error of the controller's, and the gate says it once for all keys.
                     tracing::debug!(error = text, "reconcile held back");
-                    return (ReconcileResult::RequeueAfter, Outcome::Held(held.again_in()));
+                    let again_in = match held {
+                        UpstreamError::LeftAlone { again_in, .. } => *again_in + self.apart(key),
+                        other => other.again_in(),
+                    };
+                    return (ReconcileResult::RequeueAfter, Outcome::Held(again_in));
                 }
                 if InClusterError::is_passing(error) {
                     tracing::debug!(error = text, "reconcile waits for another cluster, retrying");
@@ -388,5 +403,12 @@ impl Runner {
                 (ReconcileResult::Requeue, retry)
             }
         }
+    }
+
+    /// How much later than the first of its cluster a key comes back that was left alone: about a thousand come in a
+    /// second. If all came at once, after each pause, a cluster with many keys would take the CPU of the others.
+    fn apart(&self, key: &ObjectKey) -> Duration {
+        let waiting = self.queue.waiting(&key.cluster) as u64;
+        Duration::from_millis(uid_hash(&key.name) % (waiting + 1))
     }
 }

@@ -138,6 +138,15 @@ impl Board {
         &self.quarantines
     }
 
+    /// The same as [`Readiness::ready`]. Once the first lists have been waited for it looks at no informer, of which there
+    /// are thousands: whoever reaches the port of the probes may ask at any rate.
+    fn is_ready(&self) -> bool {
+        match self.has_listed.load(Ordering::Acquire) {
+            true => self.running.load(Ordering::Acquire),
+            false => self.readiness().ready,
+        }
+    }
+
     fn readiness(&self) -> Readiness {
         let now = self.now();
         let dispensable = self.presences.dispensable();
@@ -183,6 +192,11 @@ pub struct EngineStatus(pub(crate) Arc<Board>);
 
 impl EngineStatus {
     /// Whether the engine does its work.
+    pub fn is_ready(&self) -> bool {
+        self.0.is_ready()
+    }
+
+    /// The same, and what it waits for.
     pub fn readiness(&self) -> Readiness {
         self.0.readiness()
     }

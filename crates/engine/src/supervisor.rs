@@ -232,11 +232,12 @@ impl Supervisor {
                 tokio::select! {
                     biased;
                     () = shutdown.cancelled() => return self.shut_down().await,
+                    // Before the changes, which may come faster than they are followed.
+                    Some(synced) = self.reported.recv() => self.synced(&synced),
                     Ok(()) = owned.changed() => break,
                     Ok(()) = self.clusters.changed() => break,
                     () = self.engagements.changed() => break,
                     () = self.lingering.over(&*self.clock) => break,
-                    Some(synced) = self.reported.recv() => self.synced(&synced),
                 }
             }
         }
@@ -540,3 +541,7 @@ impl Supervisor {
         self.drains.wait().await;
     }
 }
+
+#[cfg(test)]
+#[path = "supervisor_tests.rs"]
+mod tests;

@@ -133,10 +133,9 @@ impl Handles {
             }
             None => Ok(()),
         };
-        let engine = self.engine.readiness();
-        let informers = match engine.ready {
+        let informers = match self.engine.is_ready() {
             true => Ok(()),
-            false => Err(format!("waiting for {}", engine.waiting.join(", "))),
+            false => Err(format!("waiting for {}", self.engine.readiness().waiting.join(", "))),
         };
         vec![Check::new("home", home), Check::new("informers", informers)]
     }

@@ -83,7 +83,8 @@ impl Keyring {
     /// at once.
     pub(crate) fn read(secret: &Secret, now: Timestamp, random: impl FnMut() -> String) -> Self {
         let noted = |key: &str| secret.annotations().get(key);
-        let time = |key: &str| noted(key).and_then(|text| text.parse::<Timestamp>().ok());
+        // One that is ahead is of a clock that was wrong, or of somebody else: it is as good as now.
+        let time = |key: &str| Some(noted(key)?.parse::<Timestamp>().ok()?.min(now));
         let phase = noted(PHASE).map_or(Phase::Settled, |text| Phase::parse(text));
         let request = names::noted_request(secret.annotations());
         let (in_use, next) = (whole(secret, ""), whole(secret, "-next"));

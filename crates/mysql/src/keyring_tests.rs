@@ -100,6 +100,13 @@ fn if_one_is_missing_all_are_made_anew() {
 }
 
 #[test]
+fn what_is_noted_of_the_future_began_now() {
+    let later = Keyring::new(Phase::Settled, Timestamp::MAX, numbered("a"));
+    let read = Keyring::read(&later.secret(&cluster(json!({})), None), at(9), never);
+    assert_eq!((read.since, read.rotated), (at(9), at(9)));
+}
+
+#[test]
 fn a_secret_without_notes_has_been_rotated_never() {
     let mut secret =
         Keyring::new(Phase::Settled, at(1), numbered("a")).secret(&cluster(json!({})), None);

@@ -60,7 +60,7 @@ fn queue() -> Queue<()> {
         group: "g".parse().expect("a name"),
         range: Range::WHOLE,
     };
-    let limits = Limits { per_cluster: 64, total: 64, keys: 2 * KEYS };
+    let limits = Limits { per_cluster: 64, total: 64 };
     let mut queue = Queue::new(limits, RateLimiter::default(), fastrand::Rng::with_seed(1));
     queue.warm(&shard, Epoch(1), ());
     queue.open(&shard, Epoch(1), Moment::default());

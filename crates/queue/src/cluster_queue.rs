@@ -152,12 +152,12 @@ impl<T: Clone> ClusterQueue<T> {
     }
 
     /// The slot of a key in a shard that has a queue. Begins to wait if it does not.
-    pub(super) fn slot(&mut self, index: usize, key: ObjectKey, hash: u64) -> u32 {
+    pub(super) fn slot(&mut self, index: usize, key: &ObjectKey, hash: u64) -> u32 {
         let queue = self.queue_mut(index).expect("the caller found it");
-        match queue.slot(&key, hash) {
+        match queue.slot(key, hash) {
             Some(slot) => slot,
             None => {
-                let slot = queue.insert(key, hash);
+                let slot = queue.insert(key.clone(), hash);
                 self.waiting += 1;
                 slot
             }
@@ -376,11 +376,11 @@ mod tests {
             let token = tokens.next().unwrap();
             cluster.make_ready(index, slot, reason, token, Moment::default());
         };
-        let first = cluster.slot(index, key("first"), 1);
+        let first = cluster.slot(index, &key("first"), 1);
         ready(&mut cluster, first, Priority::Initial);
         for _ in 0..20 * KEPT {
             // Each time it rises past the first one, it leaves entries behind it.
-            let rising = cluster.slot(index, key("rises"), 2);
+            let rising = cluster.slot(index, &key("rises"), 2);
             for priority in [Priority::Initial, Priority::Resync, Priority::Retry, Priority::Change]
             {
                 ready(&mut cluster, rising, priority);
@@ -404,7 +404,7 @@ mod tests {
         let mut ready = |cluster: &mut ClusterQueue<()>, shard: &ShardId, name: usize| {
             let index = cluster.index(shard).unwrap();
             let key = ObjectKey::new(shard.cluster.clone(), None, &name.to_string());
-            let slot = cluster.slot(index, key, name as u64);
+            let slot = cluster.slot(index, &key, name as u64);
             let reason = Reason { priority: Priority::Change, retry: false, span: Span::none() };
             token += 1;
             cluster.make_ready(index, slot, reason, token, Moment::default());

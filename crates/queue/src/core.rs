@@ -32,9 +32,9 @@
 //!    the less urgent one that has waited for longest, if that is five seconds or more.
 //! 4. Only a failure of a first run or of a retry raises the backoff. A run that a change caused in
 //!    between does not.
-//! 5. Each key has at most one item in each shard, with at most one delay. With [`Limits::keys`]
-//!    that bounds everything here. The limit is each shard's own, so a shard with much to do takes
-//!    no room from others.
+//! 5. Each key has at most one item in each shard, with at most one delay. How many keys there are is
+//!    bounded by whoever adds them, so that nobody waits here for room: one shard's keys would delay
+//!    those of others. The engine charges keys that wait to the budget of their cluster.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasher;
@@ -64,9 +64,6 @@ pub struct Limits {
     pub per_cluster: usize,
     /// Keys that run at once in all.
     pub total: usize,
-    /// Keys of one shard that are ready or delayed, once it is open. Before that the informer's
-    /// cache is the bound: every object in it must be able to wait for the shard to open.
-    pub keys: usize,
 }
 
 /// What became of an added key.
@@ -76,8 +73,6 @@ pub enum Added {
     Queued,
     /// Dropped: its shard is not held.
     NotHeld,
-    /// The queue is full: try again when there is room.
-    Full,
 }
 
 /// The whole state.
@@ -222,18 +217,12 @@ impl<T: Clone> Queue<T> {
         let Some(index) = cluster.shard_of(uid_hash) else { return Added::NotHeld };
         let Some(shard) = cluster.queue(index) else { return Added::NotHeld };
         let reason = Reason { priority, retry: false, span: cause.clone() };
-        let (from, len) = (Origin { shard: index, id: shard.id }, shard.len());
-        let limit = if shard.opened().is_some() { self.limits.keys } else { usize::MAX };
+        let from = Origin { shard: index, id: shard.id };
         if let Some(running) = cluster.run(key, hash) {
             running.run_again(from, reason);
             return Added::Queued;
         }
-        let waits = cluster.queue(index).and_then(|shard| shard.slot(key, hash));
-        let slot = match waits {
-            Some(slot) => slot,
-            None if len < limit => cluster.slot(index, key.clone(), hash),
-            None => return Added::Full,
-        };
+        let slot = cluster.slot(index, key, hash);
         self.next_id += 1;
         self.adds += u64::from(cluster.make_ready(index, slot, reason, self.next_id, now));
         self.enlist(number);
@@ -280,7 +269,7 @@ impl<T: Clone> Queue<T> {
             let cluster = &mut self.clusters[number];
             // If the shard was closed meanwhile, nothing of it waits any more.
             if let Some(shard) = cluster.still(run.from) {
-                let slot = cluster.slot(shard, run.key, hash);
+                let slot = cluster.slot(shard, &run.key, hash);
                 let queue = cluster.queue_mut(shard);
                 let replaced =
                     queue.and_then(|queue| queue.delay(slot, wake_up, priority, failures));
@@ -298,7 +287,7 @@ impl<T: Clone> Queue<T> {
         if let Some((from, reason)) = run.again
             && let Some(shard) = cluster.still(from)
         {
-            let slot = cluster.slot(shard, key.clone(), hash);
+            let slot = cluster.slot(shard, key, hash);
             self.next_id += 1;
             self.adds += u64::from(cluster.make_ready(shard, slot, reason, self.next_id, now));
         }

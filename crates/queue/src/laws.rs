@@ -13,7 +13,7 @@ use super::priority::Priority;
 use super::rate_limiter::RateLimiter;
 use super::status::{HeldShard, KeyStatus, RunningKey};
 
-const LIMITS: Limits = Limits { per_cluster: 2, total: 3, keys: 100 };
+const LIMITS: Limits = Limits { per_cluster: 2, total: 3 };
 
 /// A queue in which an assignment is a shard and an epoch.
 type Keys = Queue<(ShardId, Epoch)>;
@@ -285,27 +285,15 @@ fn ranges_take_their_own_hashes() {
 }
 
 #[test]
-fn a_full_queue_refuses_new_keys_only() {
-    let mut queue = opened(Limits { keys: 2, ..LIMITS }, &["east", "west"]);
-    add(&mut queue, &key("east", "a"), Priority::Change, 0);
-    add(&mut queue, &key("east", "b"), Priority::Change, 0);
-    assert_eq!(add(&mut queue, &key("east", "c"), Priority::Change, 0), Added::Full);
-    assert_eq!(add(&mut queue, &key("east", "a"), Priority::Change, 0), Added::Queued);
-    assert_eq!(add(&mut queue, &key("west", "c"), Priority::Change, 0), Added::Queued);
-    pop(&mut queue, 0).unwrap();
-    assert_eq!(add(&mut queue, &key("east", "c"), Priority::Change, 0), Added::Queued);
-}
-
-#[test]
-fn a_shard_that_is_not_open_holds_everything() {
-    let mut queue = keys(Limits { keys: 1, ..LIMITS });
+fn a_shard_that_is_not_open_gathers_keys() {
+    let mut queue = keys(LIMITS);
     warm(&mut queue, &shard("east"), Epoch(1));
     for name in ["a", "b", "c"] {
         assert_eq!(add(&mut queue, &key("east", name), Priority::Initial, 0), Added::Queued);
     }
     queue.open(&shard("east"), Epoch(1), at(0));
-    assert_eq!(add(&mut queue, &key("east", "d"), Priority::Change, 0), Added::Full);
-    assert_eq!(drain(&mut queue, 0), "a b c");
+    assert_eq!(add(&mut queue, &key("east", "d"), Priority::Change, 0), Added::Queued);
+    assert_eq!(drain(&mut queue, 0), "d a b c");
 }
 
 #[test]
@@ -370,7 +358,7 @@ fn a_delay_is_a_millisecond_at_least_and_at_most_all_the_time_there_is() {
 
 #[test]
 fn a_cluster_that_went_and_came_back_has_one_turn() {
-    let limits = Limits { per_cluster: 9, total: 9, keys: 9 };
+    let limits = Limits { per_cluster: 9, total: 9 };
     let mut queue = opened(limits, &["east", "west"]);
     for epoch in 2..5 {
         add(&mut queue, &key("east", "gone"), Priority::Change, 0);
@@ -407,7 +395,7 @@ fn a_requeued_key_has_the_priority_that_was_asked_for() {
 
 #[test]
 fn keys_that_fail_together_do_not_come_back_together() {
-    let limits = Limits { per_cluster: 100, total: 100, keys: 100 };
+    let limits = Limits { per_cluster: 100, total: 100 };
     let mut queue: Keys = Queue::new(limits, RateLimiter::default(), fastrand::Rng::with_seed(1));
     warm(&mut queue, &shard("east"), Epoch(1));
     queue.open(&shard("east"), Epoch(1), at(0));

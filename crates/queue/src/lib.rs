@@ -67,8 +67,6 @@ pub struct WorkQueue<T> {
     settled: Notify,
     /// A shard was closed.
     closed: Notify,
-    /// There may be room.
-    room: Notify,
 }
 
 impl<T: Clone> WorkQueue<T> {
@@ -90,7 +88,6 @@ impl<T: Clone> WorkQueue<T> {
             ready: Notify::new(),
             settled: Notify::new(),
             closed: Notify::new(),
-            room: Notify::new(),
         }
     }
 
@@ -133,9 +130,7 @@ impl<T: Clone> WorkQueue<T> {
         if !holds {
             self.failures().forget(&shard.cluster);
         }
-        for notify in [&self.room, &self.closed] {
-            notify.notify_waiters();
-        }
+        self.closed.notify_waiters();
     }
 
     /// Whether a shard is held at this epoch and its keys are given out.
@@ -159,33 +154,19 @@ impl<T: Clone> WorkQueue<T> {
         until(&self.settled, || self.with(|queue, _| queue.running_of(shard)) == 0).await;
     }
 
-    /// Adds keys, in order. Waits while the queue is full. Drops keys whose shard is not held.
+    /// Adds keys, in order. Drops keys whose shard is not held.
     pub async fn add(&self, keys: &[HashedKey], priority: Priority, cause: &Span) {
-        let mut left = keys;
-        while !left.is_empty() {
-            let mut room = std::pin::pin!(self.room.notified());
-            room.as_mut().enable();
-            let next = &left[..left.len().min(ADDED_AT_ONCE)];
-            let (added, queued) = self.with(|queue, now| {
-                let mut queued = false;
-                for (index, (key, hash)) in next.iter().enumerate() {
-                    match queue.add(key, *hash, priority, cause, now) {
-                        Added::Queued => queued = true,
-                        Added::NotHeld => {}
-                        Added::Full => return (index, queued),
-                    }
-                }
-                (next.len(), queued)
-            });
-            if queued {
-                self.ready.notify_one();
-            }
-            left = &left[added..];
-            if added < next.len() {
-                room.await;
-            } else if !left.is_empty() {
+        for (part, keys) in keys.chunks(ADDED_AT_ONCE).enumerate() {
+            if part > 0 {
                 // Many keys must not starve the other tasks of this thread.
                 tokio::task::consume_budget().await;
+            }
+            let queued = self.with(|queue, now| {
+                let add = |(key, hash): &HashedKey| queue.add(key, *hash, priority, cause, now);
+                keys.iter().map(add).filter(|added| *added == Added::Queued).count()
+            });
+            if queued > 0 {
+                self.ready.notify_one();
             }
         }
     }
@@ -236,10 +217,9 @@ impl<T: Clone> WorkQueue<T> {
         self.settled.notify_waiters();
     }
 
-    /// Counts a key that was taken, and tells who waits for room.
+    /// Counts a key that was taken.
     fn taken(&self, popped: &Popped<T>) {
         self.metrics.waited.observe(popped.waited.as_secs_f64());
-        self.room.notify_waiters();
     }
 
     /// Keeps how a run of a key failed, until one does not, for [`Self::look`].
@@ -358,7 +338,7 @@ mod tests {
             worked: histogram(),
         };
         let retries = (RateLimiter::default(), fastrand::Rng::with_seed(1));
-        let limits = Limits { per_cluster: 1, total: 1, keys: 9 };
+        let limits = Limits { per_cluster: 1, total: 1 };
         let name = "q".parse().unwrap();
         let queue = WorkQueue::<()>::new(name, limits, retries, PausedClock::new(), metrics);
         let (cluster, group) = ("east".parse().unwrap(), "g".parse().unwrap());
@@ -385,6 +365,18 @@ mod tests {
         queue.close(&shard);
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         assert_eq!(closed.as_mut().poll(&mut cx), Poll::Ready(()));
+    }
+
+    /// However many keys of one shard wait, those of others are added.
+    #[test]
+    fn who_adds_keys_waits_for_no_room() {
+        let (queue, shard) = queue();
+        let name = |number: usize| (key(&number.to_string()), None);
+        let keys: Vec<HashedKey> = (0..10 * ADDED_AT_ONCE).map(name).collect();
+        let (waker, cause) = (Waker::from(Arc::new(Wakes::default())), Span::none());
+        let mut added = std::pin::pin!(queue.add(&keys, Priority::Resync, &cause));
+        assert!(added.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+        assert_eq!(queue.waiting(&shard.cluster), keys.len());
     }
 
     #[tokio::test]

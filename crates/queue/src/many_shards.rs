@@ -38,7 +38,7 @@ fn at(seconds: u64) -> Moment {
 
 #[test]
 fn ten_thousand_ranges_of_a_cluster_are_gained_and_lost() {
-    let limits = Limits { per_cluster: 100, total: 100, keys: 9 };
+    let limits = Limits { per_cluster: 100, total: 100 };
     let mut queue = queue(limits);
     let ranges: Vec<_> = (0..MANY).map(|index| Range::new(index, BITS).unwrap()).collect();
     let add = |queue: &mut Queue<Range>, name: usize, range: Range| {
@@ -121,7 +121,7 @@ proptest! {
     /// A list of the shards, of which the first that contains the hash is taken, would answer the same.
     #[test]
     fn keys_go_to_a_shard_that_contains_them(ops in prop::collection::vec(op(), 1..200)) {
-        let mut queue = queue(Limits { per_cluster: 9, total: 9, keys: 999 });
+        let mut queue = queue(Limits { per_cluster: 9, total: 9 });
         let mut held = Held::new();
         let mut running: Vec<(ObjectKey, Range)> = Vec::new();
         let cluster = shard(Range::WHOLE).cluster;

@@ -509,13 +509,11 @@ pub(super) fn check_size(placement: &Placement, defaults: &Defaults) -> Result<(
     let usual = PROVIDERS.iter().find(|(name, ..)| *name == placement.provider);
     let own = defaults.of_provider(&placement.provider, "size");
     let named = own.into_iter().chain(defaults.list("sizes"));
-    match usual.map(|(.., size)| *size).into_iter().chain(named).any(|it| it == placement.size) {
-        true => Ok(()),
-        false => {
-            let value = placement.size.clone();
-            Err(InvalidTunnel::NotPermitted { what: "size", value, key: "size or sizes" })
-        }
+    if usual.map(|(.., size)| *size).into_iter().chain(named).any(|it| it == placement.size) {
+        return Ok(());
     }
+    let value = placement.size.clone();
+    Err(InvalidTunnel::NotPermitted { what: "size", value, key: "size or sizes" })
 }
 
 /// Whether a Tunnel gets an address that outlives its host.

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use sdk::access::Asker;
 use serde_json::{Value, json};
@@ -129,7 +130,9 @@ fn a_tunnel(input: &[u8]) {
 
 fn answers(input: &[u8]) {
     let Ok(answer) = serde_json::from_slice::<Value>(input) else { return };
-    for Host { id, ipv6, .. } in provider::answers::hosts(&answer) {
+    for host in provider::answers::hosts(&answer) {
+        let _ = plan::is_late(&host, Timestamp::UNIX_EPOCH);
+        let Host { id, ipv6, .. } = host;
         // It becomes a part of paths.
         assert!(id.parse::<u64>().is_ok(), "{id}");
         // What is tried and published is of 2000::/3.

@@ -167,7 +167,7 @@ fn does_not_run(host: &Host, status: &TunnelStatus, now: Timestamp) -> bool {
 /// Whether a host that comes in the place of another should serve by now.
 pub(super) fn is_late(host: &Host, now: Timestamp) -> bool {
     // By its provider's clock.
-    host.created.is_some_and(|created| now >= created + COMING)
+    host.created.is_some_and(|created| created.checked_add(COMING).is_ok_and(|end| now >= end))
 }
 
 /// Whether something was at most that long ago. A clock that was set back says no.

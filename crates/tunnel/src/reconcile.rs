@@ -461,31 +461,7 @@ impl TunnelRun<'_> {
             self.schedule.forget(&self.uid());
         }
         match step {
-            Step::Create if self.status().held().is_some_and(|held| !held.is(&wanted)) => {
-                // The request at the earlier placement failed: the next step looks at the desired one.
-                self.record(&Outcome::NotCreated { obstacle: None }, None).await?;
-                Ok(Action::RequeueAfter(SOON))
-            }
-            Step::Create => {
-                let all = self.ctx.list::<Tunnel>(None, &Selector::all())?;
-                let admitted = self.number.admit(&self.uid(), self.ctx.now(), |others| {
-                    let all = all.iter().map(AsRef::as_ref);
-                    let asks = |uid: &str| others.contains_key(uid);
-                    check_number(&self.tunnel, all, asks, &self.defaults)
-                });
-                if let Err(full) = admitted {
-                    let recheck = self.recheck();
-                    return self.blocked(full.into(), recheck).await;
-                }
-                let max = self.settings.access.max_hosts();
-                if self.number.request(self.ctx, provider, &self.uid(), max).await? {
-                    return self.create(provider, wanted, found.exit).await;
-                }
-                let account = wanted.account.unwrap_or_default();
-                let full = InvalidTunnel::AccountFull { account, max };
-                let later = Action::RequeueAfter(spread(CHECK, &self.tunnel));
-                self.blocked(full.into(), later).await
-            }
+            Step::Create => self.admit(provider, wanted, found.exit).await,
             Step::Await(wait) => self.serve_on(None, Action::RequeueAfter(wait)).await,
             Step::Follow(host) => {
                 self.record(&Outcome::Provisioning { host, at: wanted }, None).await?;
@@ -515,6 +491,38 @@ impl TunnelRun<'_> {
             Step::GiveUp(host) => self.give_up(provider, host).await,
             Step::Discard(hosts) => self.discard(provider, hosts, &wanted).await,
         }
+    }
+
+    /// Requests a host, if there is a place for it in the cluster and in the account.
+    async fn admit(
+        &mut self,
+        provider: &ProviderClient,
+        wanted: Placement,
+        exit: Exit,
+    ) -> Result<Action, ReconcileError> {
+        if self.status().held().is_some_and(|held| !held.is(&wanted)) {
+            // The request at the earlier placement failed: the next step looks at the desired one.
+            self.record(&Outcome::NotCreated { obstacle: None }, None).await?;
+            return Ok(Action::RequeueAfter(SOON));
+        }
+        let all = self.ctx.list::<Tunnel>(None, &Selector::all())?;
+        let admitted = self.number.admit(&self.uid(), self.ctx.now(), |others| {
+            let all = all.iter().map(AsRef::as_ref);
+            let asks = |uid: &str| others.contains_key(uid);
+            check_number(&self.tunnel, all, asks, &self.defaults)
+        });
+        if let Err(full) = admitted {
+            let recheck = self.recheck();
+            return self.blocked(full.into(), recheck).await;
+        }
+        let max = self.settings.access.max_hosts();
+        if self.number.request(self.ctx, provider, &self.uid(), max).await? {
+            return self.create(provider, wanted, exit).await;
+        }
+        let account = wanted.account.unwrap_or_default();
+        let full = InvalidTunnel::AccountFull { account, max };
+        let later = Action::RequeueAfter(spread(CHECK, &self.tunnel));
+        self.blocked(full.into(), later).await
     }
 
     /// Reads what is in the cluster under the names of the Tunnel's children. Returns whether some of it is of a Tunnel of

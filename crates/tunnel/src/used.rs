@@ -137,13 +137,11 @@ pub(super) fn misses(defaults: &Defaults, account: &Used) -> Result<bool, Invali
     let own = &defaults.namespace;
     let Some(tenant) = account.tenant(own) else { return Ok(true) };
     let theirs = read(&defaults.used).filter(|(_, used)| used.tenant(own) == Some(tenant));
-    match theirs.count() < MAX_OWN_ACCOUNTS {
-        true => Ok(true),
-        false => {
-            let (namespace, max) = (tenant.to_owned(), MAX_OWN_ACCOUNTS);
-            Err(InvalidTunnel::TooManyOwnAccounts { namespace, max })
-        }
+    if theirs.count() < MAX_OWN_ACCOUNTS {
+        return Ok(true);
     }
+    let (namespace, max) = (tenant.to_owned(), MAX_OWN_ACCOUNTS);
+    Err(InvalidTunnel::TooManyOwnAccounts { namespace, max })
 }
 
 /// Where the token for a host is that exists or may exist: that of the account in which it was requested.

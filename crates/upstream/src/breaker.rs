@@ -111,17 +111,13 @@ impl Breaker {
         }
     }
 
-    /// A request was answered. Returns whether that closed the breaker.
-    pub(crate) fn answered(&mut self, probe: bool) -> bool {
+    /// A request was answered.
+    pub(crate) fn answered(&mut self, probe: bool) {
         match self.state {
             State::Closed { .. } => self.state = State::CLOSED,
-            State::HalfOpen { .. } if probe => {
-                self.state = State::CLOSED;
-                return true;
-            }
+            State::HalfOpen { .. } if probe => self.state = State::CLOSED,
             State::HalfOpen { .. } | State::Open { .. } => {}
         }
-        false
     }
 
     /// A request that was sent at `sent` failed. Returns whether that opened the closed breaker.
@@ -229,18 +225,19 @@ mod tests {
     #[test]
     fn a_probe_that_is_answered_closes_it_and_nothing_else_does() {
         let mut breaker = opened(1, at(0));
-        assert!(!breaker.answered(false), "an answer to what was sent before");
+        breaker.answered(false);
         let due = until(&breaker, at(0));
         assert_eq!(breaker.standing(due), Standing::Due);
         breaker.begin_probe();
         assert_eq!(breaker.standing(due + MAX), Standing::Probing);
-        assert!(!breaker.answered(false) && !breaker.failed(due, false, "old", due));
+        breaker.answered(false);
+        assert!(!breaker.failed(due, false, "old", due));
         breaker.dropped(false, due);
         assert_eq!(breaker.phase(), BreakerPhase::HalfOpen);
         breaker.dropped(true, due);
         assert_eq!(breaker.standing(due), Standing::Due, "a dropped probe has told nothing");
         breaker.begin_probe();
-        assert!(breaker.answered(true));
+        breaker.answered(true);
         assert_eq!(breaker.standing(due), Standing::Closed);
     }
 

@@ -16,7 +16,7 @@ use model::{Clock, ClusterName, Moment};
 use tokio::sync::Notify;
 
 use super::breaker::BreakerPhase;
-use super::guard::{Admit, Guard, Pass, Reading, Transition};
+use super::guard::{Admit, Guard, Pass, Reading};
 use super::outcome::Outcome;
 use super::status::UpstreamStatus;
 use super::waiting::{Caller, WaitQueues, WaiterId};
@@ -69,6 +69,12 @@ enum Step {
     Refused(UpstreamError),
     /// Until woken, or until that moment.
     Wait(Option<Moment>),
+}
+
+/// A change of the breaker that is worth a log line.
+enum Transition {
+    Opened,
+    Closed,
 }
 
 // === impl Gate ===

@@ -80,13 +80,6 @@ pub struct Refusal {
     pub until: Moment,
 }
 
-/// A change of the breaker that is worth a log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transition {
-    Opened,
-    Closed,
-}
-
 /// Where a guard stands.
 #[derive(Clone, Debug)]
 pub struct Reading {
@@ -157,13 +150,7 @@ impl Guard {
 
     /// Takes a pass back: the request ended with this outcome. `timed` says whether the time it took
     /// tells something about the server's load.
-    pub(crate) fn ended(
-        &mut self,
-        pass: Pass,
-        outcome: Outcome,
-        timed: bool,
-        now: Moment,
-    ) -> Option<Transition> {
+    pub(crate) fn ended(&mut self, pass: Pass, outcome: Outcome, timed: bool, now: Moment) {
         let in_flight = self.in_flight;
         if pass.openings == self.openings {
             self.in_flight -= 1;
@@ -172,27 +159,24 @@ impl Guard {
         match outcome {
             Outcome::Answered => {
                 self.limit.answered(pass.sent, timed.then_some(took), in_flight, now);
-                self.heard(&pass, now)
+                self.heard(&pass, now);
             }
             Outcome::Overloaded { cause, retry_after } => {
                 self.limit.refused(pass.sent, now);
                 self.pause(retry_after, &cause, now);
-                self.heard(&pass, now)
+                self.heard(&pass, now);
             }
             Outcome::Unavailable { cause, retry_after } => {
                 self.limit.refused(pass.sent, now);
                 self.pause(retry_after, &cause, now);
-                self.failed(&pass, &cause, now)
+                self.failed(&pass, &cause, now);
             }
             Outcome::Unanswered { cause } => self.failed(&pass, &cause, now),
             Outcome::Dropped if took >= UNANSWERED && self.heard.is_none_or(|h| h < pass.sent) => {
                 let cause = format!("no answer within {}ms", took.as_millis());
-                self.failed(&pass, &cause, now)
+                self.failed(&pass, &cause, now);
             }
-            Outcome::Dropped => {
-                self.breaker.dropped(pass.probe, now);
-                None
-            }
+            Outcome::Dropped => self.breaker.dropped(pass.probe, now),
         }
     }
 
@@ -210,19 +194,17 @@ impl Guard {
         }
     }
 
-    fn heard(&mut self, pass: &Pass, now: Moment) -> Option<Transition> {
+    fn heard(&mut self, pass: &Pass, now: Moment) {
         self.heard = Some(now);
-        self.breaker.answered(pass.probe).then_some(Transition::Closed)
+        self.breaker.answered(pass.probe);
     }
 
-    fn failed(&mut self, pass: &Pass, cause: &str, now: Moment) -> Option<Transition> {
-        if !self.breaker.failed(pass.sent, pass.probe, cause, now) {
-            return None;
+    fn failed(&mut self, pass: &Pass, cause: &str, now: Moment) {
+        if self.breaker.failed(pass.sent, pass.probe, cause, now) {
+            self.limit.collapse(now);
+            self.openings += 1;
+            self.in_flight = 0;
         }
-        self.limit.collapse(now);
-        self.openings += 1;
-        self.in_flight = 0;
-        Some(Transition::Opened)
     }
 
     fn pause(&mut self, retry_after: Option<Duration>, cause: &str, now: Moment) {

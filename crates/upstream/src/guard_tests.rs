@@ -45,8 +45,8 @@ fn pass(guard: &mut Guard, now: Moment) -> Pass {
 fn open(guard: &mut Guard, now: Moment) -> Moment {
     for round in 1..=FAILURES {
         let pass = pass(guard, now);
-        let turn = guard.ended(pass, failed(), true, now);
-        assert_eq!(turn.is_some(), round == FAILURES);
+        guard.ended(pass, failed(), true, now);
+        assert_eq!(guard.reading(now).phase == BreakerPhase::Open, round == FAILURES);
     }
     guard.refusal(now).unwrap().until
 }
@@ -100,16 +100,13 @@ fn a_cluster_that_is_back_is_asked_by_one_and_then_by_more() {
     let probe = pass(&mut guard, due);
     assert!(matches!(guard.admit(due), Admit::Later));
     assert_eq!(&*guard.refusal(due).unwrap().cause, "connection refused");
-    assert_eq!(
-        guard.ended(probe, Outcome::Answered, false, due + ms(10)),
-        Some(Transition::Closed)
-    );
+    guard.ended(probe, Outcome::Answered, false, due + ms(10));
     let one = pass(&mut guard, due + ms(10));
     let two = pass(&mut guard, due + ms(10));
     assert!(matches!(guard.admit(due + ms(10)), Admit::Later), "two, not all at once");
     // What hung all the time ends now, and counts for nothing.
     for pass in stuck {
-        assert_eq!(guard.ended(pass, failed(), true, due + ms(11)), None);
+        guard.ended(pass, failed(), true, due + ms(11));
     }
     assert_eq!(guard.reading(due).in_flight, 2);
     for pass in [one, two] {
@@ -125,14 +122,14 @@ fn what_its_sender_gave_up_counts_only_if_nothing_else_was_heard() {
     {
         let mut guard = guard();
         let mut now = at(0);
-        let mut opened = false;
         for _ in 0..FAILURES {
             let (hung, other) = (pass(&mut guard, now), pass(&mut guard, now));
             let outcome = if other_answered { Outcome::Answered } else { Outcome::Dropped };
             guard.ended(other, outcome, false, now + ms(1));
             now = now + ms(took);
-            opened |= guard.ended(hung, Outcome::Dropped, false, now) == Some(Transition::Opened);
+            guard.ended(hung, Outcome::Dropped, false, now);
         }
+        let opened = guard.reading(now).phase == BreakerPhase::Open;
         assert_eq!(opened, expect, "{took} ms, another answered: {other_answered}");
         assert_eq!(guard.reading(now).in_flight, 0);
     }
@@ -199,7 +196,9 @@ proptest! {
                     }
                     probes -= usize::from(pass.probe);
                     recent -= usize::from(pass.openings == guard.openings);
-                    if guard.ended(pass, outcome, true, now) == Some(Transition::Opened) {
+                    let openings = guard.openings;
+                    guard.ended(pass, outcome, true, now);
+                    if guard.openings > openings {
                         recent = 0;
                     }
                 }

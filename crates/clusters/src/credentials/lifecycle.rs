@@ -18,6 +18,8 @@ const TRUSTED_FOR: Duration = Duration::from_secs(10);
 const RETRY_MIN: Duration = Duration::from_secs(5);
 /// The longest wait after a failed renewal.
 const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Whoever is asked again sooner waits among the late ones: many whose credentials end at once delay none that last.
+const SELDOM: Duration = Duration::from_secs(120);
 
 /// One credential and its successors.
 #[derive(Debug)]
@@ -90,12 +92,12 @@ impl<C: Clone> Lifecycle<C> {
         Decision { show, renew }
     }
 
-    /// Among whom its source is asked: whether it gave a credential when it was asked last.
-    pub fn lane(&self) -> Lane {
+    /// Among whom its source is asked: whether it gave a credential when it was asked last, and that lasted.
+    pub fn lane(&self, now: Moment) -> Lane {
         match (&self.current, &self.failure) {
-            (Some(_), None) => Lane::Proven,
+            (Some(held), None) if held.since + SELDOM <= now => Lane::Proven,
             (None, None) => Lane::First,
-            (_, Some(_)) => Lane::Late,
+            _ => Lane::Late,
         }
     }
 
@@ -196,6 +198,19 @@ mod tests {
         check(&mut a, 0, "a");
         check(&mut a, 4, "a");
         check(&mut a, 5, "a+");
+    }
+
+    #[test]
+    fn one_of_short_life_is_renewed_after_those_that_last() {
+        let mut a = Lifecycle::new();
+        assert_eq!(a.lane(at(0)), Lane::First);
+        a.renewed("a", life(600), at(0));
+        assert_eq!(a.lane(at(540)), Lane::Proven);
+        a.renewed("b", life(10), at(540));
+        assert_eq!(a.lane(at(545)), Lane::Late);
+        a.renewed("c", life(600), at(545));
+        a.failed(broken(), at(1085));
+        assert_eq!(a.lane(at(1090)), Lane::Late);
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl Inner {
     /// the source. It is bounded, because renewals are.
     async fn in_turn(&self, source: &mut CredentialSource) -> Option<Result<Obtained, Unusable>> {
         let Self { origin, clock, renewals: Renewals { turns, .. }, .. } = self;
-        let lane = self.with(|lifecycle| lifecycle.lane());
+        let lane = self.with(|lifecycle| lifecycle.lane(clock.now()));
         let prompt = if lane == Lane::First { FIRST_PROMPT } else { PROMPT };
         let runs_on = source.runs_on();
         let mut work = source.obtain(origin, &**clock).boxed();

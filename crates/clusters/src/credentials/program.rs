@@ -81,7 +81,11 @@ impl Program {
 
     /// Runs it once. Ends it, and what it began, when the future is dropped.
     pub async fn run(&self, origin: &str) -> Result<Answer, Unusable> {
-        let Some(path) = find(&self.command) else { return Err(self.missing(origin)) };
+        let path = find(&self.command).ok_or_else(|| Unusable::NoPlugin {
+            origin: origin.to_owned(),
+            command: self.command.clone(),
+            hint: self.exec.install_hint.clone(),
+        })?;
         let mut command = Command::new(path);
         if let Environment::Named(names) = &self.environment {
             let passed = names.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
@@ -110,11 +114,6 @@ impl Program {
         }
         let version = self.exec.api_version.as_deref();
         parse(&output, version).map_err(wrong)
-    }
-
-    fn missing(&self, origin: &str) -> Unusable {
-        let hint = self.exec.install_hint.clone();
-        Unusable::NoPlugin { origin: origin.to_owned(), command: self.command.clone(), hint }
     }
 
     /// The error when it failed. Repeats only the last line for people, because the rest may be secret.

@@ -103,9 +103,9 @@ impl CredentialSource {
         Ok(Obtained { credential, term, life: CredentialLife::earlier(own, fixed) })
     }
 
-    /// Whether nobody is asked for its credential.
+    /// Whether nobody is asked for its credential: it is in the kubeconfig, or in a file.
     pub fn is_fixed(&self) -> bool {
-        matches!(self.kind, Kind::Fixed(_))
+        matches!(self.kind, Kind::Fixed(_) | Kind::File { .. })
     }
 
     /// Whether a program gives its credentials.

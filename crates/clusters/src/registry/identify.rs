@@ -26,18 +26,15 @@ impl Task {
     }
 
     fn ask(&mut self, name: ClusterName, link: Link, attempt: u32) {
-        let Some(entry) = self.entries.get(&name) else { return };
-        let (of, for_task) = (entry.source.fingerprint, name.clone());
-        let handle = self.work.spawn(async move {
+        let Some(entry) = self.entries.get_mut(&name) else { return };
+        let of = entry.source.fingerprint;
+        entry.making = Some(self.work.spawn(async move {
             if attempt > 0 {
                 tokio::time::sleep(ask_after(attempt)).await;
             }
             let answer = ask(&link.client).await;
-            Report::Asked { name: for_task, of, link, attempt, answer }
-        });
-        if let Some(entry) = self.entries.get_mut(&name) {
-            entry.making = Some(handle);
-        }
+            Report::Asked { name, of, link, attempt, answer }
+        }));
     }
 
     pub(super) fn asked(
@@ -107,7 +104,7 @@ impl Task {
                 Some(wait)
             }
             Told::Untold(reason) => {
-                if entry.not_told(Arc::clone(&reason)) {
+                if entry.not_told(Arc::clone(&reason)) && entry.is_news(self.clock.now()) {
                     warn!(cluster = %name, origin = %entry.source.origin, "cluster of unknown identity: {reason}");
                 }
                 None

@@ -115,9 +115,10 @@ impl Task {
         entry.looked(&standing);
         let before = entry.standing.clone();
         entry.standing.turn(standing);
-        match (&before, &entry.standing) {
+        let now = self.clock.now();
+        match (&before, &entry.standing.clone()) {
             (Standing::Unmarked(_), Standing::Unmarked(_)) => None,
-            (_, Standing::Unmarked(reason)) => {
+            (_, Standing::Unmarked(reason)) if entry.is_news(now) => {
                 warn!(cluster = %name, origin = %entry.source.origin, "cluster without this fleet's mark: {reason}");
                 None
             }

@@ -8,6 +8,8 @@ use kube::CustomResourceExt;
 use sdk::rbac::rule;
 
 pub mod api;
+#[cfg(test)]
+mod fuzz;
 mod plan;
 mod reconcile;
 

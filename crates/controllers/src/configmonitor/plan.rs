@@ -54,10 +54,8 @@ pub(super) enum Found {
 pub(super) fn watched(spec: &ConfigMonitorSpec) -> Result<ContentRef, InvalidSpec> {
     let config_map = match (&spec.config_map, &spec.config_map_lowercase) {
         (Some(one), Some(other)) if one != other => {
-            return Err(InvalidSpec::Ambiguous {
-                config_map: one.clone(),
-                lowercase: other.clone(),
-            });
+            let [config_map, lowercase] = [one, other].map(|name| sdk::error::foreign(name));
+            return Err(InvalidSpec::Ambiguous { config_map, lowercase });
         }
         (one, other) => one.as_ref().or(other.as_ref()),
     };

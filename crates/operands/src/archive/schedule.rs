@@ -372,5 +372,8 @@ async fn create<K: Archived>(
 }
 
 #[cfg(test)]
+#[path = "schedule_fuzz.rs"]
+mod fuzz;
+#[cfg(test)]
 #[path = "schedule_tests.rs"]
 mod tests;

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume as PodVolume, VolumeMount,
 };
 use schemars::JsonSchema;
+use sdk::error::foreign;
 use serde::{Deserialize, Serialize};
 
 /// Where a volume of backups is mounted.
@@ -143,7 +144,7 @@ impl Bucket {
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
         };
         let field = |field, value: &str, fix| {
-            Err(DestinationError::Field { field, value: value.to_owned(), fix })
+            Err(DestinationError::Field { field, value: foreign(value), fix })
         };
         if !is_name(&self.bucket) || self.bucket.starts_with('.') {
             return field("bucket", &self.bucket, "write the bucket's name alone");
@@ -230,7 +231,7 @@ fn check_folder(field: &'static str, folder: &Option<String>) -> Result<(), Dest
     match trimmed(folder) {
         Some(folder) if !folder.split('/').all(is_part) => Err(DestinationError::Field {
             field,
-            value: folder.to_owned(),
+            value: foreign(folder),
             fix: "write parts of printable ASCII between slashes, none of which begins with a dot",
         }),
         _ => Ok(()),

@@ -109,8 +109,9 @@ impl Schedule {
     /// The last time after `after`, and not after `now`, at which it was due: the run that should be made
     /// now if none was made since. Earlier ones that were missed are not made up for.
     pub(crate) fn due(&self, after: Timestamp, now: Timestamp) -> Option<Timestamp> {
-        // The runs after `low` include one that is due; those after `high` do not.
-        let mut low = after.max(now.checked_sub(BACK).unwrap_or(after));
+        // The runs after `low` include one that is due; those after `high` do not. `after` may be of any year: a server
+        // says when an object was made.
+        let mut low = after.max(now.checked_sub(BACK).unwrap_or(after)).min(now);
         let mut high = now;
         let is_due = |from: Timestamp| self.next(from).filter(|run| *run <= now);
         let mut found = is_due(low)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::playing::Play;
-use super::world::{World, idle, run, settle};
+use super::world::{MAPS, World, idle, run, settle};
 use crate::{ClusterName, Controller, ControllerSpec, GroupScope, ObjectKey, mapping};
 
 fn hub() -> ClusterName {
@@ -91,6 +91,80 @@ async fn what_is_there_already_is_mapped_when_either_cluster_comes() {
     assert_eq!(ended(&world, start), &west | &others);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(ended(&world, start), &west | &others);
+    world.stop().await;
+}
+
+/// It goes on slowly itself: what it names waits elsewhere.
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_names_very_much_delays_no_other_when_a_cluster_comes() {
+    let spec = Controller::for_kind::<ConfigMap>("copies")
+        .watches_across::<ConfigMap>(|map, lookup| {
+            let name = map.metadata.name.as_deref().unwrap();
+            let key = |cluster: &str, name: &str| {
+                ObjectKey::new(cluster.parse().unwrap(), Some("ns"), name)
+            };
+            match lookup.cluster().as_str() {
+                "a-hub" if name == "many" => {
+                    (0..65_600).map(|number: u32| key("east", &number.to_string())).collect()
+                }
+                "a-hub" | "b-hub" => vec![key("west", name)],
+                _ => Vec::new(),
+            }
+        })
+        .reconciler(run(idle));
+    let world = World::start(vec![spec]);
+    // Its list does not end, so nothing is taken out of its queue.
+    let mut east = world.engage("east", 1);
+    world.hold_active("east", 1);
+    let _stream = east.expect(MAPS).await.watch();
+    for (hub, names) in [("a-hub", &["many", "o1", "o2", "o3"][..]), ("b-hub", &["one"])] {
+        let play = Play::default();
+        for name in names {
+            play.put(name, &format!("{hub}-{name}"));
+        }
+        play.answer(world.engage(hub, 1));
+        world.hold_active(hub, 1);
+    }
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    gain(&world, "west");
+    settle().await;
+    assert!(ended(&world, 0).contains("west/ns/one"));
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(ended(&world, 0).contains("west/ns/o3"));
+    world.stop().await;
+}
+
+/// Each look at it goes over all that is named.
+#[tokio::test(start_paused = true)]
+async fn however_often_clusters_come_one_task_settles_what_a_hub_names() {
+    let spec = Controller::for_kind::<ConfigMap>("copies")
+        .watches_across::<ConfigMap>(|_, lookup| {
+            let named = if *lookup.cluster() == hub() { 200 } else { 0 };
+            let key = |number: u32| {
+                ObjectKey::new("east".parse().unwrap(), Some("ns"), &number.to_string())
+            };
+            (0..named).map(key).collect()
+        })
+        .reconciler(run(idle));
+    let world = World::start(vec![spec]);
+    // Its list does not end, so what is named there waits.
+    let mut east = world.engage("east", 1);
+    world.hold_active("east", 1);
+    let _stream = east.expect(MAPS).await.watch();
+    let in_hub = gain(&world, "hub");
+    in_hub.put("a", "u1");
+    gain(&world, "west");
+    settle().await;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for epoch in 2..32 {
+        world.hold("west", None);
+        settle().await;
+        world.hold_active("west", epoch);
+        settle().await;
+    }
+    let after = tasks();
+    assert!(after <= before + 4, "{before} tasks, then {after}");
     world.stop().await;
 }
 

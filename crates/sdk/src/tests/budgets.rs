@@ -225,20 +225,20 @@ async fn another_budget_holds_at_once_and_a_larger_one_ends_a_quarantine() {
 async fn a_replica_that_has_been_ready_is_so_whatever_is_listed_later() {
     let world = World::start(vec![maps(idle)]);
     settle().await;
-    assert!(world.status.readiness().ready, "it holds nothing");
+    assert!(world.status.is_ready(), "it holds nothing");
     let mut east = world.engage("east", 1);
     world.hold_active("east", 1);
     let first = east.expect(MAPS).await;
-    assert!(!world.status.readiness().ready, "its first lists are waited for");
+    assert!(!world.status.is_ready(), "its first lists are waited for");
     let _list = first.list(5, &objects(1));
     world.wait_entries(2).await;
-    assert!(world.status.readiness().ready);
+    assert!(world.status.is_ready());
     for incarnation in 2..5 {
         let mut east = world.engage("east", incarnation);
         let _stream = east.expect(MAPS).await.watch();
         settle().await;
         let readiness = world.status.readiness();
-        assert!(readiness.ready, "{readiness:?}");
+        assert!(readiness.ready && world.status.is_ready(), "{readiness:?}");
         assert_eq!(readiness.waiting, ["east/ConfigMap"]);
         tokio::time::sleep(Duration::from_secs(10)).await;
     }

@@ -4,7 +4,7 @@ use model::{Hold, Range, uid_hash};
 use serde_json::{Value, json};
 
 use super::ranges::{LOW, all, held, hostile, low, names, part, reconciled, set, watch};
-use super::world::{MAPS, World, idle, maps, settle};
+use super::world::{MAPS, holding_shard, idle, maps, settle};
 use engine::testing::Asked;
 
 /// Answers a list of a part as a server that knows parts does.
@@ -24,9 +24,7 @@ fn of_half(request: &str, list: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_divides_is_asked_to() {
     let (low_names, high_names) = names(20);
-    let world = World::start(vec![maps(idle)]);
-    let mut server = world.engage("east", 1);
-    world.hold_shards(&[(LOW, Some((1, Hold::Active)))]);
+    let (world, mut server) = holding_shard(vec![maps(idle)], LOW, 1);
     divided(server.expect(&low("configmaps")).await, 5, &all(&low_names, 3));
     let watched = of_half(&watch("configmaps", 5), &low("configmaps"));
     let live = server.expect(&watched).await.watch();
@@ -58,9 +56,7 @@ async fn a_server_that_divides_is_asked_to() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_the_question_is_not_asked_again() {
-    let world = World::start(vec![maps(idle)]);
-    let mut server = world.engage("east", 1);
-    world.hold_shards(&[(LOW, Some((1, Hold::Active)))]);
+    let (world, mut server) = holding_shard(vec![maps(idle)], LOW, 1);
     server.expect(&low("configmaps")).await.refuse(400, "BadRequest");
     // Nor need the next list be paged.
     let _list = server.expect(MAPS).await.list(5, &all(&names(20).0, 3));

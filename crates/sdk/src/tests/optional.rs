@@ -1,13 +1,14 @@
 //! Kinds that a cluster does not have, or that it does not allow us to watch.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use model::{Hold, Workload};
 use serde_json::{Value, json};
 
-use super::world::{MAPS, SECRETS, World, holding, idle, listed, run, settle};
+use super::world::{MAPS, SECRETS, World, holding, holding_shard, idle, listed, run, settle};
 use crate::{Action, Controller, ControllerSpec, Selector, Watch, mapping};
 use engine::testing::{Server, Watch as Stream, config_map};
 use engine::{Absence, AbsentSource};
@@ -126,9 +127,7 @@ async fn everything_that_is_mapped_is_followed_up_when_its_kind_comes() {
 async fn shards_that_come_while_the_kind_is_not_there_open_without_it() {
     let (low, _) = super::ranges::names(20);
     let (spec, seen) = owned();
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_shards(&[(super::ranges::LOW, Some((1, Hold::Active)))]);
+    let (world, mut server) = holding_shard(vec![spec], super::ranges::LOW, 1);
     let all: Vec<_> = (0..20).map(|index| config_map(&format!("map-{index}"), 1)).collect();
     server.asked().await.page(5, "", &all);
     server.expect(SECRETS).await.refuse(404, "NotFound");
@@ -235,5 +234,10 @@ async fn other_refusals_say_nothing_of_the_kind() {
     }
     assert!(take(&seen).is_empty() && absent(&world).is_empty());
     assert_eq!(missing(&world, "Secret", true), "absent", "nobody knows");
+    assert!(world.meter.failing().is_empty(), "it may pass");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let failing = world.meter.failing();
+    let reason = failing.values().next().expect("the controller does not run there");
+    assert!(reason.starts_with("its Secret cannot be listed or watched"), "{reason}");
     world.stop().await;
 }

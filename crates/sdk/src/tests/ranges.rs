@@ -10,7 +10,7 @@ use model::{Hold, Range, uid_hash};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::world::{MAPS, SECRETS, World, idle, maps, run, settle};
+use super::world::{MAPS, SECRETS, World, holding, holding_shard, idle, maps, run, settle};
 use crate::{Action, Controller, ControllerSpec, Selector};
 use engine::testing::config_map;
 
@@ -106,9 +106,7 @@ async fn members_cache_disjoint_parts_and_read_nothing_else() {
         (HIGH, high("configmaps"), &high_names, &low_names),
     ] {
         let (spec, seen) = looking();
-        let world = World::start(vec![spec]);
-        let mut server = world.engage("east", 1);
-        world.hold_shards(&[(shard, Some((1, Hold::Active)))]);
+        let (world, mut server) = holding_shard(vec![spec], shard, 1);
         let mut items = all(ours, 3);
         items.extend(others.iter().map(|name| hostile(name, 3)));
         server.expect(&list).await.page(5, "", &items);
@@ -146,9 +144,7 @@ async fn a_gained_range_opens_once_its_objects_are_there() {
     let spec = Controller::for_kind::<ConfigMap>("maps")
         .filter(|old, _| old.is_some())
         .reconciler(run(idle));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_shards(&[(LOW, Some((1, Hold::Active)))]);
+    let (world, mut server) = holding_shard(vec![spec], LOW, 1);
     let both = [all(&low_names, 3), all(&high_names, 3)].concat();
     server.expect(&low("configmaps")).await.page(5, "", &both);
     let first = server.expect(&watch("configmaps", 5)).await.watch();
@@ -184,9 +180,7 @@ async fn a_gained_range_opens_once_its_objects_are_there() {
 #[tokio::test(start_paused = true)]
 async fn a_range_gained_while_a_list_is_read_makes_it_begin_anew() {
     let (low_names, high_names) = names(20);
-    let world = World::start(vec![maps(idle)]);
-    let mut server = world.engage("east", 1);
-    world.hold_shards(&[("east/g/0/4", Some((1, Hold::Active)))]);
+    let (world, mut server) = holding_shard(vec![maps(idle)], "east/g/0/4", 1);
     let both = [all(&low_names, 3), all(&high_names, 3)].concat();
     let quarter = part("configmaps", "0000000000000000", "4000000000000000");
     server.expect(&quarter).await.page(5, "token", &both[..10]);
@@ -222,9 +216,7 @@ async fn a_lost_range_is_read_until_its_last_run_has_ended() {
         }
         .boxed()
     });
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_shards(&[("east/g/0/1", Some((1, Hold::Active)))]);
+    let (world, mut server) = holding(vec![spec], 1);
     let _list =
         server.expect(MAPS).await.list(5, &[all(&low_names, 3), all(&high_names, 3)].concat());
     gate.add_permits(18);
@@ -259,9 +251,7 @@ async fn children_that_are_left_over_are_found_at_the_first_look() {
     let [ours, gone, was] = [0, 1, 2].map(|index| low_names[index].as_str());
     let again = high_names[0].as_str();
     let spec = Controller::for_kind::<ConfigMap>("maps").owns::<Secret>().reconciler(run(idle));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_shards(&[(LOW, Some((1, Hold::Active)))]);
+    let (world, mut server) = holding_shard(vec![spec], LOW, 1);
     let primaries = [config_map(ours, 1), config_map(again, 1)];
     server.expect(&low("configmaps")).await.page(5, "", &primaries);
     let secrets = server.expect(SECRETS).await.watch();
@@ -284,9 +274,7 @@ async fn children_lie_where_their_owners_do() {
     let (low_names, high_names) = names(20);
     let (ours, theirs) = (low_names[0].as_str(), high_names[0].as_str());
     let spec = Controller::for_kind::<ConfigMap>("maps").owns::<Secret>().reconciler(run(idle));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_shards(&[(LOW, Some((1, Hold::Active)))]);
+    let (world, mut server) = holding_shard(vec![spec], LOW, 1);
     let primaries = [config_map(ours, 1), config_map(theirs, 1)];
     server.expect(&low("configmaps")).await.page(5, "", &primaries);
     // A server cannot tell owners, so it is not asked to.
@@ -349,9 +337,7 @@ async fn a_kind_that_is_mapped_is_held_whole() {
                 .collect()
         })
         .reconciler(run(idle));
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_shards(&[(LOW, Some((1, Hold::Active)))]);
+    let (world, mut server) = holding_shard(vec![spec], LOW, 1);
     let both = [all(&low_names, 3), all(&high_names, 3)].concat();
     server.expect(&low("configmaps")).await.page(5, "", &both);
     let secrets =
@@ -374,9 +360,7 @@ async fn groups_with_different_ranges_share_one_cache() {
     let (low_names, high_names) = names(20);
     let named =
         |name: &str| Controller::for_kind::<ConfigMap>(name).group(name).reconciler(run(idle));
-    let world = World::start(vec![named("one"), named("two")]);
-    let mut server = world.engage("east", 1);
-    world.hold_shards(&[("east/one/0/2", Some((1, Hold::Active)))]);
+    let (world, mut server) = holding_shard(vec![named("one"), named("two")], "east/one/0/2", 1);
     let both = [all(&low_names, 3), all(&high_names, 3)].concat();
     server.expect(&low("configmaps")).await.page(5, "", &both);
     let _live = server.expect(&watch("configmaps", 5)).await.watch();

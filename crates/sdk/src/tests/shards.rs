@@ -236,12 +236,36 @@ async fn what_begins_during_a_drain_uses_the_new_kubeconfig() {
     world.stop().await;
 }
 
+/// Nobody may know the old token any more.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_new_kubeconfig_works_does_not_fail_by_what_drains() {
+    let (low_names, high_names) = names(8);
+    let (spec, gate) = gated(8);
+    let world = World::start(vec![spec]);
+    let mut old = world.engage("east", 1);
+    world.hold_shards(&[(LOW, Some((1, Hold::Active))), (HIGH, Some((1, Hold::Active)))]);
+    let list = old.expect(MAPS).await.list(5, &all(&low_names, 3));
+    world.wait_entries(low_names.len()).await;
+    world.drain_shard(LOW, 1);
+    let mut new = world.engage("east", 2);
+    new.expect(&high("configmaps")).await.page(5, "", &all(&high_names, 4));
+    let _watch = new.asked().await.watch();
+    list.broken();
+    for _ in 0..3 {
+        old.asked().await.refuse(401, "Unauthorized");
+    }
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let failing = world.meter.failing();
+    assert!(failing.is_empty(), "{failing:?}");
+    gate.add_permits(100);
+    world.wait_acknowledged(&format!("{LOW}@1")).await;
+    world.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_stops_leaves_nothing_running() {
     let (spec, _gate) = gated(1);
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold("east", Some((3, Hold::Active)));
+    let (world, mut server) = holding(vec![spec], 3);
     let list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
     world.wait_entries(1).await;
     let status = world.status.clone();

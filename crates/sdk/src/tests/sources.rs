@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
-use model::Hold;
 use serde_json::{Value, json};
 
 use super::ranges::{HIGH, LOW, held, low, names, reconciled, set, watch};
-use super::world::{SECRETS, World, holding, idle, run, settle};
+use super::world::{SECRETS, World, holding, holding_shard, idle, run, settle};
 use crate::{Action, Controller, Scope, Selector, Watch, mapping, predicate};
 use engine::testing::{Server, config_map};
 
@@ -227,9 +226,7 @@ async fn every_owner_is_followed_where_a_cluster_is_divided() {
     let both = secret("s", 2, &[low_one, high_one], true);
     for (shard, ours, others) in [(LOW, low_one, high_one), (HIGH, high_one, low_one)] {
         let (spec, _) = by_every_owner();
-        let world = World::start(vec![spec]);
-        let mut server = world.engage("east", 1);
-        world.hold_shards(&[(shard, Some((1, Hold::Active)))]);
+        let (world, mut server) = holding_shard(vec![spec], shard, 1);
         let secrets = listed(&mut server, shard == LOW, std::slice::from_ref(&both)).await;
         settle().await;
         assert_eq!(held(&world, "Secret"), "0/1 none 1", "all of the kind is there");

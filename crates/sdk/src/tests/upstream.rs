@@ -206,6 +206,29 @@ async fn a_dead_cluster_delays_no_other_and_is_reported_once() {
     world.stop().await;
 }
 
+/// Each run takes CPU that the others need.
+#[tokio::test(start_paused = true)]
+async fn the_keys_of_a_cluster_that_is_left_alone_do_not_come_back_all_at_once() {
+    let world = World::start(vec![writer()]);
+    let clock = Arc::clone(&world.clock);
+    let _log = dead(world.engage("east", 1), &clock, 500);
+    world.hold_active("east", 1);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.status.upstreams()[0].breaker, BreakerPhase::Open);
+    let held_back =
+        r#"controller_runtime_reconcile_total{controller="maps",result="requeue_after"}"#;
+    let runs = || world.metric(held_back).parse::<usize>().unwrap();
+    let (began, mut before, mut most) = (runs(), runs(), 0_usize);
+    for _ in 0..600 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = runs();
+        (most, before) = (most.max(now - before), now);
+    }
+    assert!(before >= began + 500, "they are tried");
+    assert!(most < 200, "{most} of 500 in a tenth of a second");
+    world.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_asks_for_a_pause_gets_it_and_everything_in_the_end() {
     let world = World::start(vec![writer()]);

@@ -323,13 +323,22 @@ impl Drop for World {
 
 /// A world that holds the shard of `east` at this epoch.
 pub(super) fn holding(controllers: Vec<ControllerSpec>, epoch: u64) -> (World, Server) {
+    holding_shard(controllers, "east/g/0/1", epoch)
+}
+
+/// A world that holds this shard of `east` at this epoch.
+pub(super) fn holding_shard(
+    controllers: Vec<ControllerSpec>,
+    shard: &str,
+    epoch: u64,
+) -> (World, Server) {
     let world = World::start(controllers);
     let server = world.engage("east", 1);
-    world.hold_active("east", epoch);
+    world.hold_shards(&[(shard, Some((epoch, Hold::Active)))]);
     (world, server)
 }
 
-/// The same, where the ConfigMaps with these names are listed first.
+/// [`holding`], where the ConfigMaps with these names are listed first.
 pub(super) async fn listed(
     controllers: Vec<ControllerSpec>,
     epoch: u64,

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 
 use super::world::{World, listed, maps, settle};
 use crate::{Action, ControllerSpec, Event, FencedError, ReconcileError};
-use engine::testing::{Server, Watch, config_map};
+use engine::testing::{Asked, Server, Watch, config_map};
 
 const REJECTED: &str = "leasehold_fence_rejected_writes_total";
 
@@ -158,11 +158,8 @@ async fn a_write_without_a_valid_lease_is_not_sent() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_the_writes_of_what_it_cancels() {
-    let Stage { world, mut server, _list, go, results } = about_to_write(Writes::Itself).await;
-    go.notify_one();
-    let write = server.asked().await;
+/// Drains the shard, and checks that this ends only after the write that is under way.
+async fn drained_after(world: &World, write: Asked) {
     world.drain("east", 3, Duration::from_secs(2));
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert!(world.acknowledged().is_empty(), "the write is under way still");
@@ -170,6 +167,13 @@ async fn a_drain_waits_for_the_writes_of_what_it_cancels() {
     write.answer(200, &json!({"kind": "Status", "status": "Success"}));
     world.wait_acknowledged("east/g/0/1@3").await;
     assert_eq!(world.journal().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_the_writes_of_what_it_cancels() {
+    let Stage { world, mut server, _list, go, results } = about_to_write(Writes::Itself).await;
+    go.notify_one();
+    drained_after(&world, server.asked().await).await;
     assert!(results.borrow().is_empty(), "the reconcile itself was cancelled long ago");
 }
 
@@ -194,14 +198,7 @@ async fn a_drain_waits_for_the_writes_of_what_panics_when_it_is_cancelled() {
         .boxed()
     });
     let (world, mut server, _list) = listed(vec![spec], 3, &["a"]).await;
-    let write = server.asked().await;
-    world.drain("east", 3, Duration::from_secs(2));
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert!(world.acknowledged().is_empty(), "the write is under way still");
-    assert_eq!(world.journal().len(), 1, "and so the dispatch has not ended");
-    write.answer(200, &json!({"kind": "Status", "status": "Success"}));
-    world.wait_acknowledged("east/g/0/1@3").await;
-    assert_eq!(world.journal().len(), 2);
+    drained_after(&world, server.asked().await).await;
     settle().await;
     let panics = r#"controller_runtime_reconcile_panics_total{controller="maps"}"#;
     let active = r#"controller_runtime_active_workers{controller="maps"}"#;

@@ -1,6 +1,7 @@
-//! The page of metrics: rendered apart from the threads that work, and compressed for whoever asks for it.
+//! Large pages, which are those of metrics and the views: rendered apart from the threads that work, and compressed
+//! for whoever asks for it.
 //!
-//! With a thousand clusters it has megabytes, so a few are rendered at a time and the others wait. Pages that are
+//! With a thousand clusters they have megabytes, so a few are rendered at a time and the others wait. Pages that are
 //! taken slowly are kept up to a bound in bytes: then the oldest is broken off, so that nobody who reads quickly waits
 //! for those who do not.
 
@@ -9,40 +10,33 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY,
-};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::{StreamExt, stream};
-use prometheus::Registry;
-use telemetry::Format;
 use tokio::sync::Semaphore;
 
 /// How many pages are rendered at once: one for each of two Prometheus servers. Others wait, and connections
 /// are bounded.
-const MAX_SCRAPES: usize = 2;
+const MAX_RENDERED: usize = 2;
 /// The most bytes of pages that wait for their clients: two or three of those with a thousand clusters, or a few
 /// dozen compressed ones.
 const MAX_KEPT_BYTES: usize = 32 << 20;
 /// A client gets so many bytes of a page at once. They are copied, so that the page itself can be given up.
 const PART_BYTES: usize = 64 << 10;
 
-/// Renders pages.
+/// Renders pages. Clones share the places and the room.
 #[derive(Clone, Debug)]
-pub(crate) struct Scrapes {
-    registry: Registry,
+pub(crate) struct LargePages {
     places: Arc<Semaphore>,
     kept: Kept,
 }
 
-impl Scrapes {
-    pub(crate) fn of(registry: &Registry) -> Self {
-        let places = Arc::new(Semaphore::new(MAX_SCRAPES));
-        Self { registry: registry.clone(), places, kept: Kept::default() }
+impl Default for LargePages {
+    fn default() -> Self {
+        Self { places: Arc::new(Semaphore::new(MAX_RENDERED)), kept: Kept::default() }
     }
 }
 
@@ -99,31 +93,35 @@ impl Page {
     }
 }
 
-/// Answers one scrape.
-pub(crate) async fn metrics(State(scrapes): State<Scrapes>, headers: HeaderMap) -> Response {
-    let is_compressed = accepts_gzip(&headers);
-    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let format = Format::accepted(accept);
-    let Scrapes { registry, places, kept } = scrapes;
-    let place = places.acquire_owned().await.expect("it is never closed");
-    let page = tokio::task::spawn_blocking(move || {
-        // Kept until it is rendered, even if nobody waits for the page any more.
-        let _place = place;
-        let text = telemetry::encode(&registry, format);
-        if is_compressed { gzip(text.as_bytes()) } else { Ok(text.into_bytes()) }
-    });
-    let Ok(Ok(page)) = page.await else {
-        let text = "the metrics cannot be rendered, a defect of the manager: see the log\n";
-        return (StatusCode::INTERNAL_SERVER_ERROR, text).into_response();
-    };
-    let (body, length) = kept.keep(page).body();
-    let headers = [(CONTENT_TYPE, format.media_type()), (VARY, "accept, accept-encoding")];
-    let mut response = (headers, body).into_response();
-    response.headers_mut().insert(CONTENT_LENGTH, length.into());
-    if is_compressed {
-        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+impl LargePages {
+    /// Answers a request with these headers.
+    pub(crate) async fn answer(
+        self,
+        headers: &HeaderMap,
+        media_type: &'static str,
+        render: impl FnOnce() -> String + Send + 'static,
+    ) -> Response {
+        let is_compressed = accepts_gzip(headers);
+        let place = self.places.acquire_owned().await.expect("it is never closed");
+        let page = tokio::task::spawn_blocking(move || {
+            // Kept until it is rendered, even if nobody waits for the page any more.
+            let _place = place;
+            let text = render();
+            if is_compressed { gzip(text.as_bytes()) } else { Ok(text.into_bytes()) }
+        });
+        let Ok(Ok(page)) = page.await else {
+            let text = "the page cannot be rendered, a defect of the manager: see the log\n";
+            return (StatusCode::INTERNAL_SERVER_ERROR, text).into_response();
+        };
+        let (body, length) = self.kept.keep(page).body();
+        let headers = [(CONTENT_TYPE, media_type), (VARY, "accept, accept-encoding")];
+        let mut response = (headers, body).into_response();
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+        if is_compressed {
+            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        response
     }
-    response
 }
 
 /// Whether the client takes gzip.
@@ -149,34 +147,23 @@ fn gzip(text: &[u8]) -> std::io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
-    use std::sync::{Condvar, Mutex};
+    use std::sync::Condvar;
     use std::time::Duration;
 
-    use axum::http::Request;
-    use axum::routing::get;
     use flate2::read::GzDecoder;
     use futures::future::join_all;
     use http_body_util::BodyExt;
-    use prometheus::core::{Collector, Desc};
-    use prometheus::proto::MetricFamily;
-    use prometheus::{IntGauge, Opts};
-    use tower::ServiceExt;
 
     use super::*;
 
-    fn registry() -> Registry {
-        let registry = Registry::new();
-        for n in 0..200 {
-            let opts = Opts::new(format!("leasehold_gauge_{n}"), "One of many.");
-            registry.register(Box::new(IntGauge::with_opts(opts).unwrap())).unwrap();
-        }
-        registry
-    }
-
-    async fn scrape(scrapes: Scrapes, accepts: &str) -> (Option<String>, Vec<u8>) {
-        let router = axum::Router::new().route("/metrics", get(metrics)).with_state(scrapes);
-        let request = Request::get("/metrics").header(ACCEPT_ENCODING, accepts);
-        let answer = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    async fn ask(
+        pages: &LargePages,
+        accepts: &str,
+        render: impl FnOnce() -> String + Send + 'static,
+    ) -> (Option<String>, Vec<u8>) {
+        let accepts = HeaderValue::from_str(accepts).unwrap();
+        let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, accepts)]);
+        let answer = pages.clone().answer(&headers, "text/plain", render).await;
         let coding = answer.headers().get(CONTENT_ENCODING).map(|c| c.to_str().unwrap().to_owned());
         assert_eq!(answer.headers()[VARY], "accept, accept-encoding");
         (coding, answer.into_body().collect().await.unwrap().to_bytes().to_vec())
@@ -184,11 +171,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_is_compressed_for_whoever_asks_and_has_the_same_text() {
-        let scrapes = Scrapes::of(&registry());
-        let (coding, plain) = scrape(scrapes.clone(), "identity").await;
-        assert_eq!(coding, None);
+        let pages = LargePages::default();
+        let render = || "leasehold_gauge 0\n".repeat(200);
+        let (coding, plain) = ask(&pages, "identity", render).await;
+        assert_eq!((coding, plain.as_slice()), (None, render().as_bytes()));
         for accepts in ["gzip", "deflate, GZIP;q=0.5", "br, gzip;q=1.0"] {
-            let (coding, packed) = scrape(scrapes.clone(), accepts).await;
+            let (coding, packed) = ask(&pages, accepts, render).await;
             assert_eq!(coding.as_deref(), Some("gzip"), "{accepts}");
             assert!(packed.len() * 5 < plain.len(), "{} of {}", packed.len(), plain.len());
             let mut text = Vec::new();
@@ -204,7 +192,7 @@ mod tests {
             "gzip;q=0;x=1",
             "*, gzip;q=0",
         ] {
-            assert_eq!(scrape(scrapes.clone(), accepts).await, (None, plain.clone()), "{accepts}");
+            assert_eq!(ask(&pages, accepts, render).await, (None, plain.clone()), "{accepts}");
         }
     }
 
@@ -224,40 +212,30 @@ mod tests {
         assert!(kept.0.lock().unwrap().iter().all(|page| page.strong_count() == 0));
     }
 
-    /// A collector that takes as long as somebody needs to come in beside as many as are allowed.
-    struct Slow {
-        gauge: IntGauge,
-        /// How many are inside, and how many ever were.
-        inside: Arc<(Mutex<(usize, usize)>, Condvar)>,
-    }
-
-    impl Collector for Slow {
-        fn desc(&self) -> Vec<&Desc> {
-            self.gauge.desc()
-        }
-
-        fn collect(&self) -> Vec<MetricFamily> {
-            let (inside, changed) = &*self.inside;
-            let mut counts = inside.lock().unwrap();
-            counts.0 += 1;
-            counts.1 = counts.1.max(counts.0);
-            changed.notify_all();
-            let too_many = |counts: &mut (usize, usize)| counts.1 <= MAX_SCRAPES;
-            let waited = changed.wait_timeout_while(counts, Duration::from_millis(200), too_many);
-            waited.unwrap().0.0 -= 1;
-            self.gauge.collect()
-        }
-    }
-
     #[tokio::test]
     async fn a_few_pages_are_rendered_at_once_and_all_in_the_end() {
-        let (registry, inside) = (Registry::new(), Arc::default());
-        let gauge = IntGauge::new("slow", "Slow.").unwrap();
-        registry.register(Box::new(Slow { gauge, inside: Arc::clone(&inside) })).unwrap();
-        let scrapes = Scrapes::of(&registry);
-        let pages = join_all((0..MAX_SCRAPES + 2).map(|_| scrape(scrapes.clone(), "gzip"))).await;
-        assert!(pages.iter().all(|page| *page == pages[0]));
+        let pages = LargePages::default();
+        // How many are being rendered, and how many ever were at once.
+        let inside = Arc::new((Mutex::new((0_usize, 0_usize)), Condvar::new()));
+        // It takes as long as somebody needs to come in beside as many as are allowed.
+        let render = || {
+            let inside = Arc::clone(&inside);
+            move || {
+                let (inside, changed) = &*inside;
+                let mut counts = inside.lock().unwrap();
+                counts.0 += 1;
+                counts.1 = counts.1.max(counts.0);
+                changed.notify_all();
+                let too_many = |counts: &mut (usize, usize)| counts.1 <= MAX_RENDERED;
+                let waited =
+                    changed.wait_timeout_while(counts, Duration::from_millis(200), too_many);
+                waited.unwrap().0.0 -= 1;
+                "slow".to_owned()
+            }
+        };
+        let found = join_all((0..MAX_RENDERED + 2).map(|_| ask(&pages, "gzip", render()))).await;
+        assert!(found.iter().all(|page| *page == found[0]));
         // This test has one thread: had they been rendered there, it would have been one at a time.
-        assert_eq!(inside.0.lock().unwrap().1, MAX_SCRAPES);
+        assert_eq!(inside.0.lock().unwrap().1, MAX_RENDERED);
     }
 }
