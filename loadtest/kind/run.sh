@@ -98,7 +98,7 @@ for n in $(seq "$clusters"); do
 done
 helm install leasehold "$root/deploy/charts/leasehold" --kube-context "kind-$fleet-home" \
   --namespace leasehold-system --values "$root/loadtest/kind/values.yaml" --wait ||
-  { home get pods,events >&2 && exit 1; } # nobody can look later
+  { home get pods,events >&2; exit 1; } # nobody can look later
 home create token loadtest --duration 12h >"$work/token"
 
 loadtest=(cargo run --quiet --release --manifest-path "$root/Cargo.toml" --package loadtest --)

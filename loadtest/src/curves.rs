@@ -77,8 +77,8 @@ pub fn rerun_on_one_core() -> anyhow::Error {
 pub async fn run(options: &Options) -> anyhow::Result<Outcome> {
     let Options { scenario, out, .. } = options;
     let curve = scenario.curve.as_ref().context("the scenario has no [curve]")?;
-    let _held = results::begin(out)?;
     let mut binary = Binary::find(options.manager.clone()).await?;
+    let _held = results::begin(out)?;
     let machine = Machine::here(binary.version().await?, options.cpu)?;
     binary.cpu = options.cpu;
     let (mut climbs, mut found) = (Vec::new(), Outcome::default());

@@ -78,8 +78,8 @@ pub fn name() -> Arc<str> {
 /// If the set-up fails, or a manager ends on its own.
 pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let Options { scenario, out, .. } = options;
-    let _held = results::begin(out)?;
     let mut binary = Binary::find(options.manager.clone()).await?;
+    let _held = results::begin(out)?;
     binary.cpu = options.cpu;
     let crds = binary.crds().await?;
     let machine = Machine::here(binary.version().await?, options.cpu)?;

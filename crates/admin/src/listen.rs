@@ -1,9 +1,11 @@
 //! The listeners: a bounded number of connections, each bounded in time, each with TLS or without.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::extract::Request;
+use axum::{Router, middleware};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -73,12 +75,16 @@ pub(crate) async fn answer(
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let place = places.take(peer.ip());
-        let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
+        let place = Arc::new(places.take(peer.ip()));
+        let asked = Arc::clone(&place);
+        let router = router.clone().layer(middleware::map_request(move |request: Request| {
+            asked.asks();
+            std::future::ready(request)
+        }));
+        let (tls, shutdown) = (tls.clone(), shutdown.clone());
         connections.spawn(async move {
-            let given_away = place.given_away.clone();
-            given_away.run_until_cancelled(connection(stream, tls, router, shutdown)).await;
-            drop(place);
+            let connection = connection(stream, tls, router, shutdown);
+            place.given_away.run_until_cancelled(connection).await;
         });
     }
     drop(listener);

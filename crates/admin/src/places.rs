@@ -1,7 +1,7 @@
-//! How many connections may be open: in all, and from one address. Who has all of its places gives the oldest for the
-//! next, so that nobody keeps out whoever has the same address, as clients of a mesh and those of one node. Where all
-//! places are taken, the oldest connection of the address that has most of them makes room, so that strangers of many
-//! addresses keep nobody out.
+//! How many connections may be open: in all, and from one address. Who has all of its places gives one for the next, so
+//! that nobody keeps out whoever has the same address, as clients of a mesh and those of one node. Where all places are
+//! taken, the address that has most of them gives one, so that strangers of many addresses keep nobody out. It is the
+//! connection that has asked for nothing for the longest time.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ pub(crate) struct Places(Arc<Mutex<Open>>);
 struct Open {
     last: u64,
     all: usize,
-    /// Those of each address, the oldest first, with numbers.
+    /// Those of each address, with numbers; that with the latest request last.
     of: HashMap<IpAddr, VecDeque<(u64, CancellationToken)>>,
 }
 
@@ -55,9 +55,21 @@ impl Places {
     }
 }
 
+impl Place {
+    /// A request comes over the connection.
+    pub(crate) fn asks(&self) {
+        let mut open = self.places.open();
+        let Some(own) = open.of.get_mut(&self.peer) else { return };
+        let at = own.iter().position(|(number, _)| *number == self.number);
+        if let Some(place) = at.and_then(|at| own.remove(at)) {
+            own.push_back(place);
+        }
+    }
+}
+
 impl Open {
-    /// Ends the oldest connection of `peer` if that has as many as it may; else, if all places are taken, that of the
-    /// address that has most; of several, that of the oldest.
+    /// Ends the connection of `peer` that has been silent for longest if that has as many as it may; else, if all places
+    /// are taken, that of the address that has most; of several, of the one whose is the oldest.
     fn make_room(&mut self, peer: IpAddr) {
         let full = if self.of.get(&peer).map_or(0, VecDeque::len) >= MAX_FROM_ONE_ADDRESS {
             Some(peer)
@@ -69,9 +81,9 @@ impl Open {
         } else {
             None
         };
-        let oldest = full.and_then(|address| self.of.get_mut(&address)?.pop_front());
-        if let Some((_, oldest)) = oldest {
-            oldest.cancel();
+        let silent = full.and_then(|address| self.of.get_mut(&address)?.pop_front());
+        if let Some((_, silent)) = silent {
+            silent.cancel();
             self.all -= 1;
         }
     }
@@ -105,12 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn who_has_all_of_its_places_gives_the_oldest_for_the_next() {
+    fn who_has_all_of_its_places_gives_the_one_that_is_silent_for_longest() {
         let places = Places::default();
         let mut held: Vec<_> = (0..MAX_FROM_ONE_ADDRESS).map(|_| places.take(peer(1))).collect();
         assert_eq!(gone(&held), 0);
+        held[0].asks();
         held.push(places.take("::ffff:10.0.0.1".parse().unwrap()));
-        assert!(held[0].given_away.is_cancelled());
+        assert!(held[1].given_away.is_cancelled());
+        held[1].asks();
         assert_eq!((gone(&held), places.open().all), (1, MAX_FROM_ONE_ADDRESS));
         held.clear();
         let open = places.open();

@@ -227,6 +227,7 @@ async fn what_is_no_answer_of_an_api_server_engages_nothing_and_holds_nobody_up(
         until(&clusters, "west", |text| text.starts_with("west=u9@")).await;
         let down = until(&clusters, "east", |text| text.contains("its API server")).await;
         assert!(down.starts_with("east: its API server") && down.contains("; fix: "), "{down}");
+        assert_eq!(down.contains("says over 64 KiB"), body == huge, "{down}");
         bad.say(200, &told("u1"));
         until(&clusters, "east", |text| text.starts_with("east=u1@")).await;
     }

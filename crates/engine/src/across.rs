@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cache::{Entry, is_name};
-use model::{ClusterName, ObjectKey, Selector};
+use model::{ClusterName, Epoch, ObjectKey, Selector, ShardId};
 use queue::{HashedKey, Priority};
 use tracing::Span;
 
@@ -37,7 +37,11 @@ pub(crate) struct Across {
     assigned: Arc<Assigned>,
     queue: Arc<AssignmentQueue>,
     backlogs: Arc<Mutex<Backlogs>>,
+    looks: Arc<Mutex<Looks>>,
 }
+
+/// The gained clusters for which the objects of an open shard are still to be mapped. For each entry there is one task.
+type Looks = BTreeMap<(ShardId, Epoch), BTreeSet<ClusterName>>;
 
 /// What the keys are charged to that the objects of each cluster name.
 #[derive(Default)]
@@ -64,8 +68,8 @@ impl Across {
             });
         let mappings: Arc<[_]> = mappings.collect();
         let (assigned, queue) = (Arc::clone(assigned), Arc::clone(queue));
-        let backlogs = Arc::default();
-        (!mappings.is_empty()).then_some(Self { mappings, assigned, queue, backlogs })
+        let (backlogs, looks) = (Arc::default(), Arc::default());
+        (!mappings.is_empty()).then_some(Self { mappings, assigned, queue, backlogs, looks })
     }
 
     /// The handlers of a cluster begin, and charge its keys to this.
@@ -91,18 +95,41 @@ impl Across {
     }
 
     /// Clusters were gained: queues what the objects of open clusters concern there. One whose objects name much
-    /// elsewhere goes on slowly, so none waits for another.
+    /// elsewhere goes on slowly: none waits for another, and it looks at its objects once at a time.
     pub(crate) async fn gained(self, clusters: BTreeSet<ClusterName>) {
-        let clusters = Arc::new(clusters);
         for assignment in self.assigned.all() {
-            if self.queue.is_open(&assignment.shard, assignment.epoch) {
-                let (this, clusters) = (self.clone(), Arc::clone(&clusters));
+            if self.queue.is_open(&assignment.shard, assignment.epoch)
+                && self.wants(&assignment, &clusters)
+            {
+                let this = self.clone();
                 tokio::spawn(async move {
-                    this.look(&assignment, |key| clusters.contains(&key.cluster)).await;
+                    while let Some(clusters) = this.next_wanted(&assignment) {
+                        this.look(&assignment, |key| clusters.contains(&key.cluster)).await;
+                    }
                     this.settle(&assignment.shard.cluster).await;
                 });
             }
         }
+    }
+
+    /// Notes that the objects of this shard are to be mapped for these clusters. Whether no task does so yet.
+    fn wants(&self, assignment: &Assignment, clusters: &BTreeSet<ClusterName>) -> bool {
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = (assignment.shard.clone(), assignment.epoch);
+        let is_first = !looks.contains_key(&of);
+        looks.entry(of).or_default().extend(clusters.iter().cloned());
+        is_first
+    }
+
+    /// The clusters for which the objects of this shard are to be mapped now; if there are none, its task ends.
+    fn next_wanted(&self, assignment: &Assignment) -> Option<BTreeSet<ClusterName>> {
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = (assignment.shard.clone(), assignment.epoch);
+        let wanted = std::mem::take(looks.get_mut(&of)?);
+        if wanted.is_empty() {
+            looks.remove(&of);
+        }
+        (!wanted.is_empty()).then_some(wanted)
     }
 
     /// Gives back what the keys were charged for, when they are done. The handlers may have nothing to do until then.

@@ -47,6 +47,8 @@ use upstream::{Services, UpstreamError};
 /// Reconciles of one controller that may run at once over all clusters. Waiting for a server costs
 /// memory only, so this is high: clusters that hang must not use it up.
 pub const MAX_RUNNING: usize = 4096;
+/// The most by which a key that was left alone comes back later than the first: as long as the longest usual pause.
+const MOST_APART_MS: u64 = 30_000;
 
 /// What the runs of one controller share.
 pub(crate) struct Runner {
@@ -380,7 +382,9 @@ impl Runner {
                     // No error of the controller's, and the gate says it once for all keys.
                     tracing::debug!(error = text, "reconcile held back");
                     let again_in = match held {
-                        UpstreamError::LeftAlone { again_in, .. } => *again_in + self.apart(key),
+                        UpstreamError::LeftAlone { again_in, .. } => {
+                            *again_in + apart(key, self.queue.waiting(&key.cluster))
+                        }
                         other => other.again_in(),
                     };
                     return (ReconcileResult::RequeueAfter, Outcome::Held(again_in));
@@ -404,11 +408,30 @@ impl Runner {
             }
         }
     }
+}
 
-    /// How much later than the first of its cluster a key comes back that was left alone: about a thousand come in a
-    /// second. If all came at once, after each pause, a cluster with many keys would take the CPU of the others.
-    fn apart(&self, key: &ObjectKey) -> Duration {
-        let waiting = self.queue.waiting(&key.cluster) as u64;
-        Duration::from_millis(uid_hash(&key.name) % (waiting + 1))
+/// How much later than the first of its cluster a key comes back that was left alone, if so many keys of it wait: about
+/// a thousand come in a second. If all came at once, after each pause, a cluster with many keys would take the CPU of
+/// the others. Keys that wait for something else count too, so there is a limit.
+fn apart(key: &ObjectKey, waiting: usize) -> Duration {
+    let most = (waiting as u64).min(MOST_APART_MS);
+    Duration::from_millis(uid_hash(&key.to_string()) % (most + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn keys_come_back_apart_whatever_their_names_and_soon_however_many_wait() {
+        let key = |number: usize| {
+            ObjectKey::new("east".parse().unwrap(), Some(&format!("ns-{number}")), "same")
+        };
+        let delays: BTreeSet<_> = (0..1000).map(|number| apart(&key(number), 1000)).collect();
+        assert!(delays.len() > 500, "{} of 1000", delays.len());
+        let latest = (0..1000).map(|number| apart(&key(number), 1_000_000)).max();
+        assert!(latest <= Some(Duration::from_millis(MOST_APART_MS)), "{latest:?}");
     }
 }

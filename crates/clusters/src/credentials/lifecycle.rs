@@ -8,8 +8,7 @@ use model::{Moment, doubled};
 use crate::error::Unusable;
 use crate::turns::Lane;
 
-/// How long before its end a credential is renewed; at half of its life, if that is later. Requests use
-/// it meanwhile.
+/// How long before its end a credential is renewed; at half of its life, if that is later. Requests use it meanwhile.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
 /// How long a new credential counts as valid, whatever its end and whichever server refuses it: a server
 /// whose own authentication fails refuses everything, and must not start a program each time.
@@ -18,7 +17,8 @@ const TRUSTED_FOR: Duration = Duration::from_secs(10);
 const RETRY_MIN: Duration = Duration::from_secs(5);
 /// The longest wait after a failed renewal.
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// Whoever is asked again sooner waits among the late ones: many whose credentials end at once delay none that last.
+/// Whoever is asked more often waits among the late ones: many whose credentials end at once delay none that last.
+/// Three times it may be sooner: a program may give its old one again until shortly before its end.
 const SELDOM: Duration = Duration::from_secs(120);
 
 /// One credential and its successors.
@@ -29,6 +29,8 @@ pub(super) struct Lifecycle<C> {
     number: u64,
     renewing: bool,
     failure: Option<Failure>,
+    /// From when on its source is asked no more often than it may be.
+    seldom_from: Moment,
 }
 
 #[derive(Debug)]
@@ -70,7 +72,8 @@ pub(super) struct Decision<C> {
 
 impl<C: Clone> Lifecycle<C> {
     pub fn new() -> Self {
-        Self { current: None, number: 0, renewing: false, failure: None }
+        let seldom_from = Moment::default();
+        Self { current: None, number: 0, renewing: false, failure: None, seldom_from }
     }
 
     /// What a request should do now.
@@ -92,10 +95,10 @@ impl<C: Clone> Lifecycle<C> {
         Decision { show, renew }
     }
 
-    /// Among whom its source is asked: whether it gave a credential when it was asked last, and that lasted.
+    /// Among whom its source is asked: whether it gave a credential when it was asked last, and is asked seldom.
     pub fn lane(&self, now: Moment) -> Lane {
         match (&self.current, &self.failure) {
-            (Some(held), None) if held.since + SELDOM <= now => Lane::Proven,
+            (Some(_), None) if self.seldom_from <= now => Lane::Proven,
             (None, None) => Lane::First,
             _ => Lane::Late,
         }
@@ -116,6 +119,7 @@ impl<C: Clone> Lifecycle<C> {
         self.number += 1;
         self.renewing = false;
         self.failure = None;
+        self.seldom_from = self.seldom_from.max(now - 3 * SELDOM) + SELDOM;
         self.current = Some(Held { credential, since: now, renew_at, ends, refused: false });
     }
 
@@ -204,13 +208,21 @@ mod tests {
     fn one_of_short_life_is_renewed_after_those_that_last() {
         let mut a = Lifecycle::new();
         assert_eq!(a.lane(at(0)), Lane::First);
-        a.renewed("a", life(600), at(0));
-        assert_eq!(a.lane(at(540)), Lane::Proven);
-        a.renewed("b", life(10), at(540));
-        assert_eq!(a.lane(at(545)), Lane::Late);
-        a.renewed("c", life(600), at(545));
-        a.failed(broken(), at(1085));
-        assert_eq!(a.lane(at(1090)), Lane::Late);
+        a.renewed("a", life(3_600), at(0));
+        // The program gives the same until it has but ten seconds.
+        for (asked, left) in [(3_540, 60), (3_570, 30), (3_585, 15), (3_592, 3_600)] {
+            assert_eq!(a.lane(at(asked)), Lane::Proven, "at {asked}");
+            a.renewed("a", life(left), at(asked));
+        }
+        assert_eq!(a.lane(at(7_132)), Lane::Proven);
+        for asked in 0..5 {
+            a.renewed("b", life(10), at(7_132 + 5 * asked));
+        }
+        assert_eq!(a.lane(at(7_157)), Lane::Late);
+        a.renewed("c", life(600), at(7_157));
+        assert_eq!(a.lane(at(7_697)), Lane::Proven);
+        a.failed(broken(), at(7_697));
+        assert_eq!(a.lane(at(7_702)), Lane::Late);
     }
 
     #[test]

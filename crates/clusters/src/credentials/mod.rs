@@ -10,10 +10,10 @@
 //!              CredentialSource: a token file, a credential program, an OIDC issuer
 //! ```
 //!
-//! A renewal begins before the old credential ends, and requests use the old one meanwhile. They wait
-//! only when there is no valid credential. While renewals fail, requests fail at once with the reason,
-//! and the wait before the next attempt grows. A refused credential is renewed too, because credentials
-//! are revoked and clocks differ. No request is sent twice: the sender gets the refusal.
+//! A renewal begins before the old credential ends, and requests use the old one meanwhile. They wait only when there is
+//! no valid credential. While renewals fail, requests fail at once with the reason, and the wait before the next attempt
+//! grows. A refused credential is renewed too, because credentials are revoked and clocks differ. No request is sent
+//! twice: the sender gets the refusal.
 
 mod calls;
 #[cfg(test)]

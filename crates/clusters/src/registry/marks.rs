@@ -115,10 +115,9 @@ impl Task {
         entry.looked(&standing);
         let before = entry.standing.clone();
         entry.standing.turn(standing);
-        let now = self.clock.now();
         match (&before, &entry.standing.clone()) {
             (Standing::Unmarked(_), Standing::Unmarked(_)) => None,
-            (_, Standing::Unmarked(reason)) if entry.is_news(now) => {
+            (_, Standing::Unmarked(reason)) if entry.is_news(self.clock.now()) => {
                 warn!(cluster = %name, origin = %entry.source.origin, "cluster without this fleet's mark: {reason}");
                 None
             }
