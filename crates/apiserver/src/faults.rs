@@ -68,10 +68,10 @@ impl Faults {
         *self.hook.write().unwrap_or_else(PoisonError::into_inner) = hook;
     }
 
-    /// What happens to a request.
-    pub fn decide(&self, request: &Request) -> Fault {
+    /// What happens to a request, which is described only if there is a hook.
+    pub fn decide(&self, request: impl FnOnce() -> Request) -> Fault {
         let hook = self.hook.read().unwrap_or_else(PoisonError::into_inner).clone();
-        hook.map_or(Fault::None, |hook| hook(request))
+        hook.map_or(Fault::None, |hook| hook(&request()))
     }
 }
 

@@ -7,12 +7,16 @@
 //! - Messages are in the order of the server. The channel is bounded, so a slow receiver slows the
 //!   watch instead of filling memory.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::{AsyncBufReadExt, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    ManagedFieldsEntry, ObjectMeta, OwnerReference, Time,
+};
+use kube::Client;
 use kube::api::{ListParams, WatchParams};
 use kube::core::{Request, Status};
-use kube::{Client, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -50,6 +54,41 @@ pub(crate) struct Source {
     pub(crate) metadata: bool,
 }
 
+/// An object of which only the metadata matter.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Bare {
+    #[serde(with = "Metadata")]
+    pub(crate) metadata: ObjectMeta,
+}
+
+/// Metadata without managedFields, which are long and which no stand-in reads.
+#[derive(Deserialize)]
+#[serde(remote = "ObjectMeta", rename_all = "camelCase")]
+pub(crate) struct Metadata {
+    annotations: Option<BTreeMap<String, String>>,
+    creation_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    generate_name: Option<String>,
+    generation: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(skip)]
+    managed_fields: Option<Vec<ManagedFieldsEntry>>,
+    name: Option<String>,
+    namespace: Option<String>,
+    owner_references: Option<Vec<OwnerReference>>,
+    resource_version: Option<String>,
+    self_link: Option<String>,
+    uid: Option<String>,
+}
+
+/// An object of which only the version matters: a bookmark, or the answer to a write.
+#[derive(Deserialize)]
+pub(crate) struct Versioned {
+    metadata: Version,
+}
+
 /// A page of a list. Its objects are read later, as their type: so this is compiled once for all.
 #[derive(Deserialize)]
 struct Page {
@@ -64,12 +103,6 @@ struct Line<'a> {
     kind: &'a str,
     #[serde(borrow)]
     object: &'a RawValue,
-}
-
-/// A bookmark.
-#[derive(Deserialize)]
-struct Bookmark {
-    metadata: Version,
 }
 
 #[derive(Deserialize)]
@@ -96,7 +129,7 @@ pub(crate) fn version_number(version: Option<&str>) -> u64 {
 }
 
 /// Follows `source` until `shutdown` or until nobody listens, wrapping each change into a message.
-pub(crate) async fn follow<K: ResourceExt + DeserializeOwned, M: Send>(
+pub(crate) async fn follow<K: AsRef<ObjectMeta> + DeserializeOwned, M: Send>(
     source: Source,
     wrap: impl Fn(FollowEvent<K>) -> M + Send + Sync,
     messages: mpsc::Sender<M>,
@@ -106,7 +139,7 @@ pub(crate) async fn follow<K: ResourceExt + DeserializeOwned, M: Send>(
         let event: FollowEvent<K> = event.read()?;
         let version = match &event {
             FollowEvent::Applied(object) | FollowEvent::Deleted(object) => {
-                object.resource_version()
+                object.as_ref().resource_version.clone()
             }
             FollowEvent::Reset(..) | FollowEvent::Bookmark(_) => None,
         };
@@ -115,6 +148,31 @@ pub(crate) async fn follow<K: ResourceExt + DeserializeOwned, M: Send>(
     tokio::select! {
         () = keep_up(&source, &wrap, &messages) => {}
         () = shutdown.cancelled() => {}
+    }
+}
+
+impl Bare {
+    /// Its name, or empty.
+    pub(crate) fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Its uid, or empty.
+    pub(crate) fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+}
+
+impl AsRef<ObjectMeta> for Bare {
+    fn as_ref(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+impl Versioned {
+    /// The number inside its version; 0 if there is none.
+    pub(crate) fn number(&self) -> u64 {
+        version_number(Some(&self.metadata.resource_version))
     }
 }
 
@@ -225,10 +283,9 @@ async fn list_and_watch<M>(
                 "ADDED" | "MODIFIED" => send(FollowEvent::Applied(object.get())).await?,
                 "DELETED" => send(FollowEvent::Deleted(object.get())).await?,
                 "BOOKMARK" => {
-                    let mark: Bookmark = serde_json::from_str(object.get()).map_err(unread)?;
-                    let version = mark.metadata.resource_version;
-                    send(FollowEvent::Bookmark(version_number(Some(&version)))).await?;
-                    Some(version)
+                    let mark: Versioned = serde_json::from_str(object.get()).map_err(unread)?;
+                    send(FollowEvent::Bookmark(mark.number())).await?;
+                    Some(mark.metadata.resource_version)
                 }
                 // Probably expired: only a new list helps.
                 _ => {
@@ -240,5 +297,27 @@ async fn list_and_watch<M>(
         }
         // A pause, so as not to flood a server that closes every watch at once.
         tokio::time::sleep(MIN_BACKOFF).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_metadata_but_managed_fields_are_read() {
+        let mut metadata = json!({
+            "annotations": {"a": "1"}, "creationTimestamp": "2024-01-01T00:00:00Z",
+            "deletionGracePeriodSeconds": 3, "deletionTimestamp": "2024-01-01T00:00:03Z",
+            "finalizers": ["f"], "generateName": "x-", "generation": 2, "labels": {"l": "1"},
+            "name": "x", "namespace": "n", "resourceVersion": "7", "selfLink": "s", "uid": "u",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "a", "uid": "o"}],
+        });
+        let whole: ObjectMeta = serde_json::from_value(metadata.clone()).unwrap();
+        metadata["managedFields"] = json!("whatever it is");
+        let read: Bare = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+        assert_eq!(read.metadata, whole);
     }
 }

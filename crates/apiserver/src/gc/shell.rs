@@ -9,10 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{
-    DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions,
-    PropagationPolicy,
-};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -23,7 +20,7 @@ use super::expiry::Expiry;
 use super::graph::{Decision, Graph, KindName, Node};
 use super::kinds::{Kinds, KnownKind};
 use crate::clock::Clock;
-use crate::follow::{FollowEvent, Source, follow};
+use crate::follow::{Bare, FollowEvent, Source, follow};
 
 /// How many changes may wait.
 const MESSAGES: usize = 1024;
@@ -43,7 +40,7 @@ const NAMESPACES: &str = "namespaces";
 const EVENTS: &str = "events";
 
 /// A change of an object of one kind.
-struct Message(KindName, FollowEvent<PartialObjectMeta>);
+struct Message(KindName, FollowEvent<Bare>);
 
 /// Runs garbage collection until `shutdown`.
 pub fn spawn(client: Client, clock: Clock, shutdown: CancellationToken) -> JoinHandle<()> {
@@ -196,34 +193,35 @@ impl Collector {
                     objects.iter().for_each(|object| self.note_namespace(object, true));
                 }
                 for object in objects.iter().filter(|_| kind == EVENTS) {
-                    let written = object.creation_timestamp().map_or_else(&*self.clock, |t| t.0);
-                    self.expiry.touch(&object.uid().unwrap_or_default(), written);
+                    let created = object.metadata.creation_timestamp.as_ref();
+                    let written = created.map_or_else(&*self.clock, |t| t.0);
+                    self.expiry.touch(object.uid(), written);
                 }
-                let nodes = objects.iter().map(|o| (o.uid().unwrap_or_default(), node(&kind, o)));
+                let node = |o: &Bare| (o.uid().to_owned(), Node::new(&kind, &o.metadata));
+                let nodes = objects.iter().map(node);
                 self.graph.reset(&kind, nodes.collect(), &mut self.dirty);
                 self.listed.insert(kind);
             }
             FollowEvent::Applied(object) => {
-                let uid = object.uid().unwrap_or_default();
                 if kind == EVENTS {
-                    self.expiry.touch(&uid, (self.clock)());
+                    self.expiry.touch(object.uid(), (self.clock)());
                 }
                 if kind == NAMESPACES {
                     self.note_namespace(&object, true);
                 }
-                self.graph.apply(&uid, node(&kind, &object), &mut self.dirty);
+                let node = Node::new(&kind, &object.metadata);
+                self.graph.apply(object.uid(), node, &mut self.dirty);
             }
             FollowEvent::Deleted(object) => {
-                let uid = object.uid().unwrap_or_default();
-                self.expiry.forget(&uid);
+                self.expiry.forget(object.uid());
                 if kind == NAMESPACES {
                     self.note_namespace(&object, false);
                 }
-                self.graph.remove(&uid, &mut self.dirty);
+                self.graph.remove(object.uid(), &mut self.dirty);
                 // A namespace that is being deleted is checked again when its last object is gone.
-                let namespace = object.namespace().unwrap_or_default();
-                if self.graph.in_namespace(&namespace).next().is_none() {
-                    self.dirty.extend(self.terminating.get(&namespace).cloned());
+                let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+                if self.graph.in_namespace(namespace).next().is_none() {
+                    self.dirty.extend(self.terminating.get(namespace).cloned());
                 }
             }
             FollowEvent::Bookmark(_) => {}
@@ -231,12 +229,12 @@ impl Collector {
     }
 
     /// Maintains the list of namespaces that are being deleted.
-    fn note_namespace(&mut self, object: &PartialObjectMeta, exists: bool) {
-        let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
+    fn note_namespace(&mut self, object: &Bare, exists: bool) {
+        let (name, uid) = (object.name(), object.uid());
         if exists && object.metadata.deletion_timestamp.is_some() {
-            self.terminating.insert(name, uid);
-        } else if self.terminating.get(&name).is_some_and(|known| exists || *known == uid) {
-            self.terminating.remove(&name);
+            self.terminating.insert(name.to_owned(), uid.to_owned());
+        } else if self.terminating.get(name).is_some_and(|known| exists || known == uid) {
+            self.terminating.remove(name);
         }
     }
 
@@ -303,10 +301,6 @@ async fn at(deadline: Option<tokio::time::Instant>) {
     }
 }
 
-fn node(kind: &str, object: &PartialObjectMeta) -> Node {
-    Node::new(kind, &object.metadata)
-}
-
 /// Carries out one task.
 struct Hand {
     client: Client,
@@ -317,20 +311,23 @@ struct Hand {
 
 impl Hand {
     async fn carry_out(self, task: Task) -> Done {
-        let result = match task {
+        let result = settle(self.attempt(task).await);
+        Done { uid: self.uid, result }
+    }
+
+    async fn attempt(&self, task: Task) -> kube::Result<()> {
+        match task {
             Task::Decided(Decision::Delete { propagation, absent }) => {
-                match self.are_absent(&absent).await {
-                    Ok(true) => self.delete(propagation).await,
-                    Ok(false) => Ok(()),
-                    Err(error) => Err(error),
+                if self.are_absent(&absent).await? {
+                    self.delete(propagation).await?;
                 }
+                Ok(())
             }
             Task::Decided(Decision::Disown { owners, absent }) => {
-                match self.are_absent(&absent).await {
-                    Ok(true) => self.disown(&owners).await,
-                    Ok(false) => Ok(()),
-                    Err(error) => Err(error),
+                if self.are_absent(&absent).await? {
+                    self.disown(&owners).await?;
                 }
+                Ok(())
             }
             Task::Decided(Decision::RemoveFinalizer(finalizer)) => {
                 let left: Vec<_> =
@@ -339,8 +336,7 @@ impl Hand {
             }
             Task::Expired | Task::Evicted => self.delete(PropagationPolicy::Background).await,
             Task::Finalize => self.finalize().await,
-        };
-        Done { uid: self.uid, result: settle(result) }
+        }
     }
 
     /// Whether the server has none of these owners, in the object's own namespace or in none. For an owner of an

@@ -99,14 +99,7 @@ pub(super) fn shape(
 ) -> Result<Vec<String>, ApiError> {
     let info = &resource.info;
     let unknown = match (&resource.schema, types::of(info)) {
-        (Some(schema), _) => {
-            let unknown = match validation {
-                FieldValidation::Ignore => Vec::new(),
-                _ => schema.unknown_fields(object),
-            };
-            schema.prune(object);
-            unknown
-        }
+        (Some(schema), _) => schema.prune(object),
         (None, Some(message)) => {
             types::conform(message, object).map_err(|e| not_handled(info, &e.to_string()))?
         }

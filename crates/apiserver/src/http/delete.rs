@@ -121,7 +121,7 @@ pub(super) fn remove(writer: &Writer<'_>, options: &Options) -> Result<Deletion,
             }
             DeletionStep::Remove if writer.options.dry_run => return Ok(Deletion::Removed(stored)),
             DeletionStep::Mark(next) => Change::Put(resource.stored(next)),
-            DeletionStep::Remove => Change::Delete(stored.to_value()),
+            DeletionStep::Remove => Change::Delete(resource.stored(current)),
         };
         let removes = matches!(change, Change::Delete(_));
         let Some(written) = writer.commit(Some(&stored), change) else { continue };

@@ -33,24 +33,28 @@ pub(crate) struct Encoder {
 impl Encoder {
     /// A stored object.
     pub(crate) fn stored(&self, object: &Stored, now: Timestamp) -> Bytes {
-        if self.form == Form::Object && self.resource.conversion == Conversion::None {
+        if self.is_verbatim() {
             return object.json();
+        }
+        if self.form == Form::Metadata {
+            // No conversion changes them.
+            return partial(object.metadata()).into();
         }
         self.value(&self.resource.served(object.to_value()), now)
     }
 
     /// An object in its served version.
     pub(crate) fn value(&self, object: &Value, now: Timestamp) -> Bytes {
-        Bytes::from(match self.form {
-            Form::Object => object.to_string(),
-            Form::Metadata => partial(object).to_string(),
+        match self.form {
+            Form::Object => object.to_string().into(),
+            Form::Metadata => partial(object["metadata"].to_string().as_bytes()).into(),
             Form::Table => {
                 let mut table = self.table([object], now);
                 let version = &object["metadata"]["resourceVersion"];
                 table["metadata"] = json!({ "resourceVersion": version });
-                table.to_string()
+                table.to_string().into()
             }
-        })
+        }
     }
 
     /// Whether stored objects and their events can be sent as they are.
@@ -63,13 +67,9 @@ impl Encoder {
         match self.form {
             Form::Object => self.plain_list(items, meta),
             Form::Metadata => {
-                let items: Vec<Value> = items.iter().map(|o| partial(&o.to_value())).collect();
-                json!({
-                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-                    "metadata": meta.to_value(), "items": items,
-                })
-                .to_string()
-                .into_bytes()
+                let head = list_head("PartialObjectMetadataList", "meta.k8s.io/v1", meta);
+                let items: Vec<_> = items.iter().map(|o| partial(o.metadata())).collect();
+                [head.as_bytes(), items.join(&b',').as_slice(), b"]}"].concat()
             }
             Form::Table => {
                 let items: Vec<Value> =
@@ -85,13 +85,7 @@ impl Encoder {
         let info = &self.resource.info;
         let size: usize = items.iter().map(|o| o.json().len() + 1).sum();
         let mut out = Vec::with_capacity(size + 256);
-        let head = format!(
-            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
-            info.list_kind,
-            info.api_version(),
-            meta.to_value()
-        );
-        out.extend_from_slice(head.as_bytes());
+        out.extend_from_slice(list_head(&info.list_kind, &info.api_version(), meta).as_bytes());
         for (at, object) in items.iter().enumerate() {
             if at > 0 {
                 out.push(b',');
@@ -140,9 +134,16 @@ impl Encoder {
     }
 }
 
-fn partial(object: &Value) -> Value {
-    let metadata = &object["metadata"];
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+/// The beginning of a list, before its items.
+fn list_head(kind: &str, api_version: &str, meta: &ListMeta) -> String {
+    let meta = meta.to_value();
+    format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{meta},"items":["#)
+}
+
+/// An object of which only the metadata are shown.
+fn partial(metadata: &[u8]) -> Vec<u8> {
+    let head = br#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":"#;
+    [head.as_slice(), metadata, b"}"].concat()
 }
 
 impl ListMeta {

@@ -9,7 +9,7 @@ use super::answer::{self, Body};
 use super::options::{FieldValidation, WriteOptions};
 use super::route::Verb;
 use super::write::{Outcome, Proposal, Writer, Written};
-use super::{Call, admit, delete, question, read};
+use super::{Call, admit, delete, question, read, scale};
 use crate::api::{Api, key_of};
 use crate::clock;
 use crate::kinds;
@@ -133,8 +133,7 @@ fn scale_of(api: &Api, pod: &Value) -> Option<(String, i64)> {
     {
         (resource, owner) = (above, deployment);
     }
-    let path = resource.info.scale.as_ref()?.spec_replicas.clone();
-    let replicas = path.split('.').filter(|part| !part.is_empty()).fold(&owner, |at, p| &at[p]);
+    let replicas = scale::get(&owner, &resource.info.scale.as_ref()?.spec_replicas);
     Some((meta(&owner, "uid").into(), replicas.as_i64().unwrap_or(0)))
 }
 

@@ -148,7 +148,7 @@ impl ApiService {
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let route = Route::parse(parts.uri.path());
-        let fault = self.api.faults.decide(&seen(&parts, &route, &query));
+        let fault = self.api.faults.decide(|| seen(&parts, &route, &query));
         match &fault {
             Fault::Drop => return Err(Dropped.into()),
             Fault::Error(error) => return Ok(answer::error(error)),
@@ -169,7 +169,7 @@ impl ApiService {
         };
         let expire = matches!(fault, Fault::Expire);
         let asked = Asked { route, query, body, user, upgrade, expire };
-        let answer = self.dispatch(&parts, asked).await;
+        let answer = self.dispatch(parts, asked).await;
         if matches!(fault, Fault::DropAnswer) {
             return Err(Dropped.into());
         }
@@ -178,7 +178,7 @@ impl ApiService {
 
     async fn dispatch(
         &self,
-        parts: &http::request::Parts,
+        parts: http::request::Parts,
         asked: Asked,
     ) -> Result<Response<Body>, ApiError> {
         let Asked { route, query, body, user, upgrade, expire } = asked;
@@ -189,7 +189,7 @@ impl ApiService {
             };
             let resource = resources.iter().find(|r| r.info.plural == place.plural);
             let resource = resource.ok_or_else(ApiError::no_such_resource)?.clone();
-            let headers = parts.headers.clone();
+            let headers = parts.headers;
             let call = Call { resource, place, query, headers, body, user, upgrade, expire };
             return self.call(&parts.method, call).await;
         }

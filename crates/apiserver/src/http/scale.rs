@@ -109,7 +109,8 @@ fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('.').filter(|part| !part.is_empty())
 }
 
-fn get<'a>(object: &'a Value, path: &str) -> &'a Value {
+/// What is at a path; null if nothing is.
+pub(super) fn get<'a>(object: &'a Value, path: &str) -> &'a Value {
     parts(path).fold(object, |at, part| &at[part])
 }
 

@@ -224,7 +224,12 @@ impl<'a> Patch<'a> {
         current: &Value,
         mut object: Value,
     ) -> Result<Proposal, ApiError> {
-        decode::check_types(&writer.resource.info, &mut object)?;
+        let info = &writer.resource.info;
+        decode::check_kind(info, &mut object)?;
+        // Those of the stored object have been checked.
+        if object["metadata"] != current["metadata"] {
+            decode::check_metadata(info, &mut object)?;
+        }
         decode::check_name(&mut object, meta(current, "name"))?;
         let namespace = meta(current, "namespace");
         decode::check_namespace(&mut object, (!namespace.is_empty()).then_some(namespace))?;

@@ -73,6 +73,15 @@ pub fn yaml(body: &[u8]) -> Result<Value, ApiError> {
 /// # Errors
 /// 400 in the words of the real server.
 pub fn check_types(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> {
+    check_kind(kind, object)?;
+    check_metadata(kind, object)
+}
+
+/// Checks that an object is of the kind and version the path names, and fills them in if absent.
+///
+/// # Errors
+/// 400 in the words of the real server.
+pub fn check_kind(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> {
     let Some(fields) = object.as_object_mut() else {
         return Err(unrecognized(kind, "expected a JSON object"));
     };
@@ -110,7 +119,7 @@ pub fn check_types(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> 
     }
     fields.insert("apiVersion".into(), json!(expected));
     fields.insert("kind".into(), json!(kind.kind));
-    check_metadata(kind, object)
+    Ok(())
 }
 
 /// Whether the body is of another built-in type.
@@ -154,7 +163,11 @@ fn unrecognized(kind: &KindInfo, why: &str) -> ApiError {
     ))
 }
 
-fn check_metadata(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> {
+/// Checks the shape of an object's metadata.
+///
+/// # Errors
+/// 400 in the words of the real server.
+pub fn check_metadata(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> {
     if object["metadata"].is_null() {
         object["metadata"] = json!({});
     }

@@ -1,8 +1,5 @@
 //! Names, label keys and label values: the rules, and the texts that explain them.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
 use serde_json::Value;
 
 use super::deletion::{FOREGROUND, ORPHAN};
@@ -24,30 +21,42 @@ const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of low
 const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const DNS_1035_RULE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
-static QUALIFIED: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"));
-static SUBDOMAIN: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"));
-static LABEL: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"));
-static DNS_1035: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[a-z]([-a-z0-9]*[a-z0-9])?$"));
+/// Whether a text is made of `ends` and `between`, with one of `ends` first and last.
+fn is_word(text: &str, ends: fn(char) -> bool, between: &str) -> bool {
+    text.starts_with(ends)
+        && text.ends_with(ends)
+        && text.chars().all(|c| ends(c) || between.contains(c))
+}
 
-fn pattern(text: &str) -> Regex {
-    Regex::new(text).expect("the constant patterns above compile")
+fn is_qualified(text: &str) -> bool {
+    is_word(text, |c| c.is_ascii_alphanumeric(), "-_.")
+}
+
+fn is_dns_label(text: &str) -> bool {
+    is_word(text, |c| c.is_ascii_lowercase() || c.is_ascii_digit(), "-")
+}
+
+fn is_dns_subdomain(text: &str) -> bool {
+    text.split('.').all(is_dns_label)
+}
+
+fn is_dns_1035(text: &str) -> bool {
+    is_dns_label(text) && text.starts_with(|c: char| c.is_ascii_lowercase())
 }
 
 /// Whether a text can be the name of a namespace.
 pub fn is_label(text: &str) -> bool {
-    text.len() <= MAX_LABEL && LABEL.is_match(text)
+    text.len() <= MAX_LABEL && is_dns_label(text)
 }
 
 /// Whether a text can be the name of most objects.
 pub fn is_subdomain(text: &str) -> bool {
-    text.len() <= MAX_NAME && SUBDOMAIN.is_match(text)
+    text.len() <= MAX_NAME && is_dns_subdomain(text)
 }
 
 /// Whether a text can be the name part of a label key.
 pub fn is_qualified_part(text: &str) -> bool {
-    text.len() <= MAX_LABEL && QUALIFIED.is_match(text)
+    text.len() <= MAX_LABEL && is_qualified(text)
 }
 
 /// Whether a text can be a label value.
@@ -57,18 +66,19 @@ pub fn is_label_value(text: &str) -> bool {
 
 /// What is wrong with an object's name, by its kind's rule.
 pub fn check_name(kind: &KindInfo, path: &str, name: &str) -> Vec<FieldError> {
-    let (rule, regex, longest) = match (kind.group.as_str(), kind.plural.as_str()) {
+    type Rule = (&'static str, fn(&str) -> bool, usize);
+    let (rule, fits, longest): Rule = match (kind.group.as_str(), kind.plural.as_str()) {
         ("rbac.authorization.k8s.io", _) | ("", "events") => return check_path_segment(path, name),
-        ("", "namespaces") => (LABEL_RULE, &LABEL, MAX_LABEL),
-        ("", "services") => (DNS_1035_RULE, &DNS_1035, MAX_LABEL),
-        _ => (SUBDOMAIN_RULE, &SUBDOMAIN, MAX_NAME),
+        ("", "namespaces") => (LABEL_RULE, is_dns_label, MAX_LABEL),
+        ("", "services") => (DNS_1035_RULE, is_dns_1035, MAX_LABEL),
+        _ => (SUBDOMAIN_RULE, is_dns_subdomain, MAX_NAME),
     };
     let mut errors = Vec::new();
     if name.len() > longest {
         let detail = format!("must be no more than {longest} bytes");
         errors.push(FieldError::invalid(path, name, detail));
     }
-    if !regex.is_match(name) {
+    if !fits(name) {
         errors.push(FieldError::invalid(path, name, rule));
     }
     errors
@@ -103,7 +113,7 @@ pub fn check_key(path: &str, key: &str) -> Vec<FieldError> {
         Some((prefix, name)) => {
             if prefix.is_empty() {
                 errors.push(FieldError::invalid(path, key, "prefix part must be non-empty"));
-            } else if !SUBDOMAIN.is_match(prefix) {
+            } else if !is_dns_subdomain(prefix) {
                 errors.push(FieldError::invalid(
                     path,
                     key,
@@ -119,7 +129,7 @@ pub fn check_key(path: &str, key: &str) -> Vec<FieldError> {
         let detail = format!("name part must be no more than {MAX_LABEL} bytes");
         errors.push(FieldError::invalid(path, key, detail));
     }
-    if !QUALIFIED.is_match(name) {
+    if !is_qualified(name) {
         errors.push(FieldError::invalid(path, key, QUALIFIED_NAME_RULE));
     }
     errors
@@ -135,7 +145,7 @@ pub fn check_labels(path: &str, labels: &Value) -> Vec<FieldError> {
             let detail = format!("must be no more than {MAX_LABEL} bytes");
             errors.push(FieldError::invalid(path, value, detail));
         }
-        if !value.is_empty() && !QUALIFIED.is_match(value) {
+        if !value.is_empty() && !is_qualified(value) {
             errors.push(FieldError::invalid(path, value, LABEL_VALUE_RULE));
         }
     }
@@ -218,6 +228,9 @@ mod tests {
             ("configmaps", "a.b-c", 0),
             ("configmaps", "A", 1),
             ("configmaps", "-a", 1),
+            ("configmaps", "a-", 1),
+            ("configmaps", "a..b", 1),
+            ("configmaps", "a\n", 1),
             ("namespaces", "a.b", 1),
             ("services", "1a", 1),
             ("clusterroles", "system:node", 0),

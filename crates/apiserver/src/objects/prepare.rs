@@ -72,16 +72,20 @@ pub fn count_generation(kind: &KindInfo, current: &Value, next: &mut Value) {
 
 /// Whether two versions differ outside metadata, and outside status where that is kept apart.
 fn differs_in_substance(kind: &KindInfo, current: &Value, proposed: &Value) -> bool {
-    let substance = |object: &'_ Value| -> Vec<(String, Value)> {
-        let fields = object.as_object().into_iter().flatten();
-        fields
-            .filter(|(key, _)| {
-                *key != "metadata" && *key != "apiVersion" && !(kind.status && *key == "status")
-            })
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
-    };
-    substance(current) != substance(proposed)
+    !substance(kind, current).eq(substance(kind, proposed))
+}
+
+/// The members that are compared.
+fn substance<'a>(
+    kind: &'a KindInfo,
+    object: &'a Value,
+) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    let fields = object.as_object().into_iter().flatten();
+    fields.filter(move |(key, _)| match key.as_str() {
+        "metadata" | "apiVersion" => false,
+        "status" => !kind.status,
+        _ => true,
+    })
 }
 
 /// A write keeps the uid. Only a patch can get here with another one: see [`uid_precondition`].

@@ -120,9 +120,12 @@ fn immutable(
     path: &str,
     detail: &str,
 ) -> Option<FieldError> {
-    let at = |object: &Value| path.split('.').fold(object.clone(), |v, part| v[part].clone());
-    let (old, new) = (at(current?), at(object));
-    (old != new).then(|| FieldError::invalid(path, new, detail))
+    let (old, new) = (at(current?, path), at(object, path));
+    (old != new).then(|| FieldError::invalid(path, new.clone(), detail))
+}
+
+fn at<'a>(object: &'a Value, path: &str) -> &'a Value {
+    path.split('.').fold(object, |value, part| &value[part])
 }
 
 fn lease(spec: &Value) -> Vec<FieldError> {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::fieldset::{FieldSet, PathElement};
-use super::managed::{Entry, ManagedFields, Manager, Operation, metadata};
+use super::managed::{Entry, ManagedFields, Manager, Operation};
 use super::topology::SchemaLookup;
 use super::typed::{self, Comparison};
 use crate::kinds::KindInfo;
@@ -98,14 +98,12 @@ pub fn server_side_apply(input: ApplyInput<'_>) -> Result<Value, ApiError> {
     check(&input)?;
     let schema = input.schema;
     let applied = input.part.of(input.applied);
-    let mut live = input.current.cloned().unwrap_or_else(|| json!({}));
-    let mut managers = ManagedFields::read(&live);
-    if let Some(metadata) = live.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-    }
+    let nothing = json!({});
+    let live = input.current.unwrap_or(&nothing);
+    let mut managers = ManagedFields::read(live);
     typed::check_items(schema, &applied).map_err(|why| untypable(&applied, &why))?;
     if input.current.is_some() && managers.0.is_empty() {
-        managers.0.push(before_first_apply(&input, &live));
+        managers.0.push(before_first_apply(&input, live));
     }
 
     let manager = Manager {
@@ -118,13 +116,14 @@ pub fn server_side_apply(input: ApplyInput<'_>) -> Result<Value, ApiError> {
     let before = managers.clone();
     let last = managers.position(&manager).map(|at| managers.0.remove(at));
 
-    let mut merged = typed::merge(schema, &live, &applied);
+    let mut merged = typed::merge(schema, live, &applied);
     if let Some(last) = &last {
-        let kept = set.union(&servers_own());
-        let kept = managers.0.iter().fold(kept, |kept, entry| kept.union(&entry.fields));
+        let mut kept = servers_own();
+        kept.unite(&set);
+        managers.0.iter().for_each(|entry| kept.unite(&entry.fields));
         typed::prune(schema, &mut merged, &last.fields, &kept);
     }
-    let changes = compare(schema, &live, &merged, input.part);
+    let changes = compare(schema, live, &merged, input.part);
     give_up(&mut managers, &changes, input.force)?;
 
     let unchanged = last.as_ref().is_some_and(|last| last.fields == set);
@@ -148,9 +147,6 @@ pub fn track_update(input: TrackInput<'_>, object: &mut Value) {
     for entry in &mut managers.0 {
         entry.fields = Part::Whole.ownable(std::mem::take(&mut entry.fields));
     }
-    if let Some(metadata) = metadata(object) {
-        metadata.remove("managedFields");
-    }
     let unborn = if input.custom { json!({}) } else { unborn(object) };
     let live = input.current.unwrap_or(&unborn);
     let changes = compare(input.schema, live, object, input.part);
@@ -163,16 +159,17 @@ pub fn track_update(input: TrackInput<'_>, object: &mut Value) {
     let touched = changes.touched();
     for entry in &mut managers.0 {
         if !entry.manager.is(&manager) {
-            entry.fields = entry.fields.difference(&touched);
+            entry.fields.subtract(&touched);
         }
-        entry.fields = entry.fields.difference(&changes.removed);
+        entry.fields.subtract(&changes.removed);
     }
     if !touched.is_empty() {
         let time = rfc3339(input.now);
         match managers.position(&manager) {
             Some(at) => {
                 let entry = &mut managers.0[at];
-                *entry = Entry { manager, time, fields: entry.fields.union(&touched) };
+                entry.fields.unite(&touched);
+                (entry.manager, entry.time) = (manager, time);
             }
             None => managers.0.push(Entry { manager, time, fields: touched }),
         }
@@ -228,7 +225,8 @@ fn give_up(
         return Err(conflict(&contested));
     }
     for entry in &mut managers.0 {
-        entry.fields = entry.fields.difference(&touched).difference(&changes.removed);
+        entry.fields.subtract(&touched);
+        entry.fields.subtract(&changes.removed);
     }
     Ok(())
 }
@@ -287,31 +285,13 @@ fn untypable(applied: &Value, why: &str) -> ApiError {
     ApiError::new(Reason::InternalError, message)
 }
 
-/// What changed in the part of an object that can be owned. Nobody owns the parts that every object
-/// of the kind has.
+/// What changed in the part of an object that can be owned.
 fn compare(schema: &dyn SchemaLookup, old: &Value, new: &Value, part: Part) -> Comparison {
-    let mut old = old.clone();
-    let mut new_without_books = new.clone();
-    for object in [&mut old, &mut new_without_books] {
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("managedFields");
-        }
-    }
-    add_skeleton(&schema.skeleton(), &mut old, new);
-    let Comparison { added, modified, removed } = typed::compare(schema, &old, &new_without_books);
+    let Comparison { added, modified, removed } = typed::compare(schema, old, new);
     Comparison {
         added: part.ownable(added),
         modified: part.ownable(modified),
         removed: part.ownable(removed),
-    }
-}
-
-fn add_skeleton(skeleton: &Value, old: &mut Value, new: &Value) {
-    let (Value::Object(bones), Value::Object(old)) = (skeleton, old) else { return };
-    for (name, bone) in bones {
-        if let Some(new @ Value::Object(_)) = new.get(name) {
-            add_skeleton(bone, old.entry(name.clone()).or_insert_with(|| json!({})), new);
-        }
     }
 }
 
@@ -387,9 +367,13 @@ impl Part {
         if let Some(metadata) = set.children.get_mut(&field("metadata")) {
             metadata.member = false;
             let kept: &[&str] = if let Self::StatusAndMetadata(kept) = self { kept } else { &[] };
-            for name in UNOWNED_METADATA.iter().chain(kept) {
-                metadata.children.remove(&field(name));
-            }
+            metadata.children.retain(|element, _| match element {
+                PathElement::Field(name) => {
+                    let name = name.as_str();
+                    !UNOWNED_METADATA.contains(&name) && !kept.contains(&name)
+                }
+                _ => true,
+            });
         }
         set.tidy();
         set

@@ -119,16 +119,12 @@ impl FieldSet {
         });
     }
 
-    /// Every path in either set.
-    pub fn union(&self, other: &Self) -> Self {
-        let mut children = self.children.clone();
+    /// Adds every path of the other set.
+    pub fn unite(&mut self, other: &Self) {
+        self.member |= other.member;
         for (element, theirs) in &other.children {
-            children
-                .entry(element.clone())
-                .and_modify(|ours| *ours = ours.union(theirs))
-                .or_insert_with(|| theirs.clone());
+            self.enter(element.clone()).unite(theirs);
         }
-        Self { member: self.member || other.member, children }
     }
 
     /// Every path in both sets.
@@ -142,17 +138,16 @@ impl FieldSet {
         set
     }
 
-    /// Every path of this set that the other lacks.
-    pub fn difference(&self, other: &Self) -> Self {
-        let rest = |(element, ours): (&PathElement, &Self)| {
-            let left =
-                other.children.get(element).map_or_else(|| ours.clone(), |t| ours.difference(t));
-            (element.clone(), left)
-        };
-        let children = self.children.iter().map(rest).collect();
-        let mut set = Self { member: self.member && !other.member, children };
-        set.tidy();
-        set
+    /// Removes every path of the other set.
+    pub fn subtract(&mut self, other: &Self) {
+        self.member &= !other.member;
+        for (element, theirs) in &other.children {
+            let Some(ours) = self.children.get_mut(element) else { continue };
+            ours.subtract(theirs);
+            if !ours.member && ours.children.is_empty() {
+                self.children.remove(element);
+            }
+        }
     }
 
     /// Every path of the set in its form for conflict texts, in order.

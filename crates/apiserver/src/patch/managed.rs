@@ -97,10 +97,7 @@ impl ManagedFields {
     pub(crate) fn write(mut self, object: &mut Value) {
         self.0.retain(|entry| !entry.fields.is_empty());
         self.merge_ancient();
-        self.0.sort_by(|a, b| {
-            let key = |e: &Entry| (e.manager.operation, e.time.clone(), e.manager.name.clone());
-            key(a).cmp(&key(b)).then_with(|| a.manager.cmp(&b.manager))
-        });
+        self.0.sort_by(|a, b| a.rank().cmp(&b.rank()));
         let Some(metadata) = metadata(object) else { return };
         if self.0.is_empty() {
             metadata.remove("managedFields");
@@ -128,7 +125,7 @@ impl ManagedFields {
             match self.position(&bucket) {
                 Some(at) => {
                     let into = &mut self.0[at];
-                    into.fields = into.fields.union(&entry.fields);
+                    into.fields.unite(&entry.fields);
                     into.time = into.time.clone().max(entry.time);
                 }
                 None => self.0.push(Entry { manager: bucket, ..entry }),
@@ -140,6 +137,11 @@ impl ManagedFields {
 // === impl Entry ===
 
 impl Entry {
+    /// Its place among the entries of an object.
+    fn rank(&self) -> (Operation, &str, &Manager) {
+        (self.manager.operation, &self.time, &self.manager)
+    }
+
     fn read(entry: &Value) -> Option<Self> {
         let text =
             |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -180,6 +182,6 @@ impl Entry {
 }
 
 /// The metadata of an object, created if absent; `None` if it is not an object.
-pub(crate) fn metadata(object: &mut Value) -> Option<&mut Map<String, Value>> {
+fn metadata(object: &mut Value) -> Option<&mut Map<String, Value>> {
     object.as_object_mut()?.entry("metadata").or_insert_with(|| json!({})).as_object_mut()
 }

@@ -2,6 +2,7 @@
 //! applied value merges into a live one, and what is removed when ownership ends.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
@@ -15,6 +16,9 @@ pub(crate) struct Comparison {
     pub(crate) modified: FieldSet,
     pub(crate) removed: FieldSet,
 }
+
+/// An object without members.
+static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 
 /// A position in the schema while walking.
 pub(crate) struct Walk<'a, 'p> {
@@ -41,7 +45,23 @@ impl Comparison {
 
     /// Paths whose value is new.
     pub(crate) fn touched(&self) -> FieldSet {
-        self.added.union(&self.modified)
+        let mut touched = self.added.clone();
+        touched.unite(&self.modified);
+        touched
+    }
+
+    /// Adds what differs at an element and below it.
+    fn insert(&mut self, element: &PathElement, below: Self) {
+        let sides = [
+            (&mut self.added, below.added),
+            (&mut self.modified, below.modified),
+            (&mut self.removed, below.removed),
+        ];
+        for (side, set) in sides {
+            if set.member || !set.children.is_empty() {
+                side.children.insert(element.clone(), set);
+            }
+        }
     }
 }
 
@@ -54,10 +74,11 @@ pub(crate) fn field_set(schema: &dyn SchemaLookup, value: &Value) -> FieldSet {
     set
 }
 
-/// How `new` differs from `old`.
+/// How `new` differs from `old`, but for managedFields. What the skeleton has is not new.
 pub(crate) fn compare(schema: &dyn SchemaLookup, old: &Value, new: &Value) -> Comparison {
     let mut result = Comparison::default();
-    Walk { schema, path: Vec::new() }.compare(Some(old), Some(new), &mut result);
+    let walk = &mut Walk { schema, path: Vec::new() };
+    walk.compare(Some(old), Some(new), &schema.skeleton(), &mut result);
     for set in [&mut result.added, &mut result.modified, &mut result.removed] {
         set.member = false;
         set.tidy();
@@ -148,53 +169,52 @@ impl<'p> Walk<'_, 'p> {
         }
     }
 
-    fn compare(&mut self, old: Option<&'p Value>, new: Option<&'p Value>, out: &mut Comparison) {
+    fn compare(
+        &mut self,
+        old: Option<&'p Value>,
+        new: Option<&'p Value>,
+        skeleton: &Value,
+        out: &mut Comparison,
+    ) {
         let (old, new) = match (old, new) {
             (None, None) => return,
+            (None, Some(new)) if new.is_object() && skeleton.is_object() => (&*EMPTY, new),
             (None, Some(new)) => return self.collect_whole(new, &mut out.added),
             (Some(old), None) => return self.collect_whole(old, &mut out.removed),
             (Some(old), Some(new)) => (old, new),
         };
         match (self.shape(old), self.shape(new)) {
             (Shape::Fields(old), Shape::Fields(new)) => {
-                let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-                for name in names {
-                    let element = PathElement::Field(name.clone());
+                let gone = old.keys().filter(|name| !new.contains_key(*name));
+                for name in new.keys().chain(gone) {
                     let (old, new) = (old.get(name), new.get(name));
-                    self.compare_below(Step::Field(name), element, old, new, out);
+                    let managed = self.path == [Step::Field("metadata")] && name == "managedFields";
+                    if managed || old == new {
+                        continue;
+                    }
+                    let mut below = Comparison::default();
+                    self.down(Step::Field(name), |walk| {
+                        walk.compare(old, new, &skeleton[name], &mut below);
+                    });
+                    out.insert(&PathElement::Field(name.clone()), below);
                 }
             }
             (Shape::Items(old), Shape::Items(new)) => {
-                let elements: BTreeSet<&PathElement> = old.keys().chain(new.keys()).collect();
-                for element in elements {
+                let gone = old.keys().filter(|element| !new.contains_key(*element));
+                for element in new.keys().chain(gone) {
                     let (old, new) = (old.get(element).copied(), new.get(element).copied());
-                    self.compare_below(Step::Item, element.clone(), old, new, out);
+                    if old == new {
+                        continue;
+                    }
+                    let mut below = Comparison::default();
+                    self.down(Step::Item, |walk| {
+                        walk.compare(old, new, &Value::Null, &mut below);
+                    });
+                    out.insert(element, below);
                 }
             }
             _ if old == new => {}
             _ => out.modified.member = true,
-        }
-    }
-
-    fn compare_below(
-        &mut self,
-        step: Step<'p>,
-        element: PathElement,
-        old: Option<&'p Value>,
-        new: Option<&'p Value>,
-        out: &mut Comparison,
-    ) {
-        let mut below = Comparison::default();
-        self.down(step, |walk| walk.compare(old, new, &mut below));
-        let sides = [
-            (&mut out.added, below.added),
-            (&mut out.modified, below.modified),
-            (&mut out.removed, below.removed),
-        ];
-        for (side, set) in sides {
-            if set.member || !set.children.is_empty() {
-                side.children.insert(element.clone(), set);
-            }
         }
     }
 

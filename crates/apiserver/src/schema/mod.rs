@@ -2,8 +2,8 @@
 //! objects.
 //!
 //! In data order: [`Schema::parse`] reads `openAPIV3Schema`; a written object is
-//! [pruned](Schema::prune) of unknown fields (or they are [named](Schema::unknown_fields) for
-//! `fieldValidation`), [defaulted](Schema::apply_defaults), then [validated](Schema::validate).
+//! [pruned](Schema::prune) of unknown fields, [defaulted](Schema::apply_defaults), then
+//! [validated](Schema::validate).
 //!
 //! A definition with a schema that is not [`structural`] is refused.
 //!

@@ -1,8 +1,10 @@
-//! Removes or names undeclared fields.
+//! Removes undeclared fields and names them.
 //!
 //! A node with `x-kubernetes-preserve-unknown-fields` keeps unknown fields, but its declared fields
 //! are still pruned. At a resource's root (the object itself, and embedded resources) `apiVersion`,
 //! `kind` and `metadata` are always known.
+
+use std::fmt::{Arguments, Write};
 
 use serde_json::{Map, Value};
 
@@ -15,25 +17,19 @@ const METADATA_FIELDS: &str = "annotations creationTimestamp deletionGracePeriod
                                selfLink uid";
 
 impl Schema {
-    /// Drops every field the schema does not know from a whole object.
-    pub fn prune(&self, object: &mut Value) {
-        let mut walk = Prune { drop: true, path: String::new(), found: Vec::new() };
+    /// Drops every field the schema does not know from a whole object, and gives their paths in the
+    /// object's order, such as `spec.schedulingConfig[0].extra`.
+    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+        let mut walk = Prune { path: String::new(), dropped: Vec::new() };
         walk.value(object, self, true);
-    }
-
-    /// Paths of the fields that [`Schema::prune`] would drop, in the object's order, such as
-    /// `spec.schedulingConfig[0].extra`.
-    pub fn unknown_fields(&self, object: &Value) -> Vec<String> {
-        let mut walk = Prune { drop: false, path: String::new(), found: Vec::new() };
-        walk.value(&mut object.clone(), self, true);
-        walk.found
+        walk.dropped
     }
 }
 
 struct Prune {
-    drop: bool,
+    /// Where the walk is.
     path: String,
-    found: Vec<String>,
+    dropped: Vec<String>,
 }
 
 impl Prune {
@@ -69,10 +65,10 @@ impl Prune {
                 schema.keeps_unknown_fields()
             };
             if !known {
-                self.found.push(self.path.clone());
+                self.dropped.push(self.path.clone());
             }
             self.path.truncate(length);
-            known || !self.drop
+            known
         });
     }
 
@@ -81,15 +77,17 @@ impl Prune {
         fields.retain(|name, _| {
             let known = METADATA_FIELDS.split(' ').any(|field| field == name);
             if !known {
-                self.found.push(format!("{}.{name}", self.path));
+                self.dropped.push(format!("{}.{name}", self.path));
             }
-            known || !self.drop
+            known
         });
     }
 
-    fn enter(&mut self, step: std::fmt::Arguments<'_>) -> usize {
+    /// Goes one step down; gives the length of the path above.
+    fn enter(&mut self, step: Arguments<'_>) -> usize {
         let length = self.path.len();
-        self.path.push_str(&step.to_string());
+        // A text takes what is written to it.
+        let _ = self.path.write_fmt(step);
         length
     }
 }

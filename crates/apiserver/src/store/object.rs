@@ -19,6 +19,8 @@ pub struct Stored {
     line: Bytes,
     /// Where in `line` the object is.
     object: Range<usize>,
+    /// Where in `line` its metadata are.
+    metadata: Range<usize>,
     /// Length of `{"kind":…,"apiVersion":…,` at the start of the object.
     types: usize,
     revision: u64,
@@ -32,10 +34,10 @@ impl Stored {
         let mut line = Vec::with_capacity(1024);
         line_start(&mut line, kind.as_str());
         let start = line.len();
-        let types = write_object(&mut line, &value);
+        let (types, metadata) = write_object(&mut line, &value);
         let object = start..line.len();
         line.extend_from_slice(LINE_END);
-        Self { uid, line: line.into_boxed_slice().into(), object, types, revision }
+        Self { uid, line: line.into_boxed_slice().into(), object, metadata, types, revision }
     }
 
     /// The parsed object; takes some microseconds for each KiB.
@@ -46,6 +48,11 @@ impl Stored {
     /// The object as JSON.
     pub fn json(&self) -> Bytes {
         self.line.slice(self.object.clone())
+    }
+
+    /// Its metadata as JSON.
+    pub fn metadata(&self) -> &[u8] {
+        &self.line[self.metadata.clone()]
     }
 
     /// The line of a watch that announces this version.
@@ -70,8 +77,9 @@ impl Stored {
     }
 }
 
-/// Writes an object with its kind and apiVersion first, and gives the length of that beginning.
-fn write_object(out: &mut Vec<u8>, value: &Value) -> usize {
+/// Writes an object with its kind and apiVersion first. Gives the length of that beginning, and
+/// where the metadata are.
+fn write_object(out: &mut Vec<u8>, value: &Value) -> (usize, Range<usize>) {
     let start = out.len();
     out.push(b'{');
     for key in ["kind", "apiVersion"] {
@@ -80,16 +88,22 @@ fn write_object(out: &mut Vec<u8>, value: &Value) -> usize {
         }
     }
     let types = out.len() - start;
+    let mut metadata = 0..0;
     for (key, member) in value.as_object().into_iter().flatten() {
+        let at = out.len();
         if key != "kind" && key != "apiVersion" {
             write_entry(out, key, member);
+        }
+        if key == "metadata" {
+            // Between its name and the comma.
+            metadata = at + r#""metadata":"#.len()..out.len() - 1;
         }
     }
     if out.last() == Some(&b',') {
         out.pop();
     }
     out.push(b'}');
-    types
+    (types, metadata)
 }
 
 fn write_entry(out: &mut Vec<u8>, key: &str, value: &Value) {
@@ -122,6 +136,10 @@ mod tests {
         assert_eq!(
             std::str::from_utf8(object.json_without_types()).unwrap(),
             r#""data":{"a":"b"},"metadata":{"name":"x","resourceVersion":"7"}}"#
+        );
+        assert_eq!(
+            std::str::from_utf8(object.metadata()).unwrap(),
+            r#"{"name":"x","resourceVersion":"7"}"#
         );
     }
 

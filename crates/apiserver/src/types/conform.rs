@@ -1,6 +1,8 @@
 //! Checks an object against its type: removes and names unknown fields, and refuses values of the
 //! wrong shape.
 
+use std::fmt::{Arguments, Write};
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -18,26 +20,31 @@ pub struct Mismatch(String);
 /// # Errors
 /// The first value of the wrong shape.
 pub fn conform(message: &'static Message, object: &mut Value) -> Result<Vec<String>, Mismatch> {
-    let mut walk = Walk { unknown: Vec::new() };
-    walk.message(message, "", object, true)?;
+    let mut walk = Walk { path: String::new(), unknown: Vec::new() };
+    walk.message(message, object, true)?;
     Ok(walk.unknown)
 }
 
 struct Walk {
+    /// Where the walk is.
+    path: String,
     unknown: Vec<String>,
 }
 
-/// The place of a value: the type that contains it, for the text of a mismatch, and its path.
-struct Place<'a> {
-    owner: &'static Message,
-    path: &'a str,
-}
-
 impl Walk {
+    /// Goes one step down.
+    fn down<T>(&mut self, step: Arguments<'_>, visit: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.path.len();
+        // A text takes what is written to it.
+        let _ = self.path.write_fmt(step);
+        let result = visit(self);
+        self.path.truncate(length);
+        result
+    }
+
     fn message(
         &mut self,
         message: &'static Message,
-        path: &str,
         object: &mut Value,
         root: bool,
     ) -> Result<(), Mismatch> {
@@ -47,22 +54,25 @@ impl Walk {
             if root && (name == "kind" || name == "apiVersion") {
                 continue;
             }
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            if let Some(field) = message.field(name) {
-                self.value(&field.shape, &Place { owner: message, path: &path }, value)?;
-            } else {
-                unknown.push(name.clone());
-                self.unknown.push(path);
-            }
+            let dot = if self.path.is_empty() { "" } else { "." };
+            self.down(format_args!("{dot}{name}"), |walk| match message.field(name) {
+                Some(field) => walk.value(&field.shape, message, value),
+                None => {
+                    unknown.push(name.clone());
+                    walk.unknown.push(walk.path.clone());
+                    Ok(())
+                }
+            })?;
         }
         fields.retain(|name, _| !unknown.contains(name));
         Ok(())
     }
 
+    /// Checks a value in a field of `owner`.
     fn value(
         &mut self,
         shape: &Shape,
-        place: &Place<'_>,
+        owner: &'static Message,
         value: &mut Value,
     ) -> Result<(), Mismatch> {
         let fits = match (shape, &mut *value) {
@@ -82,28 +92,26 @@ impl Walk {
             (Shape::Time | Shape::MicroTime, Value::String(text)) => return check_time(text),
             (Shape::Message(name), Value::Object(_)) => {
                 let Some(message) = find(name) else { return Ok(()) };
-                return self.message(message, place.path, value, false);
+                return self.message(message, value, false);
             }
             (Shape::Texts, Value::Array(_)) => {
-                return self.value(&Shape::List(Box::new(Shape::Text)), place, value);
+                return self.value(&Shape::List(Box::new(Shape::Text)), owner, value);
             }
             (Shape::List(item), Value::Array(items)) => {
                 for (at, value) in items.iter_mut().enumerate() {
-                    let path = format!("{}[{at}]", place.path);
-                    self.value(item, &Place { path: &path, ..*place }, value)?;
+                    self.down(format_args!("[{at}]"), |walk| walk.value(item, owner, value))?;
                 }
                 true
             }
             (Shape::Map(item), Value::Object(entries)) => {
                 for (key, value) in entries.iter_mut() {
-                    let path = format!("{}.{key}", place.path);
-                    self.value(item, &Place { path: &path, ..*place }, value)?;
+                    self.down(format_args!(".{key}"), |walk| walk.value(item, owner, value))?;
                 }
                 true
             }
             _ => false,
         };
-        if fits { Ok(()) } else { Err(mismatch(shape, place, value)) }
+        if fits { Ok(()) } else { Err(mismatch(shape, owner, &self.path, value)) }
     }
 }
 
@@ -127,7 +135,7 @@ fn check_time(text: &str) -> Result<(), Mismatch> {
     })
 }
 
-fn mismatch(shape: &Shape, place: &Place<'_>, value: &Value) -> Mismatch {
+fn mismatch(shape: &Shape, owner: &Message, path: &str, value: &Value) -> Mismatch {
     let found = match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
@@ -138,10 +146,10 @@ fn mismatch(shape: &Shape, place: &Place<'_>, value: &Value) -> Mismatch {
         Value::Object(_) => "object".to_owned(),
     };
     // Indexes and map keys are not part of a Go field's name.
-    let field = place.path.split('[').next().unwrap_or(place.path);
+    let field = path.split('[').next().unwrap_or(path);
     Mismatch(format!(
         "json: cannot unmarshal {found} into Go struct field {}.{field} of type {}",
-        place.owner.short_name(),
+        owner.short_name(),
         go_type(shape)
     ))
 }

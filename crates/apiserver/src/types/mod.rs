@@ -122,12 +122,8 @@ pub fn find(name: &str) -> Option<&'static Message> {
 
 impl Message {
     /// A field by its JSON name, in inlined parts too.
-    pub fn field(&self, name: &str) -> Option<&'static Field>
-    where
-        Self: 'static,
-    {
-        let this = find(self.name)?;
-        this.fields.iter().find_map(|field| match &field.shape {
+    pub fn field(&'static self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().find_map(|field| match &field.shape {
             Shape::Message(part) if field.inline => find(part)?.field(name),
             _ => (field.name == name).then_some(field),
         })

@@ -3,17 +3,19 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use kube::core::DynamicResourceScope;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::action::Kind;
+use crate::follow::Metadata;
 
 /// A Pod, or what has Pods.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Object {
+    #[serde(with = "Metadata")]
     metadata: ObjectMeta,
     #[serde(default)]
     pub(crate) spec: Value,
@@ -34,6 +36,18 @@ impl Object {
         // Metadata are text, numbers and maps of text.
         let metadata = serde_json::to_value(&self.metadata).unwrap_or_default();
         json!({"metadata": metadata, "spec": self.spec, "status": self.status})
+    }
+
+    /// The reference to its controller.
+    pub(crate) fn controller(&self) -> Option<&OwnerReference> {
+        let mut references = self.metadata.owner_references.iter().flatten();
+        references.find(|reference| reference.controller == Some(true))
+    }
+}
+
+impl AsRef<ObjectMeta> for Object {
+    fn as_ref(&self) -> &ObjectMeta {
+        &self.metadata
     }
 }
 

@@ -12,7 +12,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, Resource};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ use super::mounts;
 use super::object::Object;
 use super::world::{News, World};
 use crate::clock::Clock;
-use crate::follow::{Source, follow, version_number};
+use crate::follow::{Source, Versioned, follow};
 use crate::program::{Processes, Start, State};
 
 /// Field manager of every write.
@@ -305,8 +305,8 @@ async fn act(client: &Client, processes: &Processes, action: Action) -> kube::Re
             return begin(client, processes, (&key.namespace, &uid), start).await;
         }
     };
-    let written: Object = client.request(request.map_err(kube::Error::BuildRequest)?).await?;
-    Ok(Outcome::Wrote(kind, version_number(written.resource_version().as_deref())))
+    let written: Versioned = client.request(request.map_err(kube::Error::BuildRequest)?).await?;
+    Ok(Outcome::Wrote(kind, written.number()))
 }
 
 async fn delete(client: &Client, key: ObjectRef, uid: String) -> kube::Result<Outcome> {

@@ -164,8 +164,7 @@ fn adopt(set: &Object, pod: &Object) -> Option<Action> {
     let chosen = wanted
         .iter()
         .all(|(key, value)| pod.labels().get(key).map(String::as_str) == value.as_str());
-    let mut owners = pod.owner_references().iter();
-    let is_free = template::is_active(pod) && !owners.any(|r| r.controller == Some(true));
+    let is_free = template::is_active(pod) && pod.controller().is_none();
     (chosen && is_free).then(|| {
         let owner = template::owner_reference(Kind::StatefulSet, set);
         let body = json!({"metadata": {"uid": pod.uid(), "ownerReferences": [owner]}});

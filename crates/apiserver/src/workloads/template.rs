@@ -61,8 +61,7 @@ pub(crate) fn pod(
 
 /// Whether the controller of an object is of this kind.
 pub(crate) fn has_owner(object: &Object, kind: &str) -> bool {
-    let mut references = object.meta().owner_references.iter().flatten();
-    references.any(|r| r.controller == Some(true) && r.kind == kind)
+    object.controller().is_some_and(|owner| owner.kind == kind)
 }
 
 /// Whether a Pod counts for its controller: neither finished nor being deleted.

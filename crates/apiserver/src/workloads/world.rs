@@ -5,8 +5,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kube::api::PartialObjectMeta;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use serde_json::json;
 
 use super::action::{Action, Kind, ObjectRef};
@@ -14,14 +13,14 @@ use super::claim::claims_of;
 use super::object::Object;
 use super::pod::Surroundings;
 use super::{claim, daemonset, deployment, job, pod, replicaset, statefulset, template};
-use crate::follow::{FollowEvent, version_number};
+use crate::follow::{Bare, FollowEvent, version_number};
 use crate::program::Processes;
 
 /// A change of an object.
 #[derive(Debug)]
 pub(crate) enum News {
     Object(Kind, FollowEvent<Object>),
-    Node(FollowEvent<PartialObjectMeta>),
+    Node(FollowEvent<Bare>),
 }
 
 /// Namespace and name.
@@ -93,8 +92,8 @@ impl Table {
 
     fn insert(&mut self, object: Object) -> Arc<Object> {
         let (name, object) = (name_of(&object), Arc::new(object));
-        if let Some(owner) = controller_uid(&object) {
-            self.by_owner.entry(owner).or_default().insert(name.clone());
+        if let Some(owner) = object.controller() {
+            self.by_owner.entry(owner.uid.clone()).or_default().insert(name.clone());
         }
         for (_, claim) in claims_of(&object.spec) {
             let claim = (name.0.clone(), claim.to_owned());
@@ -106,8 +105,8 @@ impl Table {
 
     fn remove(&mut self, name: &Name) -> Option<Arc<Object>> {
         let object = self.objects.remove(name)?;
-        if let Some(owner) = controller_uid(&object) {
-            drop_from(&mut self.by_owner, &owner, name);
+        if let Some(owner) = object.controller() {
+            drop_from(&mut self.by_owner, &owner.uid, name);
         }
         for (_, claim) in claims_of(&object.spec) {
             drop_from(&mut self.by_claim, &(name.0.clone(), claim.to_owned()), name);
@@ -151,20 +150,16 @@ impl World {
         }
     }
 
-    fn enter_node(
-        &mut self,
-        change: FollowEvent<PartialObjectMeta>,
-        dirty: &mut BTreeSet<ObjectRef>,
-    ) {
+    fn enter_node(&mut self, change: FollowEvent<Bare>, dirty: &mut BTreeSet<ObjectRef>) {
         let before = self.nodes.len();
         let changed = match change {
             FollowEvent::Reset(nodes, _) => {
                 self.nodes_listed = true;
-                self.nodes = nodes.iter().map(ResourceExt::name_any).collect();
+                self.nodes = nodes.iter().map(|node| node.name().to_owned()).collect();
                 true
             }
-            FollowEvent::Applied(node) => self.nodes.insert(node.name_any()),
-            FollowEvent::Deleted(node) => self.nodes.remove(&node.name_any()),
+            FollowEvent::Applied(node) => self.nodes.insert(node.name().to_owned()),
+            FollowEvent::Deleted(node) => self.nodes.remove(node.name()),
             FollowEvent::Bookmark(_) => false,
         };
         if changed || before != self.nodes.len() {
@@ -288,9 +283,7 @@ impl World {
 fn touch(kind: Kind, objects: &[Arc<Object>], dirty: &mut BTreeSet<ObjectRef>) {
     for object in objects {
         dirty.insert(ObjectRef::new(kind, &**object));
-        let owner =
-            object.meta().owner_references.iter().flatten().find(|r| r.controller == Some(true));
-        if let Some(owner) = owner
+        if let Some(owner) = object.controller()
             && let Some(kind) = Kind::of_owner(&owner.api_version, &owner.kind)
         {
             let namespace = object.namespace().unwrap_or_default();
@@ -310,9 +303,4 @@ fn drop_from<K: Eq + Hash>(index: &mut HashMap<K, BTreeSet<Name>>, at: &K, name:
 
 fn name_of(object: &Object) -> Name {
     (object.namespace().unwrap_or_default(), object.name_any())
-}
-
-fn controller_uid(object: &Object) -> Option<String> {
-    let references = object.meta().owner_references.iter().flatten();
-    references.into_iter().find(|r| r.controller == Some(true)).map(|r| r.uid.clone())
 }
