@@ -8,11 +8,12 @@
 //! more, and the runtime has 512 threads for lookups and files. So a server has one lookup at a time, and the servers of
 //! a provider have [`MAX_LOOKUPS`] together, by what is known of them: names that hang delay no server that is found, no
 //! new one that comes after them, and nothing of another provider. A lookup goes on when its caller gives up, in its place
-//! among those that wait, and the next caller gets what it finds. While it takes long, a server is where it was found last.
+//! among those that wait, and the next caller gets what it finds. While it takes long, and if it then fails, a server is
+//! where it was found last.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -48,7 +49,7 @@ const METADATA: [IpAddr; 4] = [
 const MAX_LOOKUPS: [usize; 3] = [32, 16, 16];
 /// The most names of home that are looked up at once: it waits for no cluster.
 const MAX_HOME_LOOKUPS: [usize; 3] = [8, 4, 4];
-/// What a lookup has found, if nobody waited for it, counts for so long.
+/// What a lookup has found is kept for the next caller for so long, if nobody waited for it.
 const FOUND_FOR: Duration = Duration::from_secs(60);
 /// How long a server is looked up before it is reached where it was found last.
 const KNOWN_AFTER: Duration = Duration::from_secs(1);
@@ -154,19 +155,24 @@ pub(crate) struct Resolver<R = GaiResolver> {
 /// What is known of the name of a server.
 #[derive(Default)]
 struct Server {
-    /// The name and its addresses, if the last lookup found it.
+    /// The name, and where it was found last.
     known: Option<(Name, Vec<SocketAddr>)>,
+    /// Whether the last lookup found it.
+    is_found: bool,
     /// Counts the lookups.
     begun: u64,
     /// The lookup under way, or one for which nobody waited to the end.
     pending: Option<Pending>,
 }
 
+/// The addresses of a name, or why there are none.
+type Found = Result<Vec<SocketAddr>, Arc<str>>;
+
 #[derive(Clone)]
 struct Pending {
     name: Name,
     number: u64,
-    found: Shared<BoxFuture<'static, Result<Vec<SocketAddr>, Arc<str>>>>,
+    found: Shared<BoxFuture<'static, Found>>,
 }
 
 /// Opens connections to what is within reach. Clones are for the same server.
@@ -202,6 +208,35 @@ impl Dialer {
     }
 }
 
+impl Server {
+    /// Where a name was found last.
+    fn known(&self, name: &Name) -> Option<Vec<SocketAddr>> {
+        self.known.as_ref().filter(|(of, _)| of == name).map(|(_, found)| found.clone())
+    }
+
+    /// A lookup has ended. Returns what its callers get: after a late failure, where the server was found last.
+    fn ended(&mut self, number: u64, found: Found, is_late: bool) -> Found {
+        // The lookup of another name may have taken its place.
+        let pending = self.pending.as_ref().filter(|pending| pending.number == number);
+        let Some(Pending { name, .. }) = pending else { return found };
+        self.is_found = found.is_ok();
+        if found.is_err() && is_late {
+            return self.known(name).map_or(found, Ok);
+        }
+        self.known = found.clone().ok().map(|found| (name.clone(), found));
+        found
+    }
+
+    /// The next caller begins another lookup.
+    fn forget(&mut self, number: u64) {
+        self.pending.take_if(|pending| pending.number == number);
+    }
+}
+
+fn lock(server: &Mutex<Server>) -> MutexGuard<'_, Server> {
+    server.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl<R> Resolver<R>
 where
     R: Service<Name> + Clone + Send + 'static,
@@ -211,13 +246,13 @@ where
 {
     /// The lookup of a name: the one under way, or the one that ended without anybody, or another.
     fn lookup(&self, name: Name) -> Pending {
-        let mut server = self.server();
+        let mut server = lock(&self.server);
         server.pending.take_if(|pending| pending.name != name);
-        let Server { known, begun, pending } = &mut *server;
+        let Server { is_found, begun, pending, .. } = &mut *server;
         let begin = || {
             *begun += 1;
             let lane = match *begun {
-                _ if known.is_some() => Lane::Proven,
+                _ if *is_found => Lane::Proven,
                 1 => Lane::First,
                 _ => Lane::Late,
             };
@@ -232,31 +267,29 @@ where
         let server = Arc::downgrade(&self.server);
         let (tell, told) = oneshot::channel();
         tokio::spawn(async move {
-            let place = turns.turn(lane).await;
-            let found = inner.oneshot(sought).await.map_err(Into::into);
-            drop(place);
-            let found = found.map(|found| found.take(MAX_ADDRESSES).collect());
+            let mut lookup = pin!(async {
+                let _place = turns.turn(lane).await;
+                let found = inner.oneshot(sought).await.map_err(Into::<BoxError>::into);
+                let found = found.map(|found| found.take(MAX_ADDRESSES).collect());
+                found.map_err(|error| model::error::chain(&*error).into())
+            });
+            let (found, is_late) = match timeout(KNOWN_AFTER, lookup.as_mut()).await {
+                Ok(found) => (found, false),
+                Err(_) => (lookup.await, true),
+            };
+            let found = match server.upgrade() {
+                Some(server) => lock(&server).ended(number, found, is_late),
+                None => return,
+            };
             // Nobody may listen yet.
-            let _ = tell.send(found.map_err(|error| model::error::chain(&*error).into()));
+            let _ = tell.send(found);
             tokio::time::sleep(FOUND_FOR).await;
             if let Some(server) = server.upgrade() {
-                let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
-                server.pending.take_if(|pending| pending.number == number);
+                lock(&server).forget(number);
             }
         });
         let found = async move { told.await.unwrap_or_else(|_| Err("the lookup panicked".into())) };
         Pending { name, number, found: found.boxed().shared() }
-    }
-
-    /// Somebody has what a lookup found. If it has ended, the next one is another.
-    fn used(&self, name: Name, found: &Result<Vec<SocketAddr>, Arc<str>>) {
-        let mut server = self.server();
-        server.pending.take_if(|pending| pending.found.peek().is_some());
-        server.known = found.clone().ok().map(|found| (name, found));
-    }
-
-    fn server(&self) -> MutexGuard<'_, Server> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -279,13 +312,14 @@ where
         let (reach, host) = (self.reach, name.as_str().to_owned());
         let this = self.clone();
         Box::pin(async move {
-            let lookup = this.lookup(name.clone()).found;
-            let known = this.server().known.clone().filter(|(of, _)| *of == name);
+            let Pending { number, found, .. } = this.lookup(name.clone());
+            let server = this.server;
+            let lookup = found.inspect(|_| lock(&server).forget(number));
+            let known = lock(&server).known(&name);
             let found = match known {
-                Some((_, known)) => timeout(KNOWN_AFTER, lookup).await.unwrap_or(Ok(known)),
+                Some(known) => timeout(KNOWN_AFTER, lookup).await.unwrap_or(Ok(known)),
                 None => lookup.await,
             };
-            this.used(name, &found);
             let (mut within, mut refused) = (Vec::new(), None);
             for address in found.map_err(|why| BoxError::from(&*why))? {
                 match reach.refuses(address.ip()) {
@@ -436,6 +470,34 @@ mod tests {
             assert_eq!(lookup("host.test").await.expect("soon").unwrap().count(), MAX_ADDRESSES);
         }
         assert!(lookup("other.test").await.is_err(), "of another name nothing is known");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_lookup_finds_is_known_whoever_waits_for_it_and_after_one_that_fails_late() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let inner = tower::service_fn(move |_: Name| {
+            let lookups = [(10, true), (30, false), (0, false)];
+            let (seconds, finds) = lookups[begun.fetch_add(1, Ordering::Relaxed)];
+            async move {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                let found = finds.then(|| [SocketAddr::from(([10, 0, 0, 1], 1))].into_iter());
+                found.ok_or_else(|| BoxError::from("no answer"))
+            }
+        });
+        let turns = Turns::new([1; 3]);
+        let resolver = Resolver { inner, reach: Reach::default(), turns, server: Arc::default() };
+        let lookup = || {
+            let lookup = resolver.clone().oneshot("host.test".parse().unwrap());
+            tokio::time::timeout(Duration::from_secs(5), lookup)
+        };
+        assert!(lookup().await.is_err(), "it is not found yet");
+        // What the first finds is kept for nobody any more, but it is known.
+        tokio::time::sleep(FOUND_FOR * 2).await;
+        assert_eq!(lookup().await.expect("soon").unwrap().count(), 1);
+        // The second has failed.
+        tokio::time::sleep(FOUND_FOR / 2).await;
+        assert_eq!(lookup().await.expect("at once").unwrap().count(), 1);
+        assert!(lookup().await.expect("at once").is_err(), "the third fails at once");
     }
 
     #[tokio::test(start_paused = true)]

@@ -37,7 +37,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use kube::client::Body;
 use tokio::time::Sleep;
-use tower::{BoxError, Layer, Service};
+use tower::{BoxError, Service};
 
 /// The most bytes of `/version`, which are about 400, and of a probe.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
@@ -162,21 +162,9 @@ impl Unread {
     }
 }
 
-/// Bounds the answers of a service.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds;
-
 /// A service whose answers are bounded.
 #[derive(Clone, Debug)]
-pub(crate) struct WithBounds<S>(S);
-
-impl<S> Layer<S> for Bounds {
-    type Service = WithBounds<S>;
-
-    fn layer(&self, service: S) -> WithBounds<S> {
-        WithBounds(service)
-    }
-}
+pub(crate) struct WithBounds<S>(pub(crate) S);
 
 impl<S, B> Service<Request<Body>> for WithBounds<S>
 where

@@ -19,7 +19,7 @@ use tower::{ServiceBuilder, ServiceExt};
 use tower_http::decompression::DecompressionLayer;
 
 use crate::address::{Dialer, lookups};
-use crate::bounds::Bounds;
+use crate::bounds::WithBounds;
 use crate::credentials::{
     Authenticated, Calls, CredentialLife, CredentialSource, Keeper, Renewals,
 };
@@ -41,7 +41,6 @@ const MAX_RENEWALS: [usize; 3] = [32, 16, 16];
 /// Two ways to send requests to a cluster.
 #[derive(Clone)]
 pub(crate) struct Link {
-    /// A client.
     pub(crate) client: kube::Client,
     /// The same below a client.
     pub(crate) wire: Wire,
@@ -73,10 +72,17 @@ impl Connector {
 
     /// The same for the clusters of another provider: credentials and names that hang in one delay none of another.
     pub(crate) fn apart(&self) -> Self {
-        let mut apart = self.clone();
-        apart.renewals.turns = self.renewals.turns.apart();
-        apart.lookups = self.lookups.apart();
-        apart
+        self.with(Turns::apart)
+    }
+
+    /// The same for clusters that have been tried before: they give way to those that come for the first time.
+    pub(crate) fn again(&self) -> Self {
+        self.with(Turns::again)
+    }
+
+    fn with(&self, turns: fn(&Turns) -> Turns) -> Self {
+        let renewals = Renewals { turns: turns(&self.renewals.turns), ..self.renewals.clone() };
+        Self { renewals, lookups: turns(&self.lookups), ..self.clone() }
     }
 
     /// Registers what it counts.
@@ -89,11 +95,10 @@ impl Connector {
     /// # Errors
     /// [`Unusable`] when a certificate, key or credential is wrong.
     pub fn client<'a>(&'a self, origin: &'a str, access: &'a Access) -> Connecting<'a> {
-        async move { Ok(self.link(origin, access, true).await?.0.client) }.boxed()
+        async move { Ok(self.link(origin, access).await?.0.client) }.boxed()
     }
 
-    /// A client and the wire below it, and the life of its credential. Whoever has tried before gives way to those that
-    /// come for the first time.
+    /// A client and the wire below it, and the life of its credential.
     ///
     /// # Errors
     /// As [`Self::client`].
@@ -101,7 +106,6 @@ impl Connector {
         &self,
         origin: &str,
         access: &Access,
-        is_first: bool,
     ) -> Result<(Link, Life), Arc<Unusable>> {
         let (mut config, granted) = match access {
             Access::InCluster => {
@@ -121,14 +125,11 @@ impl Connector {
         config.read_timeout = None;
         config.write_timeout = Some(WRITE_TIMEOUT);
         config.default_retry = false;
-        let of = |turns: &Turns| if is_first { turns.clone() } else { turns.again() };
-        let lookups = of(&self.lookups);
+        let Self { renewals, lookups, role, clock } = self.clone();
         let source = CredentialSource::of(origin, &mut config.auth_info, &granted, &lookups)?;
         let dialer = Dialer::new(granted.reach, lookups);
-        let renewals = Renewals { turns: of(&self.renewals.turns), ..self.renewals.clone() };
-        let clock = Arc::clone(&self.clock);
         let keeper = Keeper::start(origin, source, renewals, clock).await?;
-        let (protocol, dialer) = match self.role {
+        let (protocol, dialer) = match role {
             Role::Home => (Protocol::Http1, dialer),
             Role::Workload => (Protocol::Any, dialer.rationed()),
         };
@@ -149,12 +150,13 @@ fn link(
     let unfolds = !config.disable_compression;
     let headers = config.extra_headers_layer()?;
     let namespace = config.default_namespace.clone();
-    let connections = Authenticated::new(keeper, Connections::new(config, protocol, dialer)?);
+    let connections = Connections::new(config, protocol, dialer)?;
+    let connections = Authenticated { keeper, connections };
     let service = |gzip: bool| {
         let gzip = DecompressionLayer::new().no_br().no_deflate().no_zstd().gzip(gzip);
         ServiceBuilder::new()
             // Above decompression: it counts what reaches memory.
-            .layer(Bounds)
+            .layer_fn(WithBounds)
             .layer(base.clone())
             .layer(gzip)
             .layer(headers.clone())

@@ -23,14 +23,14 @@ const ASK_EVERY: u32 = 30;
 /// The marks are looked at with every so many probes.
 const LOOK_EVERY: u32 = 3;
 
-/// A server that is just starting refuses what it allows a moment later, while its rights are not read yet. So a
-/// refusal is believed when it came so often in a row, with growing waits between,
+/// How often in a row a server must refuse before that is believed: one that is just starting refuses what it allows a
+/// moment later, when it has read its rights.
 const LASTING: u32 = 4;
-/// and for the next five minutes it is asked again with every probe.
+/// Up to so many refusals in a row, it is asked again with every probe: for five minutes after the first is believed.
 const RECENT: u32 = LASTING + 30;
 
-/// So many destinations are remembered of a name where the fleet knows another cluster by it. Whoever writes the source
-/// may name another each time.
+/// The most destinations that are remembered of a name at which the fleet knows another cluster by it. Whoever writes the
+/// source may name another each time.
 const MAX_STRANGERS: usize = 64;
 
 /// A source that has not changed for so long has come to rest.

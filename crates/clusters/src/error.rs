@@ -2,221 +2,83 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::risk::Risk;
 
-/// A kubeconfig, or a context of one, that gives no client.
+/// A kubeconfig, or a context of one, that gives no client. `origin` is where the cluster comes from.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each variant's text explains its fields")]
 pub enum Unusable {
     /// The file cannot be read.
     #[error("cannot read {}", path.display())]
-    Read {
-        /// The kubeconfig.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file is too large for a kubeconfig.
     #[error("{} is larger than {limit_bytes} bytes", path.display())]
-    TooLarge {
-        /// The kubeconfig.
-        path: PathBuf,
-        /// The limit it exceeds.
-        limit_bytes: u64,
-    },
+    TooLarge { path: PathBuf, limit_bytes: u64 },
     /// The file is no YAML or no kubeconfig. The text contains no values of the file.
     #[error("{} is not a kubeconfig: {problem}", path.display())]
-    Parse {
-        /// The kubeconfig.
-        path: PathBuf,
-        /// What is wrong, and where.
-        problem: String,
-    },
+    Parse { path: PathBuf, problem: String },
     /// The file has no contexts.
     #[error("{} has no contexts", path.display())]
-    NoContexts {
-        /// The kubeconfig.
-        path: PathBuf,
-    },
+    NoContexts { path: PathBuf },
     /// The file has more contexts than the limit.
     #[error("{} has more than {limit} contexts", path.display())]
-    TooManyContexts {
-        /// The kubeconfig.
-        path: PathBuf,
-        /// The limit it exceeds.
-        limit: usize,
-    },
-    /// The contexts share so much that the file would take many times its size.
+    TooManyContexts { path: PathBuf, limit: usize },
+    /// The contexts share so much that the file would take many times its size, or more than others have left of that.
     #[error(
         "{origin}: the contexts there take more than {limit_bytes} bytes, each with all that it needs"
     )]
-    TooMuch {
-        /// The kubeconfig, or a context of it.
-        origin: String,
-        /// What it may take, or what others have left of that.
-        limit_bytes: usize,
-    },
-    /// No context was chosen, and the file names no current one.
+    TooMuch { origin: String, limit_bytes: usize },
+    /// No context was chosen, and the file names no current one of those that are `known`.
     #[error("{} has no current-context and none was chosen", path.display())]
-    NoCurrentContext {
-        /// The kubeconfig.
-        path: PathBuf,
-        /// The contexts it has.
-        known: Vec<String>,
-    },
-    /// The chosen context does not exist.
+    NoCurrentContext { path: PathBuf, known: Vec<String> },
+    /// The chosen context is none of those that are `known`.
     #[error("{} has no context {context:?}", path.display())]
-    NoContext {
-        /// The kubeconfig.
-        path: PathBuf,
-        /// The chosen context.
-        context: String,
-        /// The contexts it has.
-        known: Vec<String>,
-    },
-    /// The context names an entry that does not exist.
+    NoContext { path: PathBuf, context: String, known: Vec<String> },
+    /// The context names a `cluster` or `user` that does not exist.
     #[error("{}: context {context:?} names {what} {name:?}, which the file does not have", path.display())]
-    Dangling {
-        /// The kubeconfig.
-        path: PathBuf,
-        /// The context.
-        context: String,
-        /// `cluster` or `user`.
-        what: &'static str,
-        /// The name of the missing entry.
-        name: String,
-    },
-    /// The cluster entry has no usable server.
+    Dangling { path: PathBuf, context: String, what: &'static str, name: String },
+    /// The cluster entry has no server, or one that is not a URL.
     #[error("{}: context {context:?}: cluster {cluster:?} has {problem}", path.display())]
-    Server {
-        /// The kubeconfig.
-        path: PathBuf,
-        /// The context.
-        context: String,
-        /// The cluster entry.
-        cluster: String,
-        /// `no server`, or a server that is not a URL.
-        problem: String,
-    },
+    Server { path: PathBuf, context: String, cluster: String, problem: String },
     /// A file that the kubeconfig refers to cannot be read.
     #[error("{origin}: cannot read its {field} {}", file.display())]
-    Reference {
-        /// Where the cluster comes from.
-        origin: String,
-        /// The kubeconfig field with the reference.
-        field: &'static str,
-        /// The file.
-        file: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// A context would run a credential program that is not allowed.
+    Reference { origin: String, field: &'static str, file: PathBuf, source: io::Error },
+    /// A context would run a credential program that is not allowed. If `ever`, the configuration could allow it.
     #[error(
         "kubeconfig {}: context {context:?} would run {command:?} for credentials, which is not allowed",
         path.display()
     )]
-    PluginNotAllowed {
-        /// The file.
-        path: PathBuf,
-        /// The context.
-        context: String,
-        /// The program.
-        command: String,
-        /// Whether the configuration could allow programs for this kubeconfig.
-        ever: bool,
-    },
+    PluginNotAllowed { path: PathBuf, context: String, command: String, ever: bool },
     /// A context names a file that its author may not be able to read.
     #[error("{origin}: its {field} {} lies outside of the kubeconfig's folder", file.display())]
-    Outside {
-        /// Where the cluster comes from.
-        origin: String,
-        /// The kubeconfig field with the reference.
-        field: &'static str,
-        /// The file.
-        file: PathBuf,
-    },
+    Outside { origin: String, field: &'static str, file: PathBuf },
     /// A context asks for something that the configuration does not allow its source.
     #[error("kubeconfig {}: context {context:?} {what}, which is not allowed", path.display())]
-    Refused {
-        /// The kubeconfig.
-        path: PathBuf,
-        /// The context.
-        context: String,
-        /// What it does.
-        what: String,
-        /// What would have to be allowed.
-        risk: Risk,
-    },
-    /// The credential plugin is not on this machine.
+    Refused { path: PathBuf, context: String, what: String, risk: Risk },
+    /// The credential plugin is not on this machine. `hint` is the `installHint` of the kubeconfig.
     #[error("{origin}: credential plugin {command:?} not found")]
-    NoPlugin {
-        /// Where the cluster comes from.
-        origin: String,
-        /// The command of the `exec` section.
-        command: String,
-        /// The `installHint` of the kubeconfig.
-        hint: Option<String>,
-    },
-    /// The credential plugin failed.
+    NoPlugin { origin: String, command: String, hint: Option<String> },
+    /// The credential plugin failed. The last line it wrote to standard error is what it `said`.
     #[error("{origin}: credential plugin {command:?} failed with {status}: {said}")]
-    PluginFailed {
-        /// Where the cluster comes from.
-        origin: String,
-        /// The command of the `exec` section.
-        command: String,
-        /// Its exit status.
-        status: std::process::ExitStatus,
-        /// The last line it wrote to standard error.
-        said: String,
-    },
+    PluginFailed { origin: String, command: String, status: ExitStatus, said: String },
     /// The credential plugin did not end in time.
     #[error("{origin}: its credential plugin gave no answer within {}s", limit.as_secs())]
-    PluginTimeout {
-        /// Where the cluster comes from.
-        origin: String,
-        /// The limit it exceeded.
-        limit: Duration,
-    },
-    /// The credential plugin gave another answer than a credential.
+    PluginTimeout { origin: String, limit: Duration },
+    /// The credential plugin gave another answer than a credential. The text does not repeat what it printed.
     #[error("{origin}: credential plugin {command:?} gave no credential: {problem}")]
-    PluginAnswer {
-        /// Where the cluster comes from.
-        origin: String,
-        /// The command of the `exec` section.
-        command: String,
-        /// What is wrong with its answer, without what it printed.
-        problem: String,
-    },
+    PluginAnswer { origin: String, command: String, problem: String },
     /// The `auth-provider` is not supported.
     #[error("{origin}: auth-provider {name:?} is not supported")]
-    Provider {
-        /// Where the cluster comes from.
-        origin: String,
-        /// Its name.
-        name: String,
-    },
-    /// The OpenID Connect issuer gave no token.
+    Provider { origin: String, name: String },
+    /// The OpenID Connect issuer gave no token. The text has no secret.
     #[error("{origin}: OpenID Connect issuer {issuer:?} gave no token: {problem}")]
-    Issuer {
-        /// Where the cluster comes from.
-        origin: String,
-        /// Its `idp-issuer-url`.
-        issuer: String,
-        /// Why, without any secret.
-        problem: String,
-    },
+    Issuer { origin: String, issuer: String, problem: String },
     /// The client library refused the settings.
     #[error("{origin}: cannot make a client")]
-    Client {
-        /// Where the cluster comes from.
-        origin: String,
-        /// Its reason.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Client { origin: String, source: Box<dyn std::error::Error + Send + Sync> },
     /// The process does not run in a Pod, or the Pod has no ServiceAccount.
     #[error("in-cluster: cannot read the Pod's ServiceAccount")]
     InCluster(#[source] kube::config::InClusterError),

@@ -86,7 +86,7 @@ pub(crate) async fn client(
     let connector = Connector::new(Role::Home, clock);
     let Source { origin, access, .. } = only(&mut *provider).await;
     let access = access?;
-    let (link, life) = connector.link(&origin, &access, true).await?;
+    let (link, life) = connector.link(&origin, &access).await?;
     let namespace = link.client.default_namespace().to_owned();
     let current = Arc::new(Mutex::new((link.wire, life)));
     let used = Arc::clone(&current);
@@ -160,7 +160,7 @@ async fn switch(
             return true;
         }
     };
-    match connector.link(origin, access, true).await {
+    match connector.link(origin, access).await {
         Ok((link, life)) => {
             *current.lock().unwrap_or_else(PoisonError::into_inner) = (link.wire, life);
             tracing::info!("{origin} has changed: further requests use what it says now");

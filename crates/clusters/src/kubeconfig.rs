@@ -12,7 +12,7 @@ use model::{ClusterName, Prefix};
 use crate::error::Unusable;
 use crate::provider::{Access, Fingerprint};
 use crate::reference::{self, Looks, Reference};
-use crate::trust::{Granted, Plugins, Refused, Trust};
+use crate::trust::{Environment, Granted, Plugins, Refused, Trust};
 
 /// The most contexts of one file.
 const MAX_CONTEXTS: usize = 1024;
@@ -41,7 +41,6 @@ pub(crate) struct Draft {
 /// Where a kubeconfig lies, and what its author may do.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
-    /// The kubeconfig.
     pub(crate) path: PathBuf,
     /// What its clusters' names begin with.
     pub(crate) prefix: Option<Prefix>,
@@ -51,7 +50,6 @@ pub(crate) struct Origin {
 /// Which contexts of a file to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Contexts {
-    /// All.
     All,
     /// These, also if they are missing.
     Chosen(Vec<String>),
@@ -253,7 +251,7 @@ impl Origin {
             return Err(Unusable::Refused { path, context, what, risk });
         }
         let environment = match user.and_then(|user| user.exec.as_ref()) {
-            None => None,
+            None => Environment::default(),
             Some(exec) => {
                 let command = exec.command.clone().unwrap_or_default();
                 if command.is_empty() {
@@ -264,12 +262,12 @@ impl Origin {
                         ),
                     });
                 }
-                Some(self.trust.plugins.allow(exec).ok_or_else(|| Unusable::PluginNotAllowed {
+                self.trust.plugins.allow(exec).ok_or_else(|| Unusable::PluginNotAllowed {
                     path: self.path.clone(),
                     context: context.to_owned(),
                     command: foreign(&command),
                     ever: self.trust.plugins != Plugins::Never,
-                })?)
+                })?
             }
         };
         if let Some(file) = user.and_then(|user| user.token_file.as_deref()) {

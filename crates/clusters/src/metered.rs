@@ -42,7 +42,7 @@ impl AsyncRead for Metered {
         let come = buffer.filled().len() - before;
         self.unread.come(come);
         for _ in 0..come / TURN {
-            // Of what a task may do in one turn, a read takes as much as its bytes, and not as one of a byte.
+            // A long read uses up more of the task's turn than a read of one byte.
             let Poll::Ready(left) = coop::poll_proceed(cx) else { break };
             left.made_progress();
         }

@@ -19,9 +19,9 @@ use crate::provider::Fingerprint;
 
 /// The largest kubeconfig, and the largest file that a kubeconfig may refer to.
 pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
-/// So many looks in a row read files whose attributes stay as they are,
+/// In how many looks a file is read after its attributes have changed.
 const LOOKS_AFTER_CHANGE: u32 = 4;
-/// and then one of so many: some file systems have no such clock.
+/// Later, one of so many looks reads it: some file systems do not say when a file has changed.
 pub(crate) const READ_EVERY: u32 = 20;
 
 const AUTHORITY: &str = "certificate-authority";

@@ -187,42 +187,26 @@ impl Clusters {
 
 /// The report of a cluster's own task.
 enum Report {
-    Made {
-        name: ClusterName,
-        of: Fingerprint,
-        attempt: u32,
-        made: Result<(Link, Life), Arc<Unusable>>,
-    },
-    /// A server was asked which cluster it is. `of` is the source whose client asked.
-    Asked {
-        name: ClusterName,
-        of: Fingerprint,
-        link: Link,
-        attempt: u32,
-        answer: Told,
-    },
-    /// A server has been left alone that said again and again that it is another cluster.
-    LeftAlone {
-        name: ClusterName,
-        of: Fingerprint,
-        link: Link,
-    },
-    /// The marks were looked at before the cluster is engaged.
-    Looked {
-        name: ClusterName,
-        of: Fingerprint,
-        link: Link,
-        looked: Looked,
-    },
-    Probed {
-        name: ClusterName,
-        incarnation: u64,
-        number: u32,
-        probed: Probed,
-    },
+    /// A step has been taken to engage it with this source.
+    Step { name: ClusterName, of: Fingerprint, step: Step },
+    /// It has been probed.
+    Probed { name: ClusterName, incarnation: u64, number: u32, probed: Probed },
+    /// Clients that are not ready yet are waited for no more.
     FirstWaitOver,
     /// The providers that have not answered yet are waited for no more.
     AnswersOverdue,
+}
+
+/// A step towards the engagement of a cluster.
+enum Step {
+    /// Its client was made, or not.
+    Made { attempt: u32, made: Result<(Link, Life), Arc<Unusable>> },
+    /// Its server was asked which cluster it is.
+    Asked { link: Link, attempt: u32, answer: Told },
+    /// Its server has been left alone, which said again and again that it is another cluster.
+    LeftAlone { link: Link },
+    /// Its marks were looked at.
+    Looked { link: Link, looked: Looked },
 }
 
 /// What the registry keeps for each provider. One that is slow takes no turn and no client of another's clusters.
@@ -363,17 +347,18 @@ impl Task {
     /// Makes the client in a task of its own, after a wait that grows with each attempt.
     fn make(&mut self, name: &ClusterName, attempt: u32) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let connector = self.providers[entry.place].connector.clone();
+        let connector = &self.providers[entry.place].connector;
+        let connector = if attempt == 0 { connector.clone() } else { connector.again() };
         let (name, source) = (name.clone(), entry.source.clone());
         entry.making = Some(self.work.spawn(async move {
             if attempt > 0 {
                 tokio::time::sleep(doubled(RETRY_MIN, attempt - 1, RETRY_MAX)).await;
             }
             let made = match &source.access {
-                Ok(access) => connector.link(&source.origin, access, attempt == 0).await,
+                Ok(access) => connector.link(&source.origin, access).await,
                 Err(error) => Err(Arc::clone(error)),
             };
-            Report::Made { name, of: source.fingerprint, attempt, made }
+            Report::Step { name, of: source.fingerprint, step: Step::Made { attempt, made } }
         }));
     }
 
@@ -429,34 +414,13 @@ impl Task {
                 self.merge();
                 return false;
             }
-            Report::Made { name, of, attempt, made } => {
-                let entry = self.entries.get_mut(&name);
+            Report::Step { name, of, step } => {
+                let entry = self.entries.get(&name);
                 // If the source changed meanwhile, another task makes its client.
-                let Some(entry) = entry.filter(|entry| entry.source.fingerprint == of) else {
+                if entry.is_none_or(|entry| entry.source.fingerprint != of) {
                     return false;
-                };
-                match made {
-                    Ok((link, life)) => {
-                        entry.life = Some(life);
-                        self.identify(name.clone(), link, 0);
-                    }
-                    Err(error) => {
-                        self.down(&name, error.reason().into());
-                        self.make(&name, attempt.saturating_add(1));
-                    }
                 }
-                name
-            }
-            Report::Asked { name, of, link, attempt, answer } => {
-                self.asked(name.clone(), of, link, attempt, answer);
-                name
-            }
-            Report::LeftAlone { name, of, link } => {
-                self.ask_again(name.clone(), of, link);
-                name
-            }
-            Report::Looked { name, of, link, looked } => {
-                self.looked(&name, of, link, looked);
+                self.step(name.clone(), step);
                 name
             }
             Report::Probed { name, incarnation, number, probed } => {
@@ -465,6 +429,20 @@ impl Task {
             }
         };
         !self.is_published(&name)
+    }
+
+    /// Goes on after a step.
+    fn step(&mut self, name: ClusterName, step: Step) {
+        match step {
+            Step::Made { made: Ok((link, life)), .. } => self.identify(name, link, life),
+            Step::Made { made: Err(error), attempt } => {
+                self.down(&name, error.reason().into());
+                self.make(&name, attempt.saturating_add(1));
+            }
+            Step::Asked { link, attempt, answer } => self.asked(name, link, attempt, answer),
+            Step::LeftAlone { link } => self.ask(name, link, 0),
+            Step::Looked { link, looked } => self.looked(&name, link, looked),
+        }
     }
 
     fn engage(&mut self, name: &ClusterName, Link { client, wire }: Link) {

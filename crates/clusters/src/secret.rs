@@ -80,13 +80,8 @@ impl<'a> Data<'a> {
         Ok(())
     }
 
-    fn entries(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
-        let data = self.secret.data.iter().flatten();
-        data.map(|(key, value)| (key.as_str(), value.0.as_slice()))
-    }
-
     fn get(&self, key: &str) -> Option<&'a [u8]> {
-        self.entries().find(|(found, _)| *found == key).map(|(_, value)| value)
+        Some(self.secret.data.as_ref()?.get(key)?.0.as_slice())
     }
 
     fn text(&self, key: &str) -> Option<&'a str> {
@@ -97,9 +92,9 @@ impl<'a> Data<'a> {
     /// The kubeconfig under `key`, or under the only key.
     fn kubeconfig(&self, key: &str) -> Result<Kubeconfig, Unusable> {
         let only = || {
-            let mut entries = self.entries();
-            let first = entries.next().map(|(_, value)| value);
-            first.filter(|_| entries.next().is_none())
+            let mut values = self.secret.data.iter().flat_map(BTreeMap::values);
+            let first = values.next().map(|value| value.0.as_slice());
+            first.filter(|_| values.next().is_none())
         };
         let bytes = self.get(key).or_else(only);
         let bytes = bytes.ok_or_else(|| self.broken(format!("it has no key {key}")))?;

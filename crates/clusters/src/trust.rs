@@ -119,8 +119,8 @@ impl Trust {
 pub struct Granted {
     /// Which addresses they may have.
     pub(crate) reach: Reach,
-    /// What its credential program gets of this process's environment; none if it has no program.
-    pub(crate) environment: Option<Environment>,
+    /// What its credential program gets of this process's environment.
+    pub(crate) environment: Environment,
     /// The kubeconfig in whose folder every file must lie; none if they may lie anywhere.
     pub(crate) within: Option<PathBuf>,
 }
@@ -128,8 +128,7 @@ pub struct Granted {
 impl Granted {
     /// What a person's own kubeconfig may do.
     pub(crate) fn everything() -> Self {
-        let environment = Some(Environment::Whole);
-        Self { reach: Trust::own().reach(), environment, within: None }
+        Self { reach: Trust::own().reach(), environment: Environment::Whole, within: None }
     }
 }
 

@@ -30,17 +30,9 @@ pub(crate) enum Step<K> {
     /// It is ours and differs: apply this with force, pinned to its uid.
     Correct(Box<K>),
     /// It is ours and no longer wanted: delete it if it still has this uid.
-    Remove {
-        /// The uid seen.
-        uid: String,
-    },
-    /// It is ours and stays without us: take our ownerReference off, if it still has this uid.
-    Release {
-        /// The uid seen.
-        uid: String,
-        /// The uid of the owner.
-        owner: String,
-    },
+    Remove { uid: String },
+    /// It is ours and stays without us: take the ownerReference to `owner` off, if it still has this uid.
+    Release { uid: String, owner: String },
     /// It is ours and being deleted: wait until it is gone.
     Await,
     /// It is not ours: leave it alone and say so.
@@ -51,7 +43,6 @@ pub(crate) enum Step<K> {
 #[derive(Debug, thiserror::Error)]
 #[error("write {kind}")]
 pub(crate) struct Failure {
-    /// The child's kind.
     pub(crate) kind: &'static str,
     pub(crate) source: kube::Error,
 }
@@ -106,6 +97,11 @@ where
         (Some(uid), Some(owner)) => Step::Release { uid, owner },
         _ => Step::Keep,
     }
+}
+
+/// Who controls an object.
+pub(crate) fn controller<K: Resource>(object: &K) -> Option<&OwnerReference> {
+    object.owner_references().iter().find(|owner| owner.controller == Some(true))
 }
 
 /// What makes a child `owner`'s: deleting the owner deletes it, and waits for it if that is done in the

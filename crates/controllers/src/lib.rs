@@ -179,6 +179,11 @@ fn anything(_: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether a number is left out where it is written.
+fn is_zero(number: &i32) -> bool {
+    *number == 0
+}
+
 /// The CRDs of all controllers.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     BUILTINS.iter().flat_map(|builtin| builtin.crds).map(|crd| crd()).collect()

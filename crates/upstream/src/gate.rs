@@ -210,13 +210,11 @@ impl Gate {
         (caller, cluster): (Caller, &Option<ClusterName>),
     ) {
         let now = self.clock.now();
-        // How long a list or watch takes says nothing about load.
-        let timed = caller == Caller::Reconcile;
         let mut state = self.state();
         state.waiting.ended((caller, cluster));
-        state.guard.ended(pass, outcome, timed, now);
+        state.guard.ended(pass, outcome, caller, now);
         let refusal = state.guard.refusal(now);
-        let told = state.tells(refusal.is_some(), now);
+        let told = state.tells(now);
         state.wake(now);
         drop(state);
         let upstream = &self.upstream;
@@ -242,14 +240,14 @@ impl Gate {
 
 impl State {
     /// What a log is told: that the breaker has opened, once in [`TOLD_EVERY`] however often it does, and then that it
-    /// has closed. `is_refused` says whether reconciles are refused now.
-    fn tells(&mut self, is_refused: bool, now: Moment) -> Option<Transition> {
+    /// has closed.
+    fn tells(&mut self, now: Moment) -> Option<Transition> {
         let is_closed = self.guard.reading(now).phase == BreakerPhase::Closed;
         let lately = self.told.is_some_and(|told| now.since(told) < TOLD_EVERY);
         if is_closed {
             return std::mem::take(&mut self.is_told).then_some(Transition::Closed);
         }
-        if self.is_told || lately || !is_refused {
+        if self.is_told || lately || self.guard.refusal(now).is_none() {
             return None;
         }
         (self.told, self.is_told) = (Some(now), true);

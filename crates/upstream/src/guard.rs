@@ -19,6 +19,7 @@ use super::breaker::{Breaker, BreakerPhase, Standing};
 use super::bucket::{Bucket, Rate};
 use super::limit::Limit;
 use super::outcome::{Outcome, UNANSWERED};
+use super::waiting::Caller;
 
 /// If the server asks for a longer pause than this, reconciles are refused instead of waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -148,9 +149,8 @@ impl Guard {
         Some(Refusal { cause: self.breaker.cause(), until })
     }
 
-    /// Takes a pass back: the request ended with this outcome. `timed` says whether the time it took
-    /// tells something about the server's load.
-    pub(crate) fn ended(&mut self, pass: Pass, outcome: Outcome, timed: bool, now: Moment) {
+    /// Takes a pass back: the request of `caller` ended with this outcome.
+    pub(crate) fn ended(&mut self, pass: Pass, outcome: Outcome, caller: Caller, now: Moment) {
         let in_flight = self.in_flight;
         if pass.openings == self.openings {
             self.in_flight -= 1;
@@ -158,7 +158,9 @@ impl Guard {
         let took = now.since(pass.sent);
         match outcome {
             Outcome::Answered => {
-                self.limit.answered(pass.sent, timed.then_some(took), in_flight, now);
+                // How long a list or watch takes says nothing about load.
+                let took = (caller == Caller::Reconcile).then_some(took);
+                self.limit.answered(pass.sent, took, in_flight, now);
                 self.heard(&pass, now);
             }
             Outcome::Overloaded { cause, retry_after } => {

@@ -45,7 +45,7 @@ fn pass(guard: &mut Guard, now: Moment) -> Pass {
 fn open(guard: &mut Guard, now: Moment) -> Moment {
     for round in 1..=FAILURES {
         let pass = pass(guard, now);
-        guard.ended(pass, failed(), true, now);
+        guard.ended(pass, failed(), Caller::Reconcile, now);
         assert_eq!(guard.reading(now).phase == BreakerPhase::Open, round == FAILURES);
     }
     guard.refusal(now).unwrap().until
@@ -56,7 +56,7 @@ fn as_many_pass_as_the_limit_says() {
     let mut guard = guard();
     let mut passes: Vec<_> = (0..8).map(|_| pass(&mut guard, at(0))).collect();
     assert!(matches!(guard.admit(at(0)), Admit::Later));
-    guard.ended(passes.remove(0), Outcome::Answered, true, at(1));
+    guard.ended(passes.remove(0), Outcome::Answered, Caller::Reconcile, at(1));
     assert!(matches!(guard.admit(at(1)), Admit::Now(_)));
     assert!(matches!(guard.admit(at(1)), Admit::Later));
 }
@@ -73,7 +73,7 @@ fn what_the_server_asks_for_is_honoured() {
     ] {
         let mut guard = guard();
         let pass = pass(&mut guard, at(0));
-        guard.ended(pass, outcome.clone(), true, at(10));
+        guard.ended(pass, outcome.clone(), Caller::Reconcile, at(10));
         match (guard.admit(at(20)), waits) {
             (Admit::At(moment), Some(millis)) => assert_eq!(moment, at(millis), "{outcome:?}"),
             (Admit::Now(_), None) => {}
@@ -84,7 +84,7 @@ fn what_the_server_asks_for_is_honoured() {
     }
     let mut guard = guard();
     let pass = pass(&mut guard, at(0));
-    guard.ended(pass, overloaded(Some(ms(20_000))), true, at(0));
+    guard.ended(pass, overloaded(Some(ms(20_000))), Caller::Reconcile, at(0));
     let refusal = Refusal { cause: "429".into(), until: at(20_000) };
     assert_eq!(guard.refusal(at(1000)), Some(refusal));
     assert_eq!(guard.refusal(at(15_000)), None, "what is left is short enough");
@@ -100,17 +100,17 @@ fn a_cluster_that_is_back_is_asked_by_one_and_then_by_more() {
     let probe = pass(&mut guard, due);
     assert!(matches!(guard.admit(due), Admit::Later));
     assert_eq!(&*guard.refusal(due).unwrap().cause, "connection refused");
-    guard.ended(probe, Outcome::Answered, false, due + ms(10));
+    guard.ended(probe, Outcome::Answered, Caller::Informer, due + ms(10));
     let one = pass(&mut guard, due + ms(10));
     let two = pass(&mut guard, due + ms(10));
     assert!(matches!(guard.admit(due + ms(10)), Admit::Later), "two, not all at once");
     // What hung all the time ends now, and counts for nothing.
     for pass in stuck {
-        guard.ended(pass, failed(), true, due + ms(11));
+        guard.ended(pass, failed(), Caller::Reconcile, due + ms(11));
     }
     assert_eq!(guard.reading(due).in_flight, 2);
     for pass in [one, two] {
-        guard.ended(pass, Outcome::Answered, false, due + ms(20));
+        guard.ended(pass, Outcome::Answered, Caller::Informer, due + ms(20));
     }
     assert_eq!(guard.reading(due).phase, BreakerPhase::Closed);
 }
@@ -125,9 +125,9 @@ fn what_its_sender_gave_up_counts_only_if_nothing_else_was_heard() {
         for _ in 0..FAILURES {
             let (hung, other) = (pass(&mut guard, now), pass(&mut guard, now));
             let outcome = if other_answered { Outcome::Answered } else { Outcome::Dropped };
-            guard.ended(other, outcome, false, now + ms(1));
+            guard.ended(other, outcome, Caller::Informer, now + ms(1));
             now = now + ms(took);
-            guard.ended(hung, Outcome::Dropped, false, now);
+            guard.ended(hung, Outcome::Dropped, Caller::Informer, now);
         }
         let opened = guard.reading(now).phase == BreakerPhase::Open;
         assert_eq!(opened, expect, "{took} ms, another answered: {other_answered}");
@@ -197,7 +197,7 @@ proptest! {
                     probes -= usize::from(pass.probe);
                     recent -= usize::from(pass.openings == guard.openings);
                     let openings = guard.openings;
-                    guard.ended(pass, outcome, true, now);
+                    guard.ended(pass, outcome, Caller::Reconcile, now);
                     if guard.openings > openings {
                         recent = 0;
                     }
@@ -210,7 +210,7 @@ proptest! {
         }
         // Whatever happened: once the cluster answers, it is used to the full again.
         for pass in under_way.drain(..) {
-            guard.ended(pass, Outcome::Answered, false, now);
+            guard.ended(pass, Outcome::Answered, Caller::Informer, now);
         }
         for _ in 0..1000 {
             now = now + ms(100_000);
@@ -218,7 +218,7 @@ proptest! {
                 under_way.push(pass);
             }
             for pass in under_way.drain(..) {
-                guard.ended(pass, Outcome::Answered, false, now);
+                guard.ended(pass, Outcome::Answered, Caller::Informer, now);
             }
         }
         let reading = guard.reading(now);

@@ -33,9 +33,9 @@ use super::limits::ExternalLimits;
 
 /// Turns promised at once, of one upstream.
 const MAX_PROMISED: usize = 100_000;
-/// How far ahead turns are promised to one cluster,
+/// How far ahead turns are promised to one cluster.
 const AHEAD: Duration = Duration::from_secs(10);
-/// and how many at least, however slowly they come.
+/// How many turns are promised to one cluster at least, however slowly they come.
 const LEAST_PROMISED: u32 = 8;
 /// The longest that a key beyond the promised turns waits before it asks again.
 const MAX_WAIT: Duration = Duration::from_secs(300);

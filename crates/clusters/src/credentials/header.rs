@@ -26,14 +26,12 @@ pub(super) fn basic_text(user: &str, password: &str) -> String {
 }
 
 fn value(origin: &str, text: String) -> Result<HeaderValue, Unusable> {
+    let refused = |source| Unusable::Client { origin: origin.to_owned(), source };
     if text.len() > MAX_HEADER_BYTES {
-        let source = format!("the credential has more than {MAX_HEADER_BYTES} bytes").into();
-        return Err(Unusable::Client { origin: origin.to_owned(), source });
+        let why = format!("the credential has more than {MAX_HEADER_BYTES} bytes");
+        return Err(refused(why.into()));
     }
-    let mut value = HeaderValue::try_from(text).map_err(|source| Unusable::Client {
-        origin: origin.to_owned(),
-        source: Box::new(source),
-    })?;
+    let mut value = HeaderValue::try_from(text).map_err(|error| refused(error.into()))?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -232,14 +232,8 @@ impl Inner {
 /// Connections whose requests carry a credential.
 #[derive(Clone)]
 pub(crate) struct Authenticated {
-    keeper: Keeper,
-    connections: Connections,
-}
-
-impl Authenticated {
-    pub fn new(keeper: Keeper, connections: Connections) -> Self {
-        Self { keeper, connections }
-    }
+    pub keeper: Keeper,
+    pub connections: Connections,
 }
 
 impl Service<Request<Body>> for Authenticated {

@@ -12,7 +12,6 @@
 //! [OpenID Connect Core 1.0]: https://openid.net/specs/openid-connect-core-1_0.html
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -275,11 +274,8 @@ fn authorities(config: &mut HashMap<String, String>) -> Result<Option<Vec<Vec<u8
 pub(super) fn json<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, String> {
     // The library's message may repeat a token.
     serde_json::from_slice(body).map_err(|error| {
-        format!(
-            "{what} is not what it should be (line {}, column {})",
-            error.line(),
-            error.column()
-        )
+        let (line, column) = (error.line(), error.column());
+        format!("{what} is not what it should be (line {line}, column {column})")
     })
 }
 
@@ -288,12 +284,9 @@ fn encode(text: &str) -> String {
 }
 
 fn form(fields: &[(&str, &str)]) -> String {
-    let mut text = String::new();
-    for (name, value) in fields {
-        let separator = if text.is_empty() { "" } else { "&" };
-        let _ = write!(text, "{separator}{name}={}", utf8_percent_encode(value, RESERVED));
-    }
-    text
+    let pairs: Vec<_> =
+        fields.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
+    pairs.join("&")
 }
 
 /// The end of a token.

@@ -54,12 +54,7 @@ pub(crate) struct Answer {
 impl Program {
     /// # Errors
     /// [`Unusable`] if it needs something that is missing here.
-    pub fn new(
-        origin: &str,
-        exec: ExecConfig,
-        environment: Option<Environment>,
-    ) -> Result<Self, Unusable> {
-        let environment = environment.unwrap_or_default();
+    pub fn new(origin: &str, exec: ExecConfig, environment: Environment) -> Result<Self, Unusable> {
         let command = exec.command.clone().unwrap_or_default();
         if exec.interactive_mode == Some(ExecInteractiveMode::Always) {
             let problem = "its interactiveMode is Always, but there is no terminal here";
@@ -91,15 +86,11 @@ impl Program {
             let passed = names.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
             command.env_clear().envs(passed);
         }
+        let variables = self.exec.env.iter().flatten();
+        let variables = variables.filter_map(|one| Some((one.get("name")?, one.get("value")?)));
         command
             .args(self.exec.args.iter().flatten())
-            .envs(
-                self.exec
-                    .env
-                    .iter()
-                    .flatten()
-                    .filter_map(|variable| Some((variable.get("name")?, variable.get("value")?))),
-            )
+            .envs(variables)
             .env("KUBERNETES_EXEC_INFO", &self.info)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -227,8 +218,8 @@ struct ExecStatus {
 /// Reads an answer in the requested version. An error does not repeat the output.
 pub(super) fn parse(output: &[u8], version: Option<&str>) -> Result<Answer, String> {
     let read: ExecCredential = serde_json::from_slice(output).map_err(|error| {
-        let place = (error.line(), error.column());
-        format!("it is not an ExecCredential in JSON (line {}, column {})", place.0, place.1)
+        let (line, column) = (error.line(), error.column());
+        format!("it is not an ExecCredential in JSON (line {line}, column {column})")
     })?;
     if read.kind.as_deref().is_some_and(|kind| kind != "ExecCredential") {
         return Err("its kind is not ExecCredential".into());

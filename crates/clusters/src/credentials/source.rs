@@ -35,7 +35,6 @@ pub(crate) struct CredentialSource {
 
 /// What a source gave.
 pub(crate) struct Obtained {
-    /// The credential.
     pub credential: Credential,
     /// How long it is used.
     pub term: Term,
@@ -164,13 +163,8 @@ impl Kind {
                     (Ok(token), _) => bearer(origin, &token)?,
                     (Err(_), Some(fallback)) => fallback.clone(),
                     (Err(source), None) => {
-                        let (origin, file) = (origin.to_owned(), path.clone());
-                        return Err(Unusable::Reference {
-                            origin,
-                            field: "tokenFile",
-                            file,
-                            source,
-                        });
+                        let (origin, field, file) = (origin.to_owned(), "tokenFile", path.clone());
+                        return Err(Unusable::Reference { origin, field, file, source });
                     }
                 };
                 Ok((header.into(), Term::LookedUpEvery(TOKEN_FILE_PERIOD), None))

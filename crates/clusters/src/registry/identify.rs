@@ -6,26 +6,26 @@ use std::time::Duration;
 use model::{Cluster, ClusterName};
 use tracing::warn;
 
-use super::{Probing, Report, Task};
-use crate::connect::Link;
+use super::{Probing, Report, Step, Task};
+use crate::connect::{Life, Link};
 use crate::entry::Serving;
 use crate::identity::{FLIPPING, Told, ask, ask_after};
-use crate::provider::Fingerprint;
 
 impl Task {
     /// Goes on with a cluster whose server is known. Any other is asked in a task of its own: at most one for
     /// each cluster, over the connection that its informers will use.
-    pub(super) fn identify(&mut self, name: ClusterName, link: Link, attempt: u32) {
+    pub(super) fn identify(&mut self, name: ClusterName, link: Link, life: Life) {
         let Some(entry) = self.entries.get_mut(&name) else { return };
+        entry.life = Some(life);
         if self.probing == Probing::Off || entry.identity().is_some() {
             // It was told earlier, perhaps long ago.
             entry.just_told = false;
             return self.mark(name, link, Duration::ZERO);
         }
-        self.ask(name, link, attempt);
+        self.ask(name, link, 0);
     }
 
-    fn ask(&mut self, name: ClusterName, link: Link, attempt: u32) {
+    pub(super) fn ask(&mut self, name: ClusterName, link: Link, attempt: u32) {
         let Some(entry) = self.entries.get_mut(&name) else { return };
         let of = entry.source.fingerprint;
         entry.making = Some(self.work.spawn(async move {
@@ -33,22 +33,11 @@ impl Task {
                 tokio::time::sleep(ask_after(attempt)).await;
             }
             let answer = ask(&link.client).await;
-            Report::Asked { name, of, link, attempt, answer }
+            Report::Step { name, of, step: Step::Asked { link, attempt, answer } }
         }));
     }
 
-    pub(super) fn asked(
-        &mut self,
-        name: ClusterName,
-        of: Fingerprint,
-        link: Link,
-        attempt: u32,
-        answer: Told,
-    ) {
-        let current = self.entries.get(&name).map(|entry| entry.source.fingerprint);
-        if current != Some(of) {
-            return;
-        }
+    pub(super) fn asked(&mut self, name: ClusterName, link: Link, attempt: u32, answer: Told) {
         if let Told::Silent(reason) = answer {
             self.down(&name, reason);
             return self.ask(name, link, attempt.saturating_add(1));
@@ -81,15 +70,8 @@ impl Task {
         let of = entry.source.fingerprint;
         entry.making = Some(self.work.spawn(async move {
             tokio::time::sleep(wait).await;
-            Report::LeftAlone { name, of, link }
+            Report::Step { name, of, step: Step::LeftAlone { link } }
         }));
-    }
-
-    /// A server has been left alone long enough.
-    pub(super) fn ask_again(&mut self, name: ClusterName, of: Fingerprint, link: Link) {
-        if self.entries.get(&name).is_some_and(|entry| entry.source.fingerprint == of) {
-            self.ask(name, link, 0);
-        }
     }
 
     /// Takes in what a server says about its identity. If it is another cluster than before, returns how long

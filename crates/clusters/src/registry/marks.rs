@@ -9,12 +9,11 @@ use ::marks::{Looked, Marker, Own, Refusal, Standing, look};
 use model::{Cluster, ClusterName};
 use tracing::{info, warn};
 
-use super::{Provided, Report, Task};
+use super::{Provided, Report, Step, Task};
 use crate::connect::Link;
 use crate::entry::{Entry, Serving};
 use crate::identity::ask_after;
 use crate::probe::PROBE_INTERVAL;
-use crate::provider::Fingerprint;
 use crate::turns::Lane;
 
 /// Waits until home says that this is another fleet than before.
@@ -53,7 +52,7 @@ impl Task {
     pub(super) fn mark(&mut self, name: ClusterName, link: Link, delay: Duration) {
         let Some(entry) = self.entries.get_mut(&name) else { return };
         let Some(own) = self.own.clone() else { return self.engage(&name, link) };
-        let (of, for_task) = (entry.source.fingerprint, name);
+        let of = entry.source.fingerprint;
         let (sightings, clock) = (entry.sightings.clone(), Arc::clone(&self.clock));
         let Provided { looks, probes, .. } = &self.providers[entry.place];
         let (looks, probes) = (Arc::clone(looks), probes.clone());
@@ -65,22 +64,12 @@ impl Task {
                 probes.turn(Lane::Late).await
             };
             let looked = look(&link.client, &own, sightings, &*clock).await;
-            Report::Looked { name: for_task, of, link, looked }
+            Report::Step { name, of, step: Step::Looked { link, looked } }
         }));
     }
 
     /// A look before the cluster is engaged has ended.
-    pub(super) fn looked(
-        &mut self,
-        name: &ClusterName,
-        of: Fingerprint,
-        link: Link,
-        looked: Looked,
-    ) {
-        let current = self.entries.get(name).map(|entry| entry.source.fingerprint);
-        if current != Some(of) {
-            return;
-        }
+    pub(super) fn looked(&mut self, name: &ClusterName, link: Link, looked: Looked) {
         match self.stand(name, looked) {
             Some(refusal) => self.refuse(name, link, &refusal),
             None => match self.entries.get(name).and_then(Entry::may_be_marked) {

@@ -19,12 +19,7 @@ pub(super) enum InvalidSpec {
     Nameless,
     /// Both are given and differ.
     #[error("spec.configMap is {config_map:?} and spec.configmap is {lowercase:?}: give one")]
-    Ambiguous {
-        /// The value of `configMap`.
-        config_map: String,
-        /// The value of `configmap`.
-        lowercase: String,
-    },
+    Ambiguous { config_map: String, lowercase: String },
     /// Both a ConfigMap and a Secret are named.
     #[error("spec.configMap and spec.secret are both given: write a ConfigMonitor for each")]
     Both,

@@ -40,11 +40,8 @@ pub(super) struct ConfigMonitorReconciler {
 pub(super) fn controller(workers: usize, watches_secrets: bool) -> ControllerSpec {
     let controller = Controller::for_kind::<ConfigMonitor>(super::BUILTIN.name)
         .index::<ConfigMonitor>(WATCHED, |monitor| {
-            let content = watched(&monitor.spec).ok();
-            content
-                .map(|content| content.indexed(monitor.namespace().as_deref()))
-                .into_iter()
-                .collect()
+            let content = watched(&monitor.spec).into_iter();
+            content.map(|content| content.indexed(monitor.namespace().as_deref())).collect()
         })
         .watches_with(metadata::<ConfigMap>(), monitors_of::<ConfigMap>)
         .watches_with(

@@ -67,17 +67,9 @@ const VALUED_LONG: &[&str] = &[
 /// If the user's have one that is refused.
 pub(super) fn arguments(spec: &MemcachedSpec, sizing: Sizing) -> Result<Vec<String>, Invalid> {
     check(&spec.extra_args)?;
-    let ours = [
-        "-m".to_owned(),
-        sizing.items_mib.to_string(),
-        "-c".to_owned(),
-        spec.connections.to_string(),
-        "-p".to_owned(),
-        PORT.to_string(),
-        "-U".to_owned(),
-        "0".to_owned(),
-    ];
-    Ok(ours.into_iter().chain(spec.extra_args.iter().cloned()).collect())
+    let ours = format!("-m {} -c {} -p {PORT} -U 0", sizing.items_mib, spec.connections);
+    let ours = ours.split(' ').map(str::to_owned);
+    Ok(ours.chain(spec.extra_args.iter().cloned()).collect())
 }
 
 fn check(arguments: &[String]) -> Result<(), Invalid> {

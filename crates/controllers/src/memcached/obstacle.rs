@@ -11,22 +11,11 @@ pub(super) enum Obstacle {
     /// Its spec cannot be carried out.
     Invalid(Invalid),
     /// A child's name is taken by an object that it does not control.
-    Conflict {
-        /// The kind of that object.
-        kind: &'static str,
-    },
+    Conflict { kind: &'static str },
     /// A child is being deleted and must be gone first.
-    Terminating {
-        /// The kind of the child.
-        kind: &'static str,
-    },
+    Terminating { kind: &'static str },
     /// The API server refuses a child as the spec asks for it.
-    Rejected {
-        /// The kind of the child.
-        kind: &'static str,
-        /// The server's words.
-        message: String,
-    },
+    Rejected { kind: &'static str, message: String },
 }
 
 /// The words of an obstacle: a reason and a sentence.

@@ -18,7 +18,6 @@ use crate::children::{Step, holds, step};
 /// A Memcached and its children as the cache shows them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed<'a> {
-    /// The Memcached.
     pub memcached: &'a Memcached,
     /// The StatefulSet of its name, even if somebody else created it.
     pub stateful_set: Option<&'a StatefulSet>,
@@ -35,9 +34,7 @@ pub(super) struct Observed<'a> {
 pub(super) struct Plan {
     /// The step for the Service, which is taken first.
     pub service: Step<Service>,
-    /// The step for the StatefulSet.
     pub stateful_set: Step<StatefulSet>,
-    /// The step for the budget.
     pub budget: Step<PodDisruptionBudget>,
     /// What to report once these steps are taken.
     pub notices: Vec<Notice>,

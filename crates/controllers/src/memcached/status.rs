@@ -64,14 +64,10 @@ fn findings(
         }
     };
     let (is_available, serving) = standing.availability();
+    let availability = if is_available { "NodesReady" } else { "NodesMissing" };
     vec![
         finding("Ready", is_ready, reason, message.clone()),
-        finding(
-            "Available",
-            is_available,
-            if is_available { "NodesReady" } else { "NodesMissing" },
-            serving,
-        ),
+        finding("Available", is_available, availability, serving),
         finding("Progressing", moves, if is_ready { "Complete" } else { reason }, message),
     ]
 }

@@ -125,9 +125,9 @@ fn concerned(
 struct Wanted {
     selector: Option<String>,
     discovery: Option<Discovery>,
-    /// What the annotations of the object say that cannot be read,
+    /// What the annotations of the object say that cannot be read.
     misspelt: Vec<String>,
-    /// and those of workloads that may mean the object.
+    /// What those of workloads that may mean the object say that cannot be read.
     workloads: BTreeMap<Workload, String>,
 }
 
@@ -358,8 +358,7 @@ impl<K: Content> Run<'_, K> {
         let patch = Patch::Merge(json!({"metadata": {
             "resourceVersion": object.resource_version, "annotations": {RECORD: text},
         }}));
-        let field_manager = Some(FIELD_MANAGER.to_owned());
-        let params = PatchParams { field_manager, ..PatchParams::default() };
+        let params = PatchParams::apply(FIELD_MANAGER);
         let objects = Api::<K>::namespaced(self.ctx.client(), self.namespace);
         let name = object.name.as_deref().unwrap_or_default();
         let written = match objects.patch_metadata(name, &params, &patch).await {

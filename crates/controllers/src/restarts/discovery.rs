@@ -16,7 +16,8 @@ use sdk::error::foreign_to;
 use sdk::is_object_name;
 use serde_json::Value;
 
-use super::content::{ContentKind, ContentRef};
+use super::content::ContentKind::{self, ConfigMap, Secret};
+use super::content::ContentRef;
 
 /// On a workload: `auto`, `search` or `off`.
 pub const RESTART: &str = "leasehold.dev/restart";
@@ -305,8 +306,8 @@ fn entries<'a>(
     entries.map(move |text| {
         let entry = text.split_once('/').and_then(|(kind, name)| {
             let kind = match kind {
-                "configmap" => ContentKind::ConfigMap,
-                "secret" => ContentKind::Secret,
+                "configmap" => ConfigMap,
+                "secret" => Secret,
                 _ => return None,
             };
             let is_all = name == "*" && key == RESTART_EXCEPT;
@@ -335,27 +336,18 @@ fn malformed<'a>(
 /// Where a Pod's spec names the ConfigMaps and Secrets that its containers read: `*` is any element of a list.
 /// Ephemeral containers are not here: they end with what they were made for.
 const READ: [(&[&str], ContentKind); 12] = [
-    (&["volumes", "*", "configMap", "name"], ContentKind::ConfigMap),
-    (&["volumes", "*", "secret", "secretName"], ContentKind::Secret),
-    (&["volumes", "*", "projected", "sources", "*", "configMap", "name"], ContentKind::ConfigMap),
-    (&["volumes", "*", "projected", "sources", "*", "secret", "name"], ContentKind::Secret),
-    (&["containers", "*", "envFrom", "*", "configMapRef", "name"], ContentKind::ConfigMap),
-    (&["containers", "*", "envFrom", "*", "secretRef", "name"], ContentKind::Secret),
-    (
-        &["containers", "*", "env", "*", "valueFrom", "configMapKeyRef", "name"],
-        ContentKind::ConfigMap,
-    ),
-    (&["containers", "*", "env", "*", "valueFrom", "secretKeyRef", "name"], ContentKind::Secret),
-    (&["initContainers", "*", "envFrom", "*", "configMapRef", "name"], ContentKind::ConfigMap),
-    (&["initContainers", "*", "envFrom", "*", "secretRef", "name"], ContentKind::Secret),
-    (
-        &["initContainers", "*", "env", "*", "valueFrom", "configMapKeyRef", "name"],
-        ContentKind::ConfigMap,
-    ),
-    (
-        &["initContainers", "*", "env", "*", "valueFrom", "secretKeyRef", "name"],
-        ContentKind::Secret,
-    ),
+    (&["volumes", "*", "configMap", "name"], ConfigMap),
+    (&["volumes", "*", "secret", "secretName"], Secret),
+    (&["volumes", "*", "projected", "sources", "*", "configMap", "name"], ConfigMap),
+    (&["volumes", "*", "projected", "sources", "*", "secret", "name"], Secret),
+    (&["containers", "*", "envFrom", "*", "configMapRef", "name"], ConfigMap),
+    (&["containers", "*", "envFrom", "*", "secretRef", "name"], Secret),
+    (&["containers", "*", "env", "*", "valueFrom", "configMapKeyRef", "name"], ConfigMap),
+    (&["containers", "*", "env", "*", "valueFrom", "secretKeyRef", "name"], Secret),
+    (&["initContainers", "*", "envFrom", "*", "configMapRef", "name"], ConfigMap),
+    (&["initContainers", "*", "envFrom", "*", "secretRef", "name"], Secret),
+    (&["initContainers", "*", "env", "*", "valueFrom", "configMapKeyRef", "name"], ConfigMap),
+    (&["initContainers", "*", "env", "*", "valueFrom", "secretKeyRef", "name"], Secret),
 ];
 /// Where a workload has the spec of its Pods.
 const TEMPLATE: [&str; 3] = ["spec", "template", "spec"];

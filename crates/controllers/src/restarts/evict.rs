@@ -12,15 +12,16 @@ use kube::ResourceExt;
 use sdk::condition::rest;
 
 use super::follow::Trouble;
-use super::pending::{Pending, PodRef, controller, is_active};
+use super::pending::{Pending, PodRef, is_active};
 use super::record::next_second;
+use crate::children::controller;
 
 /// How long a controller may take to create a Pod in place of an evicted one. After that it is taken to have
 /// been scaled down.
 pub(super) const REPLACEMENT: Duration = Duration::from_secs(120);
-/// How long a Pod may take to end after its grace period, before that is told as what holds the restart up,
+/// How long a Pod may take to end after its grace period, before that is told as what holds the restart up.
 const ENDING: Duration = Duration::from_secs(120);
-/// and how long one may take to be ready, as a Deployment unless it says otherwise.
+/// How long one may take to be ready, before that is told: as a Deployment has unless it says otherwise.
 const READY: Duration = Duration::from_secs(600);
 /// How many Pods are tried at once until one may be evicted.
 const MAX_TRIES: usize = 16;

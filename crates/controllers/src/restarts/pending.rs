@@ -11,6 +11,8 @@ use schemars::JsonSchema;
 use sdk::Kind;
 use serde::{Deserialize, Serialize};
 
+use crate::children::controller;
+
 /// The most owners and Pods restarted for one change: what a status or an annotation can name within the
 /// size that an API server stores.
 pub(crate) const MAX_TARGETS: usize = 500;
@@ -55,15 +57,11 @@ pub struct Pending {
     #[schemars(schema_with = "sdk::schema::time")]
     pub left_since: Option<Time>,
     /// Pods that are left alone, because nothing creates them again, or their Job would begin anew.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_zero")]
     pub kept: i32,
     /// What annotations say that cannot be read, and whose they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread: Option<String>,
-}
-
-fn is_zero(number: &i32) -> bool {
-    *number == 0
 }
 
 /// An owner of Pods that rolls them out.
@@ -299,10 +297,6 @@ pub(super) fn workload_of(owners: &[OwnerReference]) -> Option<Workload> {
         _ => return None,
     };
     Some(Workload::new(kind, &owner.name))
-}
-
-pub(super) fn controller<K: ResourceExt>(object: &K) -> Option<&OwnerReference> {
-    object.owner_references().iter().find(|owner| owner.controller == Some(true))
 }
 
 fn is_of(owner: &OwnerReference, group: &str) -> bool {

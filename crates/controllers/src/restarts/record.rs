@@ -67,13 +67,11 @@ impl Record {
             (Some(pending), _) if pending.hash == hash => Decision::Follow(pending.clone()),
             (None, None) => Decision::Current,
             (None, Some(recorded)) if recorded == hash => Decision::Current,
-            _ => self.when(now, window),
+            _ => {
+                let since = self.changed_at.as_ref().map_or(now, |changed| changed.0);
+                rest(since, window, now).map_or(Decision::Restart, Decision::Wait)
+            }
         }
-    }
-
-    fn when(&self, now: Timestamp, window: Duration) -> Decision {
-        let since = self.changed_at.as_ref().map_or(now, |changed| changed.0);
-        rest(since, window, now).map_or(Decision::Restart, Decision::Wait)
     }
 
     /// The content is the one of the last restart, or is seen for the first time.

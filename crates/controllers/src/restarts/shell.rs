@@ -32,9 +32,9 @@ use super::search::Search;
 const AT_ONCE: usize = 16;
 /// How many rollouts begin before that is recorded: a reconcile that is broken off goes on from there.
 const BATCH: usize = 50;
-/// How many workloads are read at once when they are searched,
+/// How many workloads one page of a search has.
 const PAGE: u32 = 500;
-/// and how many pages of a kind at most: 10,000 workloads of a server that has no more than 50 in a page.
+/// The most pages of a kind: 10,000 workloads of a server that has no more than 50 in a page.
 const MAX_PAGES: usize = 200;
 /// The trouble of a restart that is done, while an annotation cannot be read: perhaps others were meant.
 pub(crate) const UNREAD: &str = "AnnotationUnread";
@@ -257,8 +257,7 @@ impl Restarts<'_> {
             WorkloadKind::Rollout => json!({"spec": {"restartAt": pending.decided_at}}),
             _ => json!({"spec": {"template": {"metadata": {"annotations": {annotation: stamp}}}}}),
         };
-        let field_manager = Some(self.ctx.field_manager().to_owned());
-        let params = PatchParams { field_manager, ..PatchParams::default() };
+        let params = PatchParams::apply(self.ctx.field_manager());
         let workloads = self.workloads(workload.kind);
         workloads.patch_metadata(&workload.name, &params, &Patch::Merge(patch)).await.map(drop)
     }
@@ -358,17 +357,16 @@ impl Restarts<'_> {
         let pinned = Preconditions { uid, resource_version: None };
         let delete_options = Some(DeleteParams::default().preconditions(pinned));
         let params = EvictParams { delete_options, ..EvictParams::default() };
+        let evicted = || Evicted::Waits(format!("Pod {name} is evicted"), None);
         match self.api::<Pod>().evict(name, &params).await {
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422 | 429 | 500) => {
                 let reason = if status.code == 429 { "DisruptionBudget" } else { "NotEvicted" };
                 let words = sdk::error::foreign(&status.message);
                 Ok(Evicted::Held(Trouble::new(reason, format!("Pod {name}: {words}"))))
             }
-            Err(kube::Error::Api(status)) if !matches!(status.code, 404 | 409) => {
-                Err(kube::Error::Api(status))
-            }
-            Err(error) if !matches!(error, kube::Error::Api(_)) => Err(error),
-            _ => Ok(Evicted::Waits(format!("Pod {name} is evicted"), None)),
+            // It is gone or replaced.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(evicted()),
+            answer => answer.map(|_| evicted()),
         }
     }
 }

@@ -155,11 +155,11 @@ pub struct Window {
     #[schemars(range(min = 0, max = 23))]
     pub end_time: i32,
     /// The minute of that hour at which it begins.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_zero")]
     #[schemars(range(min = 0, max = 59))]
     pub start_minute: i32,
     /// The minute of that hour at which it ends.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_zero")]
     #[schemars(range(min = 0, max = 59))]
     pub end_minute: i32,
     /// The days of the week on which it begins; all of them if there are none.
@@ -281,10 +281,6 @@ fn default_time_zone() -> String {
 
 fn default_api_version() -> String {
     "apps/v1".to_owned()
-}
-
-fn is_zero(number: &i32) -> bool {
-    *number == 0
 }
 
 /// The schema of an object whose form is Kubernetes' own.

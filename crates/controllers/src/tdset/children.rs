@@ -12,17 +12,17 @@ use k8s_openapi::api::core::v1::{
     ServiceSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
-    LabelSelector, ManagedFieldsEntry, ObjectMeta, OwnerReference,
+    LabelSelector, ManagedFieldsEntry, ObjectMeta,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use sdk::label_value;
 use serde_json::json;
 
 use super::api::{Container, TDSet};
 use super::invalid::Invalid;
 use super::template;
-use crate::children::ownership;
+use crate::children::{controller, ownership};
 
 /// The label by which a Deployment and a Service find the Pods of a TDSet.
 pub(super) const SET_LABEL: &str = "schedule.rs/tdset";
@@ -62,11 +62,6 @@ pub(super) fn deployment(
         },
         status: None,
     })
-}
-
-/// Who controls an object.
-pub(super) fn controller<K: Resource>(object: &K) -> Option<&OwnerReference> {
-    object.owner_references().iter().find(|owner| owner.controller == Some(true))
 }
 
 /// Whether a TDSet may take over a Deployment: it says so, and nobody controls that.

@@ -5,61 +5,34 @@
 pub(super) enum Invalid {
     /// A time zone that the database does not know.
     #[error("{name:?} is not an IANA time zone: write it like Europe/Berlin, or UTC")]
-    Zone {
-        /// The name given.
-        name: String,
-    },
+    Zone { name: String },
     /// An expression that is none of cron's.
     #[error(
         "cron expression {expression:?} cannot be used, {problem}: write minute, hour, day of month, month \
          and day of week, as \"0 9 * * 1-5\""
     )]
-    Cron {
-        /// The expression given.
-        expression: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Cron { expression: String, problem: String },
     /// A date that cannot be used.
     #[error("the schedule has the date {text:?}: {why}")]
-    Date {
-        /// The date given.
-        text: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    Date { text: String, why: &'static str },
     /// Not exactly one workload.
     #[error("spec has {count} of container, template and targetRef: give exactly one")]
-    Workloads {
-        /// How many it has.
-        count: usize,
-    },
+    Workloads { count: usize },
     /// A template that is none.
     #[error("spec.template is not a Pod template: {why}")]
-    Template {
-        /// Why not.
-        why: String,
-    },
+    Template { why: String },
     /// A Deployment that was taken over, or would be, and has more containers than the spec.
     #[error(
         "Deployment {deployment} has the containers {names}, which the spec does not name: as others wrote them too, it \
          would keep them beside those of the spec; give a container of the spec that name, name them all in spec.template, or \
          remove them from the Deployment"
     )]
-    Containers {
-        /// Its name.
-        deployment: String,
-        /// Their names.
-        names: String,
-    },
+    Containers { deployment: String, names: String },
     /// A name that no object has.
     #[error(
         "spec.targetRef.name is {name:?}, which is no name of an object: write lower-case letters, digits, '-' and '.'"
     )]
-    Name {
-        /// The name given.
-        name: String,
-    },
+    Name { name: String },
     /// A Service for a workload whose Pods are not known.
     #[error("spec.service is for the Pods that the TDSet makes: remove it, or spec.targetRef")]
     Service,
@@ -68,14 +41,7 @@ pub(super) enum Invalid {
         "spec.targetRef may name {allowed}, not {kind} of {api_version}: name one of these, or ask the \
          administrator of the manager to list the kind in controllers.tdset.targets"
     )]
-    Kind {
-        /// The kind given.
-        kind: String,
-        /// Its group and version.
-        api_version: String,
-        /// What it may be.
-        allowed: String,
-    },
+    Kind { kind: String, api_version: String, allowed: String },
 }
 
 impl Invalid {

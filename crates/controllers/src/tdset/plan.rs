@@ -21,17 +21,16 @@ use kube::ResourceExt;
 use sdk::controlled_by;
 
 use super::api::TDSet;
-use super::children::{self, controller, may_adopt};
+use super::children::{self, may_adopt};
 use super::coverage::Coverage;
 use super::invalid::Invalid;
 use super::schedule::{Answer, Next, Schedule};
 use super::target::Target;
-use crate::children::{Step, release, step};
+use crate::children::{Step, controller, release, step};
 
 /// A TDSet, its children and its workload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed<'a> {
-    /// The TDSet.
     pub set: &'a TDSet,
     /// The Deployment of its name, even if somebody else created it.
     pub deployment: Option<&'a Deployment>,
@@ -56,9 +55,7 @@ pub(super) struct Plan {
     pub coverage: Option<Coverage>,
     /// How many replicas there should be.
     pub expected: i32,
-    /// The step for the Deployment.
     pub deployment: Step<Deployment>,
-    /// The step for the Service.
     pub service: Step<Service>,
     /// The replicas that the target gets.
     pub scale: Option<i32>,
@@ -73,7 +70,6 @@ pub(super) struct Plan {
 pub(super) struct Scaling {
     /// Replicas before; `None` when the Deployment is new.
     pub from: Option<i32>,
-    /// Replicas after.
     pub to: i32,
     /// Whether somebody else had changed what was already set.
     pub foreign: bool,
@@ -144,11 +140,8 @@ impl Plan {
     /// How long to sleep: until the next change, at most `intervalMint`. `None` is until an event.
     pub(super) fn wake(&self, set: &TDSet, now: Timestamp) -> Option<Duration> {
         let change = self.next.moment().map(|next| next.duration_since(now).unsigned_abs());
-        let interval = set
-            .spec
-            .interval_mint
-            .and_then(|minutes| u64::try_from(minutes).ok())
-            .map(|minutes| Duration::from_secs(minutes * 60));
+        let interval = set.spec.interval_mint.and_then(|minutes| u64::try_from(minutes).ok());
+        let interval = interval.map(|minutes| Duration::from_secs(minutes * 60));
         change.into_iter().chain(interval).min()
     }
 }

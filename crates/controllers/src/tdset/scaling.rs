@@ -44,7 +44,8 @@ pub(super) async fn write_scale(
     let patch = json!({
         "metadata": {"resourceVersion": version}, "spec": {"replicas": replicas},
     });
-    api(ctx, set, target).patch_scale(&target.name, &params(ctx), &Patch::Merge(patch)).await
+    let params = PatchParams::apply(ctx.field_manager());
+    api(ctx, set, target).patch_scale(&target.name, &params, &Patch::Merge(patch)).await
 }
 
 /// Gives the autoscaler this floor.
@@ -59,15 +60,11 @@ pub(super) async fn raise_floor(
     let patch = json!({
         "metadata": {"resourceVersion": version}, "spec": {"minReplicas": floor},
     });
-    let name = autoscaler.name_any();
-    autoscalers.patch(&name, &params(ctx), &Patch::Merge(patch)).await.map(drop)
+    let (name, params) = (autoscaler.name_any(), PatchParams::apply(ctx.field_manager()));
+    autoscalers.patch(&name, &params, &Patch::Merge(patch)).await.map(drop)
 }
 
 fn api(ctx: &Context, set: &TDSet, target: &Target) -> Api<DynamicObject> {
     let namespace = set.namespace().unwrap_or_default();
     Api::namespaced_with(ctx.client(), &namespace, &target.kind.api_resource())
-}
-
-fn params(ctx: &Context) -> PatchParams {
-    PatchParams { field_manager: Some(ctx.field_manager().into()), ..PatchParams::default() }
 }

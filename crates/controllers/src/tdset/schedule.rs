@@ -20,7 +20,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use jiff::civil::{Date, DateTime, Weekday};
+use jiff::civil::{Date, DateTime};
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
@@ -58,9 +58,7 @@ pub(super) enum Rule {
 /// What the schedule says at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// What decides.
     pub rule: Rule,
-    /// The replicas to run.
     pub replicas: i32,
 }
 
@@ -277,7 +275,10 @@ impl Span {
     }
 
     fn begins(&self, day: Date) -> bool {
-        (self.days.is_empty() || self.days.contains(&of(day.weekday()))) && self.dates.holds(day)
+        // Both count from Monday.
+        let weekday = day.weekday().to_monday_zero_offset();
+        let is_on = self.days.is_empty() || self.days.iter().any(|day| *day as i8 == weekday);
+        is_on && self.dates.holds(day)
     }
 
     fn is_always(&self) -> bool {
@@ -290,18 +291,6 @@ impl Window {
     pub(super) fn label(&self) -> String {
         let Self { start_time, start_minute, end_time, end_minute, .. } = self;
         format!("{start_time:02}:{start_minute:02}-{end_time:02}:{end_minute:02}")
-    }
-}
-
-fn of(day: Weekday) -> Day {
-    match day {
-        Weekday::Monday => Day::Mon,
-        Weekday::Tuesday => Day::Tue,
-        Weekday::Wednesday => Day::Wed,
-        Weekday::Thursday => Day::Thu,
-        Weekday::Friday => Day::Fri,
-        Weekday::Saturday => Day::Sat,
-        Weekday::Sunday => Day::Sun,
     }
 }
 

@@ -6,12 +6,11 @@ use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
 use super::api::{TDSet, TDSetStatus};
-use super::children::controller;
 use super::invalid::Invalid;
 use super::plan::{Observed, Plan};
 use super::schedule::{Next, Rule};
 use super::target::Target;
-use crate::children::Step;
+use crate::children::{Step, controller};
 
 /// What blocks a TDSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,38 +18,17 @@ pub(super) enum Obstacle {
     /// Its spec cannot be acted on.
     Invalid(Invalid),
     /// Another TDSet scales its workload.
-    Rival {
-        /// The workload.
-        target: String,
-        /// The name of that TDSet.
-        name: String,
-    },
+    Rival { target: String, name: String },
     /// Its target does not exist, or has no scale.
-    Missing {
-        /// The target.
-        target: String,
-    },
+    Missing { target: String },
     /// A child's name is taken by an object that it does not control.
-    Conflict {
-        /// The kind of that object.
-        kind: &'static str,
-    },
+    Conflict { kind: &'static str },
     /// The API server refuses what the spec asks for.
-    Rejected {
-        /// What it refuses.
-        what: String,
-        /// The server's words.
-        message: String,
-    },
+    Rejected { what: String, message: String },
     /// The Deployment is being deleted and must be gone first.
     Terminating,
     /// Another object makes the autoscaler of its workload.
-    Managed {
-        /// The name of the autoscaler.
-        autoscaler: String,
-        /// The kind and the name of that object.
-        manager: String,
-    },
+    Managed { autoscaler: String, manager: String },
 }
 
 /// The status of a TDSet for which nothing was done.
@@ -265,19 +243,14 @@ fn ready(seen: &Seen, expected: i32) -> Finding {
 }
 
 fn progressing(seen: &Seen, expected: i32) -> Finding {
-    let finding = |holds, reason, message: &str| Finding {
-        type_: "Progressing",
-        holds,
-        reason,
-        message: message.to_owned(),
-    };
-    if settled(seen, expected) {
-        finding(false, "RolloutComplete", "every replica runs the present spec")
+    let (holds, reason, message) = if settled(seen, expected) {
+        (false, "RolloutComplete", "every replica runs the present spec")
     } else if seen.stuck {
-        finding(false, "DeadlineExceeded", "the workload has stopped making progress")
+        (false, "DeadlineExceeded", "the workload has stopped making progress")
     } else {
-        finding(true, "RollingOut", "the workload is being rolled out")
-    }
+        (true, "RollingOut", "the workload is being rolled out")
+    };
+    Finding { type_: "Progressing", holds, reason, message: message.to_owned() }
 }
 
 /// What the schedule leaves open, or says twice.

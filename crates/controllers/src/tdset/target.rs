@@ -44,9 +44,7 @@ struct Entry {
 /// What the number of replicas is set of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    /// Its kind.
     pub kind: Kind,
-    /// Its name.
     pub name: String,
     /// Whether the TDSet makes it.
     pub own: bool,

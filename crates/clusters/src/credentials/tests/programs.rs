@@ -99,7 +99,7 @@ async fn is_ended(body: &str) {
         command: Some(script.path("run").display().to_string()),
         ..Default::default()
     };
-    let program = program::Program::new("k", exec, Some(Environment::Whole)).unwrap();
+    let program = program::Program::new("k", exec, Environment::Whole).unwrap();
     let (opened, is_open) = tokio::sync::oneshot::channel();
     let alive = script.path("alive");
     let reader = std::thread::spawn(move || {
@@ -124,6 +124,6 @@ async fn a_program_that_has_ended_has_answered_whoever_keeps_its_output_open() {
         command: Some(script.path("run").display().to_string()),
         ..Default::default()
     };
-    let program = program::Program::new("k", exec, Some(Environment::Whole)).unwrap();
+    let program = program::Program::new("k", exec, Environment::Whole).unwrap();
     assert_eq!(program.run("k").await.unwrap().token.as_deref(), Some("one"));
 }
