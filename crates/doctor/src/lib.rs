@@ -13,6 +13,7 @@
 
 #![deny(unreachable_pub)]
 
+mod answer;
 mod kinds;
 mod report;
 mod rights;

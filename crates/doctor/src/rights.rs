@@ -8,9 +8,12 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use kube::Client;
-use kube::api::{Api, PostParams};
+use kube::api::PostParams;
+use kube::core::Request;
+use kube::{Client, Resource};
+use serde::Deserialize;
 
+use crate::answer::{SMALL_BYTES, ask};
 use crate::report::Finding;
 
 /// The most reviews in one cluster.
@@ -74,11 +77,7 @@ pub async fn review_rights(
     by: &str,
     wanted: &BTreeSet<Right>,
 ) -> Vec<Finding> {
-    let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let ask = |right| {
-        let api = api.clone();
-        async move { (right, review(&api, right).await) }
-    };
+    let ask = |right| async move { (right, review(client, right).await) };
     let mut answers = stream::iter(wanted.iter().take(MAX_REVIEWS)).map(ask).buffered(AT_ONCE);
     let mut denied = Vec::new();
     while let Some((right, answer)) = answers.next().await {
@@ -104,7 +103,18 @@ pub async fn review_rights(
     found
 }
 
-async fn review(api: &Api<SelfSubjectAccessReview>, right: &Right) -> Result<bool, String> {
+/// What is read of a review.
+#[derive(Deserialize)]
+struct Reviewed {
+    status: Option<Verdict>,
+}
+
+#[derive(Deserialize)]
+struct Verdict {
+    allowed: bool,
+}
+
+async fn review(client: &Client, right: &Right) -> Result<bool, String> {
     let Right { namespace, group, resource, verb, name } = right.clone();
     let (resource, subresource) = match resource.split_once('/') {
         Some((resource, part)) => (resource.to_owned(), Some(part.to_owned())),
@@ -124,9 +134,13 @@ async fn review(api: &Api<SelfSubjectAccessReview>, right: &Right) -> Result<boo
         ..SelfSubjectAccessReviewSpec::default()
     };
     let question = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-    let answer = api.create(&PostParams::default(), &question).await;
-    let answer = answer.map_err(|error| model::error::chain(&error))?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
+    let question = serde_json::to_vec(&question).map_err(|error| model::error::chain(&error))?;
+    let path = SelfSubjectAccessReview::url_path(&(), None);
+    let request = Request::new(path).create(&PostParams::default(), question);
+    let request = request.map_err(|error| model::error::chain(&error))?;
+    let reviewed = ask(client, request, SMALL_BYTES).await.and_then(|answer| answer.read());
+    let Reviewed { status } = reviewed.map_err(|refusal| refusal.why)?;
+    Ok(status.is_some_and(|status| status.allowed))
 }
 
 /// The rights that are missing, in one finding: verbs of a resource together.
@@ -161,7 +175,7 @@ fn lacking(about: &str, by: &str, denied: &[&Right]) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use http::{Request, Response};
+    use http::Response;
     use kube::client::Body;
     use serde_json::{Value, json};
     use tower::service_fn;
@@ -211,7 +225,7 @@ mod tests {
 
     /// What is found in a cluster that allows what `allows` says of the attributes asked for.
     async fn found(allows: fn(&Value) -> bool, wanted: &BTreeSet<Right>) -> Vec<Finding> {
-        let answer = service_fn(move |request: Request<Body>| async move {
+        let answer = service_fn(move |request: http::Request<Body>| async move {
             let body = request.into_body().collect_bytes().await.unwrap();
             let mut review: Value = serde_json::from_slice(&body).unwrap();
             let allowed = allows(&review["spec"]["resourceAttributes"]);

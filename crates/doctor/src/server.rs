@@ -1,14 +1,11 @@
 //! One API server: whether it answers, its version and its clock.
 
 use http::Request;
-use http::header::DATE;
-use http_body_util::{BodyExt, Limited};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::Client;
-use kube::client::Body;
 
+use crate::answer::{Refusal, SMALL_BYTES, ask};
 use crate::report::Finding;
 
 /// The oldest release of Kubernetes that is tested, as the chart's `kubeVersion` has it.
@@ -19,9 +16,6 @@ const MAX_SKEW: SignedDuration = SignedDuration::from_secs(30);
 /// Of so many requests to home a share says something, and from which share on home is slow: where the alert begins.
 const FEW: f64 = 100.0;
 const SLOW_SHARE: f64 = 0.01;
-/// The most bytes of an answer with a version.
-const MAX_VERSION_BYTES: usize = 64 << 10;
-
 /// An answer that takes longer is slow.
 const SLOW: SignedDuration = SignedDuration::from_secs(1);
 const FASTER: &str = "see whether the server or its etcd is overloaded, or far from here; of home, LeaseholdHomeSlow in \
@@ -32,7 +26,7 @@ pub async fn ask_server(client: &Client, about: &str, now: impl Fn() -> Timestam
     let asked = now();
     let (said, date) = match version(client).await {
         Ok(answer) => answer,
-        Err((code, why)) => {
+        Err(Refusal { code, why }) => {
             let fix = model::error::remedy(code);
             return vec![Finding::failure(about, format!("does not answer: {why}"), fix)];
         }
@@ -70,26 +64,12 @@ pub fn of_home_latency(member: &str, metrics: &str) -> Option<Finding> {
         .then(|| Finding::warning(format!("member {member}"), what, FASTER))
 }
 
-/// The version that a server says it has, and its Date; or the code of another answer, if there is one, and why.
-async fn version(client: &Client) -> Result<(Info, Option<String>), (Option<u16>, String)> {
-    let request = Request::get("/version").body(Body::empty()).expect("the path is one");
-    let silent = |error: &(dyn std::error::Error + 'static)| (None, model::error::chain(error));
-    let answer = client.send(request).await.map_err(|error| silent(&error))?;
-    let date = answer.headers().get(DATE).and_then(|date| Some(date.to_str().ok()?.to_owned()));
-    let status = answer.status();
-    let body = Limited::new(answer.into_body(), MAX_VERSION_BYTES).collect().await;
-    let bytes = body.map_err(|error| silent(&*error))?.to_bytes();
-    if !status.is_success() {
-        let said = match serde_json::from_slice::<Status>(&bytes) {
-            Ok(status) => status.message.unwrap_or_default(),
-            Err(_) => String::from_utf8_lossy(&bytes).into_owned(),
-        };
-        let said = model::error::foreign(&said);
-        return Err((Some(status.as_u16()), format!("it answers {status}: {said}")));
-    }
-    let unreadable = |_| (Some(status.as_u16()), "its version cannot be read".to_owned());
-    let info = serde_json::from_slice(&bytes).map_err(unreadable)?;
-    Ok((info, date))
+/// The version that a server says it has, and its Date.
+async fn version(client: &Client) -> Result<(Info, Option<String>), Refusal> {
+    let request = Request::get("/version").body(Vec::new()).expect("the path is one");
+    let answer = ask(client, request, SMALL_BYTES).await?;
+    let unreadable = |it: Refusal| Refusal { why: "its version cannot be read".to_owned(), ..it };
+    Ok((answer.read().map_err(unreadable)?, answer.date))
 }
 
 /// The time of a Date header.
@@ -136,9 +116,12 @@ fn skewed(about: &str, ahead: SignedDuration) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use http::Response;
+    use http::header::DATE;
+    use kube::client::Body;
     use tower::service_fn;
 
     use super::*;
+    use crate::answer::tests::server;
     use crate::report::Level;
 
     const NOW: &str = "2026-11-26T18:00:00Z";
@@ -158,12 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_credential_that_is_refused_is_no_matter_of_the_network() {
-        let answer = service_fn(|_: Request<Body>| async {
-            let answer = Response::builder().status(401).body(Body::empty()).unwrap();
-            Ok::<_, std::convert::Infallible>(answer)
-        });
-        let client = Client::new(answer, "default");
-        let found = ask_server(&client, "home", || NOW.parse().unwrap()).await;
+        let found = ask_server(&server(401, ""), "home", || NOW.parse().unwrap()).await;
         let fix = found[0].fix.as_deref().unwrap();
         assert!(fix.starts_with("renew the credentials"), "{fix}");
     }
@@ -179,7 +157,7 @@ mod tests {
     async fn each_thing_that_can_be_wrong_with_a_server_is_found() {
         const IN_TIME: &str = "Thu, 26 Nov 2026 18:00:10 GMT";
         const LATE: &str = "Thu, 26 Nov 2026 17:59:00 GMT";
-        let long = format!("{{\"major\": \"{}\"}}", "1".repeat(MAX_VERSION_BYTES));
+        let long = format!("{{\"major\": \"{}\"}}", "1".repeat(SMALL_BYTES));
         for (status, date, body, level, expect) in [
             (200, IN_TIME, info("1", "34"), Level::Ok, "answers, Kubernetes v1.34.1"),
             (200, IN_TIME, info("1", "30+"), Level::Ok, "answers, Kubernetes v1.30+.1"),
@@ -198,11 +176,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_takes_long_is_told() {
-        let answer = service_fn(|_: Request<Body>| async {
-            let answer = Response::builder().body(Body::from(info("1", "34").into_bytes()));
-            Ok::<_, std::convert::Infallible>(answer.unwrap())
-        });
-        let client = Client::new(answer, "default");
+        let client = server(200, &info("1", "34"));
         let asked = std::cell::Cell::new(0);
         let now = || {
             asked.set(asked.get() + 3);

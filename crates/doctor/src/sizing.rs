@@ -3,14 +3,20 @@
 
 use std::collections::BTreeSet;
 
-use kube::Client;
-use kube::api::{Api, DynamicObject, ListParams};
+use kube::api::{DynamicObject, ListParams};
+use kube::core::Request;
+use kube::{Client, Resource};
 use model::Kind;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
+use crate::answer::{Refusal, ask};
 use crate::report::Finding;
 
 /// The most lists in one cluster.
 const MAX_LISTS: usize = 500;
+/// The most bytes of one, which has the metadata of one object.
+const MAX_LIST_BYTES: usize = 2 << 20;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// What a replica needs alone, and more for each cluster and each object. Fitted to the table of the chart's README,
@@ -21,6 +27,19 @@ const FOR_AN_OBJECT: u64 = 6 * KIB;
 
 /// A kind in one namespace, or in all; the latter for kinds without namespaces.
 pub type Place = (Kind, Option<String>);
+
+/// What is read of a list. A server that lists more than it was asked for fills no memory: an ignored item takes none.
+#[derive(Deserialize)]
+struct Counted {
+    metadata: Remaining,
+    items: Option<Vec<IgnoredAny>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Remaining {
+    remaining_item_count: Option<u64>,
+}
 
 /// How many objects are in these places of a cluster. Places that it lacks or hides from us have none.
 ///
@@ -33,19 +52,18 @@ pub async fn count_objects(client: &Client, places: &BTreeSet<Place>) -> Result<
         .iter()
         .filter(|(kind, namespace)| namespace.is_none() || !places.contains(&(kind.clone(), None)));
     for (kind, namespace) in once.take(MAX_LISTS) {
-        let resource = kind.api_resource();
-        let api: Api<DynamicObject> = match namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
-        };
-        match api.list_metadata(&ListParams::default().limit(1)).await {
-            Ok(list) => {
-                let remain = list.metadata.remaining_item_count.unwrap_or_default();
-                let remain = u64::try_from(remain).unwrap_or_default();
-                sum = sum.saturating_add(remain).saturating_add(list.items.len() as u64);
+        let path = DynamicObject::url_path(&kind.api_resource(), namespace.as_deref());
+        let request = Request::new(path).list_metadata(&ListParams::default().limit(1));
+        let request = request.map_err(|error| model::error::chain(&error))?;
+        let list = ask(client, request, MAX_LIST_BYTES).await.and_then(|list| list.read());
+        match list {
+            Ok(Counted { metadata, items }) => {
+                let items = items.map_or(0, |items| items.len() as u64);
+                let remain = metadata.remaining_item_count.unwrap_or_default();
+                sum = sum.saturating_add(remain).saturating_add(items);
             }
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {}
-            Err(error) => return Err(model::error::chain(&error)),
+            Err(Refusal { code: Some(403 | 404), .. }) => {}
+            Err(Refusal { why, .. }) => return Err(why),
         }
     }
     Ok(sum)
@@ -78,12 +96,13 @@ pub fn of_size(counts: &[u64], limit: Option<u64>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use http::{Request, Response};
+    use http::Response;
     use kube::client::Body;
     use serde_json::json;
     use tower::service_fn;
 
     use super::*;
+    use crate::answer::tests::server;
     use crate::report::Level;
 
     #[test]
@@ -108,7 +127,7 @@ mod tests {
 
     #[tokio::test]
     async fn objects_are_counted_by_lists_of_one() {
-        let service = service_fn(|request: Request<Body>| async move {
+        let service = service_fn(|request: http::Request<Body>| async move {
             let query = request.uri().query().unwrap_or_default().to_owned();
             assert!(query.contains("limit=1"), "{query}");
             let list = |items: usize, remain: Option<i64>| {
@@ -142,5 +161,17 @@ mod tests {
             (Kind::new("schedule.rs", "v1", "TDSet", "tdsets", true), None),
         ];
         assert_eq!(count_objects(&client, &places.into()).await, Ok(43));
+    }
+
+    #[tokio::test]
+    async fn a_list_of_more_than_one_object_takes_no_memory_and_has_a_bound() {
+        let list = |count: usize| {
+            format!("{{\"metadata\":{{}},\"items\":[{}]}}", vec!["{}"; count].join(","))
+        };
+        let places = [(Kind::new("", "v1", "Pod", "pods", true), None)].into();
+        let many = server(200, &list(100_000));
+        assert_eq!(count_objects(&many, &places).await, Ok(100_000));
+        let long = server(200, &list(MAX_LIST_BYTES / 3));
+        assert_eq!(count_objects(&long, &places).await, Err("length limit exceeded".to_owned()));
     }
 }

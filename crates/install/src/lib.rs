@@ -8,12 +8,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::gvk::ParseGroupVersionError;
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::discovery::{Scope, pinned_kind};
+use kube::core::{ApiResource, GroupVersionKind, Request};
+use kube::error::DiscoveryError;
 use kube::{Client, Resource, ResourceExt};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The field manager of what is installed.
 const MANAGER: &str = "leasehold";
@@ -110,19 +110,44 @@ async fn objects(client: &Client, text: &str) -> Result<(), InstallError> {
         let name = name.ok_or(InstallError::Incomplete("metadata.name"))?;
         let what = format!("{} {name}", types.kind);
         let kind = GroupVersionKind::try_from(types)?;
-        let (resource, capabilities) = pinned_kind(client, &kind).await.map_err(refused(&what))?;
-        let api: Api<DynamicObject> = match capabilities.scope {
-            Scope::Cluster => Api::all_with(client.clone(), &resource),
-            Scope::Namespaced => {
-                let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
-                Api::namespaced_with(client.clone(), namespace, &resource)
-            }
+        let served = served(client, &kind).await.map_err(refused(&what))?;
+        let resource = ApiResource::from_gvk_with_plural(&kind, &served.name);
+        let api: Api<DynamicObject> = if served.namespaced {
+            let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        } else {
+            Api::all_with(client.clone(), &resource)
         };
         let params = PatchParams::apply(MANAGER).force();
         let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
         applied.map_err(refused(&what))?;
     }
     Ok(())
+}
+
+/// What is read of the kinds of a group and version. They must have names: in the client library's types, `{}` is a
+/// kind, too, and takes hundreds of bytes.
+#[derive(Deserialize)]
+struct Kinds {
+    resources: Vec<Served>,
+}
+
+#[derive(Deserialize)]
+struct Served {
+    name: String,
+    kind: String,
+    namespaced: bool,
+}
+
+/// A kind as a server serves it.
+async fn served(client: &Client, kind: &GroupVersionKind) -> Result<Served, kube::Error> {
+    let root = if kind.group.is_empty() { "/api" } else { "/apis" };
+    let request = Request::new(format!("{root}/{}", kind.api_version()));
+    let request = request.list(&ListParams::default()).map_err(kube::Error::BuildRequest)?;
+    let Kinds { resources } = client.request(request).await?;
+    let is_it = |served: &Served| served.kind == kind.kind && !served.name.contains('/');
+    let missing = || kube::Error::Discovery(DiscoveryError::MissingKind(format!("{kind:?}")));
+    resources.into_iter().find(is_it).ok_or_else(missing)
 }
 
 /// The API of a kind whose answers are not read as its type: little of them is needed, and reading

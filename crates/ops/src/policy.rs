@@ -14,6 +14,7 @@ use kube::{Api, ResourceExt};
 use model::error::foreign;
 use model::{Clock, ShardId, uid_hash};
 use serde::Serialize;
+use serde_json::Value;
 use sharding::api::{
     FleetPolicy, FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MoveLimits,
     ShardSelector,
@@ -268,7 +269,6 @@ pub(crate) async fn resume(args: &ResumeArgs, program: &Program) -> anyhow::Resu
             lift_of(others[0], &args.home)
         );
     }
-    // All of them first: whoever takes several back must not be left with some.
     for FoundPolicy { name, spec, .. } in &same {
         let said = spec.clone().unwrap_or_default();
         let rest = FleetPolicySpec { pause: None, shards: None, reason: None, ..said };
@@ -279,9 +279,8 @@ pub(crate) async fn resume(args: &ResumeArgs, program: &Program) -> anyhow::Resu
             home.namespace
         );
     }
-    for FoundPolicy { name, object, .. } in &same {
-        delete(&home, name, Some(object), args.form).await?;
-    }
+    let pauses: Vec<_> = same.iter().map(|it| (it.name.as_str(), Some(&it.object))).collect();
+    delete_all(&home, &pauses, args.form).await?;
     tell_what_stays_paused(&home, &same).await;
     Ok(())
 }
@@ -342,9 +341,9 @@ pub(crate) async fn lift(args: &LiftArgs, program: &Program) -> anyhow::Result<(
         let names = known.iter().map(|policy| &policy.name);
         Known::new("FleetPolicy", names).have(&args.names)?;
     }
-    for name in BTreeSet::from_iter(&args.names) {
-        delete(&home, name, None, args.form).await?;
-    }
+    let names = BTreeSet::from_iter(&args.names);
+    let policies: Vec<_> = names.into_iter().map(|name| (name.as_str(), None)).collect();
+    delete_all(&home, &policies, args.form).await?;
     let known = known.iter().flatten();
     let deleted: Vec<_> = known.filter(|policy| args.names.contains(&policy.name)).collect();
     tell_what_stays_paused(&home, &deleted).await;
@@ -423,13 +422,32 @@ async fn user(home: &HomeCluster) -> Option<String> {
     reviewed.status?.user_info?.username
 }
 
-/// Deletes a policy; if what it `said` counts, only while it says no more than that.
-async fn delete(
+/// Deletes policies; if what one said counts, only while it says no more than that. All of them are tried first:
+/// whoever takes several back must not be left with some.
+async fn delete_all(
     home: &HomeCluster,
-    name: &str,
-    said: Option<&DynamicObject>,
+    policies: &[(&str, Option<&DynamicObject>)],
     form: WriteForm,
 ) -> anyhow::Result<()> {
+    if policies.len() > 1 {
+        let mut trial = form;
+        trial.dry_run = true;
+        for &policy in policies {
+            delete(home, policy, trial).await?;
+        }
+    }
+    for &policy in policies {
+        let deleted = delete(home, policy, form).await?;
+        form.print(&deleted, &format!("{}: lifted", policy.0))?;
+    }
+    Ok(())
+}
+
+async fn delete(
+    home: &HomeCluster,
+    (name, said): (&str, Option<&DynamicObject>),
+    form: WriteForm,
+) -> anyhow::Result<Value> {
     let api = api(home);
     let preconditions =
         said.map(|it| Preconditions { uid: it.uid(), resource_version: it.resource_version() });
@@ -438,8 +456,7 @@ async fn delete(
         format!("delete FleetPolicy {name} in namespace {} of {}", home.namespace, home.shown);
     let deleted = answered(api.delete(name, &params), &what).await?;
     check_gone(name, &home.namespace, deleted.as_ref().left())?;
-    let deleted = deleted.either(serde_json::to_value, serde_json::to_value)?;
-    form.print(&deleted, &format!("{name}: lifted"))
+    Ok(deleted.either(serde_json::to_value, serde_json::to_value)?)
 }
 
 /// Whether a policy is gone, of which this was `left` when it was deleted: one with finalizers stays until they are

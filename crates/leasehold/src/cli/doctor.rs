@@ -325,25 +325,17 @@ async fn of_clusters(
     found.extend(status.problems.iter().map(|problem| Finding::of_reason("clusters", problem)));
     let wanted = |name: &ClusterName| only.is_empty() || only.contains(name);
     for cluster in status.clusters.iter().filter(|cluster| wanted(&cluster.name)) {
-        let about = format!("cluster {}", cluster.name);
         found.extend(of_status(cluster, SystemClock.wall()));
         if cluster.reason.is_none() && cluster.state != State::Engaged {
-            let within = ENGAGED_WITHIN.as_secs();
-            let what = format!("has no client yet after {within} s");
-            found.push(Finding::failure(
-                about,
-                what,
-                "see whether its server and its credential program answer",
-            ));
+            let what = format!("has no client yet after {} s", ENGAGED_WITHIN.as_secs());
+            let fix = "see whether its server and its credential program answer";
+            found.push(Finding::failure(format!("cluster {}", cluster.name), what, fix));
         }
     }
     for name in only.iter().filter(|name| !status.clusters.iter().any(|c| c.name == **name)) {
         let what = "the configuration names no such cluster";
-        found.push(Finding::failure(
-            format!("cluster {name}"),
-            what,
-            "see `clusters` in the configuration",
-        ));
+        let fix = "see `clusters` in the configuration";
+        found.push(Finding::failure(format!("cluster {name}"), what, fix));
     }
     let engaged: Vec<Cluster> =
         set.engaged().filter(|cluster| wanted(&cluster.name)).cloned().collect();

@@ -1,11 +1,14 @@
 //! What the verbs take, write and say.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use clap::Parser;
 use fleet::FleetShard;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
-use serde_json::{Value, json};
+use serde_json::json;
 use sharding::api::Phase;
 
 use super::*;
@@ -118,19 +121,26 @@ fn found(spec: Value) -> FoundPolicy {
     FoundPolicy::of(serde_json::from_value(object).unwrap())
 }
 
-/// Who takes a pause back has looked at what else the policy says. What somebody adds after that stays.
+/// Who takes a pause back has looked at what else the policy says. What somebody adds after that stays, and so do the
+/// other pauses that were to go with it.
 #[tokio::test]
-async fn a_pause_that_says_more_by_now_is_not_deleted() {
-    let server = tower::service_fn(|request: Request<Body>| async move {
-        let body = request.into_body().collect_bytes().await.unwrap();
-        let asked: Value = serde_json::from_slice(&body).unwrap();
-        let is_bound = asked["preconditions"] == json!({"uid": "u1", "resourceVersion": "7"});
-        let (status, code) = if is_bound { ("Failure", 409_u16) } else { ("Success", 200) };
-        let answer = json!({
-            "apiVersion": "v1", "kind": "Status", "status": status, "code": code,
-            "reason": "Conflict", "message": "it is at 8 by now",
-        });
-        Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()))
+async fn a_pause_that_says_more_by_now_is_not_deleted_nor_are_those_beside_it() {
+    let gone = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&gone);
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let count = Arc::clone(&count);
+        async move {
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let asked: Value = serde_json::from_slice(&body).unwrap();
+            let is_bound = asked["preconditions"] == json!({"uid": "u1", "resourceVersion": "7"});
+            let (status, code) = if is_bound { ("Failure", 409_u16) } else { ("Success", 200) };
+            count.fetch_add(usize::from(!is_bound && asked["dryRun"].is_null()), Ordering::SeqCst);
+            let answer = json!({
+                "apiVersion": "v1", "kind": "Status", "status": status, "code": code,
+                "reason": "Conflict", "message": "it is at 8 by now",
+            });
+            Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()))
+        }
     });
     let client = Client::new(server, "default");
     let home = HomeCluster { client, namespace: "lh".into(), shown: "home".into() };
@@ -141,10 +151,13 @@ async fn a_pause_that_says_more_by_now_is_not_deleted() {
     let crate::Command::Lift(args) = One::try_parse_from(line).unwrap().command else {
         panic!("it is another command");
     };
-    let refused = delete(&home, "p", Some(&said), args.form).await.unwrap_err().to_string();
+    let (p, q) = (("p", Some(&said)), ("q", None));
+    let refused = delete_all(&home, &[q, p], args.form).await.unwrap_err().to_string();
     assert!(refused.contains("it is at 8 by now"), "{refused}");
     assert!(refused.contains("; fix: somebody else writes it too: "), "{refused}");
-    delete(&home, "p", None, args.form).await.unwrap();
+    assert_eq!(gone.load(Ordering::SeqCst), 0, "some are gone and others not");
+    delete_all(&home, &[q], args.form).await.unwrap();
+    assert_eq!(gone.load(Ordering::SeqCst), 1);
 }
 
 /// Whoever pauses a cluster must not believe that it is paused when somebody else has limited that policy.

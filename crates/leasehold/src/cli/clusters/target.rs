@@ -11,10 +11,11 @@ use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::Cluster;
-use kube::core::{ApiResource, Resource};
+use kube::core::{ApiResource, Request, Resource};
 use kube::{Client, ResourceExt};
 use model::ClusterName;
 use ops::{in_time, within};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::home::own_kubeconfig;
@@ -53,6 +54,26 @@ pub(super) struct Token {
     pub(super) text: String,
     /// The Secret that holds it; none if it ends by itself.
     secret: Option<String>,
+}
+
+/// What is read of a list. Each item must have a name: in the client library's types `{}` is an object, too, and takes
+/// hundreds of bytes.
+#[derive(Deserialize)]
+struct List {
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: ItemMetadata,
+    #[serde(rename = "type")]
+    type_: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ItemMetadata {
+    name: String,
+    namespace: Option<String>,
 }
 
 impl Target {
@@ -247,13 +268,12 @@ impl Target {
         grace: Duration,
     ) -> anyhow::Result<usize> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let made = made();
-        let found = self.answer("list the fleet's tokens", secrets.list(&made)).await?;
+        let found = self.made::<Secret>("list the fleet's tokens", Some(NAMESPACE)).await?;
         let stays = token.and_then(|token| token.secret.as_ref());
         let others = found.into_iter().filter(|secret| {
-            secret.type_.as_deref() == Some(TOKEN_TYPE) && stays != secret.metadata.name.as_ref()
+            secret.type_.as_deref() == Some(TOKEN_TYPE) && stays != Some(&secret.metadata.name)
         });
-        let others: Vec<_> = others.map(|secret| secret.name_any()).collect();
+        let others: Vec<_> = others.map(|secret| secret.metadata.name).collect();
         if !others.is_empty() {
             tokio::time::sleep(grace).await;
         }
@@ -272,14 +292,25 @@ impl Target {
         self.sweep::<ServiceAccount>(&[]).await
     }
 
+    /// The objects of a kind that were made here.
+    async fn made<K: Resource<DynamicType = ()>>(
+        &self,
+        what: &str,
+        namespace: Option<&str>,
+    ) -> anyhow::Result<Vec<Item>> {
+        let [key, value] = MADE;
+        let made = ListParams::default().labels(&format!("{key}={value}"));
+        let request = Request::new(K::url_path(&(), namespace)).list(&made)?;
+        let list: List = self.answer(what, self.client.request(request)).await?;
+        Ok(list.items)
+    }
+
     /// Removes all objects of a kind that were made here and are not among these.
     async fn sweep<K: Resource<DynamicType = ()>>(&self, wanted: &[Value]) -> anyhow::Result<()> {
         let resource = ApiResource::erase::<K>(&());
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let made = made();
-        let found = self.answer(&format!("list {}", resource.plural), all.list(&made)).await?;
-        for object in found {
-            let (name, namespace) = (object.name_any(), object.namespace());
+        let found = self.made::<K>(&format!("list {}", resource.plural), None).await?;
+        for Item { metadata: ItemMetadata { name, namespace }, .. } in found {
             let same = |manifest: &Value| {
                 let metadata = &manifest["metadata"];
                 manifest["kind"] == *resource.kind
@@ -315,12 +346,6 @@ impl Target {
         })
         .to_string()
     }
-}
-
-/// What was made in a cluster.
-fn made() -> ListParams {
-    let [key, value] = MADE;
-    ListParams::default().labels(&format!("{key}={value}"))
 }
 
 type Builtin = (
@@ -375,7 +400,25 @@ pub(in super::super) fn more_rules(_: &str, _: &str) -> anyhow::Result<Vec<Polic
 
 #[cfg(all(test, feature = "builtin"))]
 mod tests {
+    use kube::client::Body;
+
     use super::*;
+
+    /// A hostile cluster must not fill the memory of an administrator's machine.
+    #[tokio::test]
+    async fn lists_of_nothing_are_refused() {
+        let nothing = tower::service_fn(|_: http::Request<Body>| async {
+            let nothing = br#"{"items": [{}, {}], "resources": [{}, {}]}"#;
+            http::Response::builder().body(Body::from(nothing.to_vec()))
+        });
+        let client = Client::new(nothing, "default");
+        let target = Target { client, cluster: Cluster::default(), context: "c".to_owned() };
+        let tokens = target.end_others(None, Duration::ZERO).await.unwrap_err();
+        assert!(format!("{tokens:#}").contains("missing field `metadata`"), "{tokens:#}");
+        let name = "east".parse().unwrap();
+        let kinds = target.authorize(("f", &name), &[], &[]).await.unwrap_err();
+        assert!(format!("{kinds:#}").contains("missing field `name`"), "{kinds:#}");
+    }
 
     #[test]
     fn a_setting_brings_its_rights_and_no_others_do() {
