@@ -261,19 +261,15 @@ fn write_tables(out: &mut String, curve: &Curve, climbs: &[Climb]) -> std::fmt::
     for climb in climbs {
         for rung in &climb.rungs {
             let runs: Vec<String> = rung.runs_p99_ms.iter().map(|ms| format!("{ms:.0}")).collect();
+            let Rung { per_second, p99_ms, changes, cpu_per_change_ms: cpu, .. } = rung;
+            let (servers, others, lag) = (rung.servers_cores, rung.others_cores, rung.lag_p99_ms);
             writeln!(
                 out,
-                "| {} | {:.1} | {:.0} | {} | {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.1} |",
+                "| {} | {per_second:.1} | {p99_ms:.0} | {} | {changes} | {cpu:.2} | {:.2} | {servers:.2} | \
+                 {others:.2} | {lag:.1} |",
                 climb.replicas,
-                rung.per_second,
-                rung.p99_ms,
                 runs.join(", "),
-                rung.changes,
-                rung.cpu_per_change_ms,
-                rung.busiest_of_share,
-                rung.servers_cores,
-                rung.others_cores,
-                rung.lag_p99_ms
+                rung.busiest_of_share
             )?;
         }
     }
@@ -305,6 +301,14 @@ mod tests {
         Climb { replicas, idle_cores: 0.01, peak_mib: 50.0, rungs }
     }
 
+    fn climbs() -> [Climb; 3] {
+        [
+            climb(1, &[(10.0, 50.0), (40.0, 200.0)]),
+            climb(2, &[(10.0, 20.0), (20.0, 50.0), (80.0, 200.0)]),
+            climb(3, &[(10.0, 20.0)]),
+        ]
+    }
+
     fn curve() -> Curve {
         Curve {
             replicas: vec![1, 2],
@@ -321,11 +325,7 @@ mod tests {
 
     #[test]
     fn a_goal_that_is_not_reached_or_not_measured_is_missed() {
-        let climbs = [
-            climb(1, &[(10.0, 50.0), (40.0, 200.0)]),
-            climb(2, &[(10.0, 20.0), (20.0, 50.0), (80.0, 200.0)]),
-            climb(3, &[(10.0, 20.0)]),
-        ];
+        let climbs = climbs();
         let missed = |replicas, times| {
             Curve { goal: Some(Goal { replicas, times }), ..curve() }.missed(&climbs)
         };
@@ -424,12 +424,7 @@ mod tests {
 
     #[test]
     fn tables_compare_with_the_first() {
-        let climbs = [
-            climb(1, &[(10.0, 50.0), (40.0, 200.0)]),
-            climb(2, &[(10.0, 20.0), (20.0, 50.0), (80.0, 200.0)]),
-            climb(3, &[(10.0, 20.0)]),
-        ];
-        let text = markdown(&curve(), &climbs);
+        let text = markdown(&curve(), &climbs());
         for row in [
             "| 1 | 20/s | 1.00 | 0.50 | 1.00 | 1.25 | 0.010 | 50 |",
             "| 2 | 40/s | 2.00 | 0.50 | 1.00 | 1.25 | 0.010 | 50 |",

@@ -198,24 +198,27 @@ mod tests {
             ..ReplicaSecond::default()
         };
         let replicas = replicas.iter().map(replica).collect();
-        Second { at, made: 0, converged: 0, p50_ms: None, p99_ms: None, replicas }
+        Second { at, replicas, ..Second::default() }
+    }
+
+    /// The trends of an hour of these seconds.
+    fn of_hour(make: impl FnMut(u32) -> Second) -> Vec<Growth> {
+        let seconds: Vec<Second> = (0..3600).map(make).collect();
+        of(&seconds, &(0..3600))
     }
 
     #[test]
     fn what_grows_is_told_from_what_sways() {
         let mut rng = fastrand::Rng::with_seed(7);
         let sway = |rng: &mut fastrand::Rng| 8.0 * (rng.f64() - 0.5);
-        let seconds: Vec<Second> = (0..3600)
-            .map(|at| {
-                // It fills at first.
-                let grows = 50.0 + f64::from(at.min(600)) / 10.0 + f64::from(at) / 60.0;
-                let steady = 110.0 + sway(&mut rng);
-                let mut replicas = vec![("grows", grows + sway(&mut rng)), ("steady", steady)];
-                replicas.extend((at > 1800).then_some(("late", 1.0)));
-                second(at, &replicas)
-            })
-            .collect();
-        let all = of(&seconds, &(0..3600));
+        let all = of_hour(|at| {
+            // It fills at first.
+            let grows = 50.0 + f64::from(at.min(600)) / 10.0 + f64::from(at) / 60.0;
+            let steady = 110.0 + sway(&mut rng);
+            let mut replicas = vec![("grows", grows + sway(&mut rng)), ("steady", steady)];
+            replicas.extend((at > 1800).then_some(("late", 1.0)));
+            second(at, &replicas)
+        });
         let found = |name: &str, measure| {
             all.iter().find(|growth| growth.replica == name && growth.measure == measure)
         };
@@ -234,20 +237,17 @@ mod tests {
     #[test]
     fn what_follows_the_shards_is_no_growth() {
         let mut rng = fastrand::Rng::with_seed(3);
-        let seconds: Vec<Second> = (0..3600)
-            .map(|at| {
-                // More shards in the second half, as when a replica does not return, and a leak beside.
-                let shards = 7.0 + f64::from(at / 1800) * 3.0 + f64::from(at / 300 % 2);
-                let mut second = second(at, &[("leaks", 50.0), ("is well", 50.0)]);
-                for (replica, leak) in second.replicas.iter_mut().zip([60.0, 0.0]) {
-                    let own = 40.0 * shards + rng.f64();
-                    replica.shards = Some(shards);
-                    replica.series = Some(200.0 + own + leak * f64::from(at) / 3600.0);
-                }
-                second
-            })
-            .collect();
-        let all = of(&seconds, &(0..3600));
+        let all = of_hour(|at| {
+            // More shards in the second half, as when a replica does not return, and a leak beside.
+            let shards = 7.0 + f64::from(at / 1800) * 3.0 + f64::from(at / 300 % 2);
+            let mut second = second(at, &[("leaks", 50.0), ("is well", 50.0)]);
+            for (replica, leak) in second.replicas.iter_mut().zip([60.0, 0.0]) {
+                let own = 40.0 * shards + rng.f64();
+                replica.shards = Some(shards);
+                replica.series = Some(200.0 + own + leak * f64::from(at) / 3600.0);
+            }
+            second
+        });
         let found = |name: &str| {
             let is_it = |growth: &&Growth| {
                 growth.replica == name && growth.measure == Measure::SeriesGrowthPerHour
@@ -261,18 +261,15 @@ mod tests {
 
     #[test]
     fn tasks_that_come_and_go_are_no_growth_however_often() {
-        let seconds: Vec<Second> = (0..3600)
-            .map(|at| {
-                let mut second = second(at, &[("leaks", 50.0), ("is well", 50.0)]);
-                for (replica, leak) in second.replicas.iter_mut().zip([30.0, 0.0]) {
-                    // They stay for longer each time.
-                    let waves = if at % 60 < at / 61 { 20.0 } else { 0.0 };
-                    replica.tasks = Some(200.0 + waves + leak * f64::from(at) / 3600.0);
-                }
-                second
-            })
-            .collect();
-        let all = of(&seconds, &(0..3600));
+        let all = of_hour(|at| {
+            let mut second = second(at, &[("leaks", 50.0), ("is well", 50.0)]);
+            for (replica, leak) in second.replicas.iter_mut().zip([30.0, 0.0]) {
+                // They stay for longer each time.
+                let waves = if at % 60 < at / 61 { 20.0 } else { 0.0 };
+                replica.tasks = Some(200.0 + waves + leak * f64::from(at) / 3600.0);
+            }
+            second
+        });
         let tasks = all.iter().filter(|growth| growth.measure == Measure::TasksGrowthPerHour);
         let certain: Vec<f64> = tasks.map(|growth| growth.certain()).collect();
         // The fewest come later in each minute, so that the leak looks a little larger.
@@ -308,14 +305,11 @@ mod tests {
             assert_eq!(found.get(&Measure::TasksGrowthPerHour), None);
         }
         // Shards that come as evenly as time goes.
-        let seconds: Vec<Second> = (0..3600)
-            .map(|at| {
-                let mut second = second(at, &[("a", 50.0 + f64::from(at) / 60.0)]);
-                second.replicas[0].shards = Some(5.0 + f64::from(at / 60));
-                second
-            })
-            .collect();
-        let all = of(&seconds, &(0..3600));
+        let all = of_hour(|at| {
+            let mut second = second(at, &[("a", 50.0 + f64::from(at) / 60.0)]);
+            second.replicas[0].shards = Some(5.0 + f64::from(at / 60));
+            second
+        });
         assert_eq!(figures(&all, &Slo::from([(rss, 1e9)])).get(&rss), None, "{all:?}");
     }
 

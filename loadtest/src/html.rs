@@ -194,16 +194,9 @@ fn figures(report: &Report) -> String {
 }
 
 fn faults(report: &Report) -> String {
-    let Some(away) = report.away_from_faults else { return String::new() };
-    let row = |what: &str, at: String, of: crate::latencies::Convergence| {
-        let figures = [of.changes, of.p50_ms.into(), of.p99_ms.into(), of.max_ms.into()];
-        [what.to_owned(), at].into_iter().chain(figures.map(|n| n.to_string())).collect::<Vec<_>>()
-    };
-    let rest = row("none", "the rest of the load".to_owned(), away);
-    let faults =
-        report.faults.iter().map(|fault| row(&fault.what, fault.when(), fault.convergence));
-    let heads = ["fault", "at", "changes then", "p50 ms", "p99 ms", "max ms"];
-    format!("<h2>Faults</h2>\n{}", table(&heads, std::iter::once(rest).chain(faults)))
+    let mut text = String::new();
+    report.suffered(&mut text).expect("writing to a String cannot fail");
+    if text.is_empty() { text } else { format!("<h2>Faults</h2>\n{}", tables(text.trim_end())) }
 }
 
 fn growth(report: &Report) -> String {
@@ -299,14 +292,7 @@ mod tests {
             shards,
             ..ReplicaSecond::default()
         };
-        let second = |at, replicas| Second {
-            at,
-            made: 0,
-            converged: 0,
-            p50_ms: None,
-            p99_ms: None,
-            replicas,
-        };
+        let second = |at, replicas| Second { at, replicas, ..Second::default() };
         let seconds = [
             second(0, vec![replica(None)]),
             second(1, vec![replica(Some(3.0))]),

@@ -201,7 +201,8 @@ impl Report {
         writeln!(out, "| Deployments left behind | {} | |\n", self.orphans)
     }
 
-    fn suffered(&self, out: &mut String) -> Result {
+    /// What faults cost, as a table; nothing without faults.
+    pub fn suffered(&self, out: &mut String) -> Result {
         let Some(away) = self.away_from_faults else { return Ok(()) };
         writeln!(out, "| fault | at | changes then | p50 ms | p99 ms | max ms |")?;
         writeln!(out, "|---|---|---|---|---|---|")?;

@@ -378,6 +378,12 @@ fn shortened(name: &str, room: usize) -> String {
 mod tests {
     use super::*;
 
+    /// A plot without lines.
+    fn plot(form: Form) -> Plot<'static> {
+        let (lines, span) = (Vec::new(), (0.0, 100.0));
+        Plot { title: "shards", lines, form, span, unit: "s", phases: &[], faults: &[] }
+    }
+
     fn check_ticks(from: f64, until: f64, expect: &[f64]) {
         let found = ticks(from, until);
         assert!(
@@ -418,15 +424,6 @@ mod tests {
 
     #[test]
     fn logarithmic_axes_begin_with_zero_and_end_above_the_highest() {
-        let plot = |form| Plot {
-            title: "",
-            lines: Vec::new(),
-            form,
-            span: (0.0, 1.0),
-            unit: "s",
-            phases: &[],
-            faults: &[],
-        };
         let at = |value: f64| (1.0 + value).log10();
         let (top, named) = plot(Form::Logarithmic).vertical(at(250.0));
         assert_eq!((top, &named[..4]), (at(1e3), &[0.0, at(1.0), at(10.0), at(100.0)][..]));
@@ -441,16 +438,7 @@ mod tests {
             points: vec![(0.0, Some(value)), (1.0, None)],
         };
         let lines = vec![line("a", 2.0), line("b", 3.0)];
-        let plot = Plot {
-            title: "shards",
-            lines,
-            form: Form::Stacked,
-            span: (0.0, 1.0),
-            unit: "s",
-            phases: &[],
-            faults: &[],
-        };
-        let drawn = plot.drawn_lines();
+        let drawn = Plot { lines, ..plot(Form::Stacked) }.drawn_lines();
         assert_eq!(drawn[0].points, [(0.0, Some(2.0)), (1.0, Some(0.0))]);
         assert_eq!(drawn[1].points, [(0.0, Some(5.0)), (1.0, Some(0.0))]);
     }
@@ -459,13 +447,10 @@ mod tests {
     fn an_image_has_what_it_shows_and_its_own_style() {
         let points = (0..10).map(|n| (f64::from(n), (n != 5).then_some(f64::from(n) * 40.0)));
         let plot = Plot {
-            title: "change to converged, ms",
             lines: vec![Line { name: "p99".into(), points: points.collect() }],
-            form: Form::Logarithmic,
-            span: (0.0, 100.0),
-            unit: "s",
             phases: &[(2.0, "load".into())],
             faults: &[(30.0, 45.0, "kill <0>".into())],
+            ..plot(Form::Logarithmic)
         };
         let svg = plot.svg().unwrap();
         for part in
@@ -483,16 +468,7 @@ mod tests {
     fn marks_have_their_names_in_whatever_order_they_come() {
         let fault = |from, until, name: &str| (from, until, name.to_owned());
         let faults = [fault(60.0, 70.0, "cut cluster 2"), fault(10.0, 20.0, "kill replica 0")];
-        let plot = Plot {
-            title: "shards",
-            lines: Vec::new(),
-            form: Form::Stacked,
-            span: (0.0, 100.0),
-            unit: "s",
-            phases: &[],
-            faults: &faults,
-        };
-        let svg = plot.svg().unwrap();
+        let svg = Plot { faults: &faults, ..plot(Form::Stacked) }.svg().unwrap();
         assert!(svg.contains("cut cluster 2") && svg.contains("kill replica 0"), "{svg}");
     }
 
@@ -500,16 +476,8 @@ mod tests {
     fn names_that_do_not_fit_are_counted() {
         let named = |count: usize| {
             let line = |n| Line { name: format!("replica-2.{n}"), points: vec![(0.0, Some(1.0))] };
-            let plot = Plot {
-                title: "memory",
-                lines: (0..count).map(line).collect(),
-                form: Form::Linear,
-                span: (0.0, 1.0),
-                unit: "s",
-                phases: &[],
-                faults: &[],
-            };
-            let svg = plot.svg().unwrap();
+            let lines = (0..count).map(line).collect();
+            let svg = Plot { lines, ..plot(Form::Linear) }.svg().unwrap();
             let shown = svg.matches("replica-2.").count();
             assert_eq!(svg.contains(&format!("and {} more", count - shown)), shown < count);
             shown
@@ -521,16 +489,7 @@ mod tests {
     #[test]
     fn an_empty_plot_can_be_drawn() {
         for form in [Form::Linear, Form::Logarithmic, Form::Stacked] {
-            let plot = Plot {
-                title: "nothing",
-                lines: Vec::new(),
-                form,
-                span: (0.0, 0.0),
-                unit: "s",
-                phases: &[],
-                faults: &[],
-            };
-            let svg = plot.svg().unwrap();
+            let svg = Plot { span: (0.0, 0.0), ..plot(form) }.svg().unwrap();
             assert!(svg.ends_with("</svg>\n") && svg.contains(NOTHING), "{svg}");
         }
     }

@@ -363,82 +363,15 @@ impl Scenario {
     }
 
     fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        let mut within = |key: &str, value: f64, low: f64, high: f64| {
-            if !(low..=high).contains(&value) {
-                problems.push(format!("{key}: found {value}, allowed {low} to {high}"));
-            }
-        };
-        within("fleet.clusters", self.fleet.clusters.into(), 1.0, MAX_CLUSTERS.into());
-        within("fleet.replicas", self.fleet.replicas.into(), 1.0, MAX_REPLICAS.into());
-        within("fleet.workers", self.fleet.workers.into(), 1.0, 256.0);
-        within("objects.count", self.objects.count.into(), 1.0, MAX_OBJECTS.into());
-        within(
-            "objects.pods",
-            self.objects.pods.unwrap_or_default().into(),
-            0.0,
-            MAX_OBJECTS.into(),
-        );
-        within("objects.padding", self.objects.padding.into(), 0.0, 200_000.0);
-        let padding = f64::from(self.objects.padding) * f64::from(self.objects.count);
-        within("objects.padding (of all objects)", padding, 0.0, MAX_PADDING);
-        within("objects.namespaces", self.objects.namespaces.into(), 1.0, 1_000.0);
-        within("limits.create_concurrency", self.limits.create_concurrency.into(), 1.0, 256.0);
-        within("load.updates_per_second", self.load.updates_per_second, 0.0, MAX_RATE);
-        within("load.creates_per_second", self.load.creates_per_second, 0.0, MAX_RATE);
-        within("load.deletes_per_second", self.load.deletes_per_second, 0.0, MAX_RATE);
-        let Load { creates_per_second, updates_per_second, deletes_per_second, .. } = self.load;
-        let rate = creates_per_second + updates_per_second + deletes_per_second;
-        let changes = rate * self.load.duration.as_secs_f64();
-        within("load (changes in all)", changes, 0.0, MAX_CHANGES);
-        within("load.duration (seconds)", self.load.duration.as_secs_f64(), 1.0, 86_400.0);
-        within("limits.settle (seconds)", self.limits.settle.as_secs_f64(), 1.0, 86_400.0);
-        if let Some(troubles) = &self.troubles {
-            let &Troubles { dead, flooded, flooded_objects, flood_per_second, .. } = troubles;
-            within("troubles.dead", dead.into(), 0.0, MAX_CLUSTERS.into());
-            within("troubles.flooded", flooded.into(), 0.0, MAX_CLUSTERS.into());
-            let clusters = [self.fleet.clusters, dead, flooded].map(f64::from);
-            let all = clusters.iter().sum::<f64>();
-            within("fleet.clusters, troubles.dead and .flooded", all, 1.0, MAX_CLUSTERS.into());
-            within("troubles.flooded_objects", flooded_objects.into(), 1.0, MAX_OBJECTS.into());
-            let objects = f64::from(flooded) * f64::from(flooded_objects);
-            within("troubles.flooded_objects (of all)", objects, 0.0, MAX_OBJECTS.into());
-            within("troubles.flood_per_second", flood_per_second, 0.0, MAX_RATE);
-        }
+        let mut bounds = Bounds::default();
+        self.of_load(&mut bounds);
+        self.of_troubles(&mut bounds);
         for (measure, limit) in &self.slo {
-            within(&format!("slo.{}", measure.words().0), *limit, 0.0, measure.highest_limit());
+            let key = format!("slo.{}", measure.words().0);
+            bounds.within(&key, *limit, 0.0, measure.highest_limit());
         }
-        if let Some(curve) = &self.curve {
-            let Curve { replicas, share, balance, p99_ms, factor, .. } = curve;
-            let Curve { resolution, steps, others_cores, .. } = curve;
-            let changes = updates_per_second * self.load.duration.as_secs_f64();
-            within("load (updates of a curve's first rate)", changes, MIN_CHANGES, MAX_CHANGES);
-            within("curve.balance (seconds)", balance.as_secs_f64(), 1.0, 3_600.0);
-            within("curve.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
-            for replicas in replicas {
-                within("curve.replicas", (*replicas).into(), 1.0, MAX_REPLICAS.into());
-            }
-            within("curve.share", *share, 0.05, 1.0);
-            within("curve.p99_ms", *p99_ms, 1.0, 60_000.0);
-            within("curve.factor", *factor, 1.05, 10.0);
-            within("curve.resolution", *resolution, 1.01, *factor);
-            within("curve.others_cores", *others_cores, 0.0, 1_000.0);
-            within("curve.steps", (*steps).into(), 2.0, MAX_STEPS.into());
-        }
-        if let Some(Vary { replicas, share, .. }) = &self.vary {
-            within("vary.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
-            for replicas in replicas {
-                within("vary.replicas", (*replicas).into(), 1.0, MAX_REPLICAS.into());
-            }
-            within("vary.share", share.unwrap_or(1.0), 0.05, 1.0);
-        }
-        let goals = [
-            ("curve.goal.times", self.curve.as_ref().and_then(|curve| curve.goal)),
-            ("vary.goal.times", self.vary.as_ref().and_then(|vary| vary.goal)),
-        ];
-        for (key, goal) in goals {
-            within(key, goal.map_or(1.0, |goal| goal.times), 0.01, MAX_TIMES);
-        }
+        self.of_replicas(&mut bounds);
+        let mut problems = bounds.0;
         problems.extend(self.goal_problems());
         problems.extend(self.slo_problems());
         let given = GIVEN.iter().filter(|key| self.fleet.config.contains_key(**key));
@@ -446,7 +379,7 @@ impl Scenario {
         // Those that run a Pod stay as they are.
         let unchanged =
             u64::from(self.objects.pods.unwrap_or_default()) * u64::from(self.fleet.clusters);
-        let changes = updates_per_second + deletes_per_second;
+        let changes = self.load.updates_per_second + self.load.deletes_per_second;
         if changes > 0.0 && u64::from(self.objects.count) <= unchanged {
             problems.push(format!(
                 "objects.count: found {}, and from {} on there are objects to change: objects.pods of each cluster run \
@@ -468,6 +401,90 @@ impl Scenario {
             MAX_REPLICAS,
         ));
         problems
+    }
+
+    /// The fleet, its objects and how they change.
+    fn of_load(&self, bounds: &mut Bounds) {
+        let Self { fleet, objects, limits, load, .. } = self;
+        let mut within = |key, value, low, high| bounds.within(key, value, low, high);
+        within("fleet.clusters", fleet.clusters.into(), 1.0, MAX_CLUSTERS.into());
+        within("fleet.replicas", fleet.replicas.into(), 1.0, MAX_REPLICAS.into());
+        within("fleet.workers", fleet.workers.into(), 1.0, 256.0);
+        within("objects.count", objects.count.into(), 1.0, MAX_OBJECTS.into());
+        within("objects.pods", objects.pods.unwrap_or_default().into(), 0.0, MAX_OBJECTS.into());
+        within("objects.padding", objects.padding.into(), 0.0, 200_000.0);
+        let padding = f64::from(objects.padding) * f64::from(objects.count);
+        within("objects.padding (of all objects)", padding, 0.0, MAX_PADDING);
+        within("objects.namespaces", objects.namespaces.into(), 1.0, 1_000.0);
+        within("limits.create_concurrency", limits.create_concurrency.into(), 1.0, 256.0);
+        within("load.updates_per_second", load.updates_per_second, 0.0, MAX_RATE);
+        within("load.creates_per_second", load.creates_per_second, 0.0, MAX_RATE);
+        within("load.deletes_per_second", load.deletes_per_second, 0.0, MAX_RATE);
+        let rate = load.creates_per_second + load.updates_per_second + load.deletes_per_second;
+        within("load (changes in all)", rate * load.duration.as_secs_f64(), 0.0, MAX_CHANGES);
+        within("load.duration (seconds)", load.duration.as_secs_f64(), 1.0, 86_400.0);
+        within("limits.settle (seconds)", limits.settle.as_secs_f64(), 1.0, 86_400.0);
+    }
+
+    fn of_troubles(&self, bounds: &mut Bounds) {
+        let Some(troubles) = &self.troubles else { return };
+        let &Troubles { dead, flooded, flooded_objects, flood_per_second, .. } = troubles;
+        let mut within = |key, value, low, high| bounds.within(key, value, low, high);
+        within("troubles.dead", dead.into(), 0.0, MAX_CLUSTERS.into());
+        within("troubles.flooded", flooded.into(), 0.0, MAX_CLUSTERS.into());
+        let clusters = [self.fleet.clusters, dead, flooded].map(f64::from);
+        let all = clusters.iter().sum::<f64>();
+        within("fleet.clusters, troubles.dead and .flooded", all, 1.0, MAX_CLUSTERS.into());
+        within("troubles.flooded_objects", flooded_objects.into(), 1.0, MAX_OBJECTS.into());
+        let objects = f64::from(flooded) * f64::from(flooded_objects);
+        within("troubles.flooded_objects (of all)", objects, 0.0, MAX_OBJECTS.into());
+        within("troubles.flood_per_second", flood_per_second, 0.0, MAX_RATE);
+    }
+
+    /// The numbers of replicas that are compared, and how.
+    fn of_replicas(&self, bounds: &mut Bounds) {
+        let mut within = |key, value, low, high| bounds.within(key, value, low, high);
+        if let Some(curve) = &self.curve {
+            let Curve { replicas, share, balance, p99_ms, factor, .. } = curve;
+            let Curve { resolution, steps, others_cores, .. } = curve;
+            let changes = self.load.updates_per_second * self.load.duration.as_secs_f64();
+            within("load (updates of a curve's first rate)", changes, MIN_CHANGES, MAX_CHANGES);
+            within("curve.balance (seconds)", balance.as_secs_f64(), 1.0, 3_600.0);
+            within("curve.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
+            for replicas in replicas {
+                within("curve.replicas", (*replicas).into(), 1.0, MAX_REPLICAS.into());
+            }
+            within("curve.share", *share, 0.05, 1.0);
+            within("curve.p99_ms", *p99_ms, 1.0, 60_000.0);
+            within("curve.factor", *factor, 1.05, 10.0);
+            within("curve.resolution", *resolution, 1.01, *factor);
+            within("curve.others_cores", *others_cores, 0.0, 1_000.0);
+            within("curve.steps", (*steps).into(), 2.0, MAX_STEPS.into());
+        }
+        if let Some(Vary { replicas, share, .. }) = &self.vary {
+            within("vary.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
+            for replicas in replicas {
+                within("vary.replicas", (*replicas).into(), 1.0, MAX_REPLICAS.into());
+            }
+            within("vary.share", share.unwrap_or(1.0), 0.05, 1.0);
+        }
+        let curve = self.curve.as_ref().and_then(|curve| curve.goal);
+        let vary = self.vary.as_ref().and_then(|vary| vary.goal);
+        for (key, goal) in [("curve.goal.times", curve), ("vary.goal.times", vary)] {
+            within(key, goal.map_or(1.0, |goal| goal.times), 0.01, MAX_TIMES);
+        }
+    }
+}
+
+/// What is out of its bounds.
+#[derive(Default)]
+struct Bounds(Vec<String>);
+
+impl Bounds {
+    fn within(&mut self, key: &str, value: f64, low: f64, high: f64) {
+        if !(low..=high).contains(&value) {
+            self.0.push(format!("{key}: found {value}, allowed {low} to {high}"));
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::latencies::{Convergence, Seconds};
 
 /// One second.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Second {
     /// Seconds since the start of the run.
     pub at: u32,
@@ -62,7 +62,7 @@ pub fn of(changes: &Seconds, mut replicas: BTreeMap<u32, Vec<ReplicaSecond>>) ->
     }
     for at in seconds.len() as u32..end {
         let replicas = replicas.remove(&at).unwrap_or_default();
-        seconds.push(Second { at, made: 0, converged: 0, p50_ms: None, p99_ms: None, replicas });
+        seconds.push(Second { at, replicas, ..Second::default() });
     }
     seconds
 }
@@ -84,14 +84,7 @@ mod tests {
             ..ReplicaSecond::default()
         };
         let all = of(&changes, BTreeMap::from([(3, vec![replica.clone()])]));
-        let empty = |at| Second {
-            at,
-            made: 0,
-            converged: 0,
-            p50_ms: None,
-            p99_ms: None,
-            replicas: Vec::new(),
-        };
+        let empty = |at| Second { at, ..Second::default() };
         let busy = Second { made: 1, converged: 1, p50_ms: Some(40), p99_ms: Some(40), ..empty(1) };
         let last = Second { replicas: vec![replica], ..empty(3) };
         assert_eq!(all, [empty(0), busy, empty(2), last]);

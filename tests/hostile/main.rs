@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use tests::hostile::{MAX_GROWTH_BYTES, Mode, Plan, perform, weigh};
+use tokio::sync::Mutex;
+
+/// Both tests need both processors: what a cluster sends must come before the replica gives it up.
+static PROCESSORS: Mutex<()> = Mutex::const_new(());
 
 /// Two clusters fill their budget of 4 MiB; others have a page or a line of up to 32 MiB under way, of which a
 /// buffer that grows holds up to three parts.
@@ -40,6 +44,7 @@ fn plan() -> Plan {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_outlives_many_kinds_of_strangers_at_once_and_serves_the_rest() {
+    let _alone = PROCESSORS.lock().await;
     let rows = perform(&together(), &plan()).await.unwrap();
     let faults: Vec<String> = rows.iter().flat_map(|row| row.faults(MAX_TOGETHER_BYTES)).collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
@@ -48,10 +53,14 @@ async fn a_replica_outlives_many_kinds_of_strangers_at_once_and_serves_the_rest(
 /// Beside many others, one that takes twice what it may would not be seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_stranger_takes_more_memory_than_it_may_by_itself() {
+    let _alone = PROCESSORS.lock().await;
     let mut modes = Mode::ALL.to_vec();
     // Its cluster does nothing, and a thousand others do.
     modes.retain(|mode| *mode != Mode::HangingCredentials);
     let weighed = weigh(&modes, &plan()).await.unwrap();
+    for (mode, bytes) in &weighed {
+        println!("{mode}: memory grows by {bytes} bytes");
+    }
     let beyond = weighed.iter().filter(|(_, bytes)| *bytes > MAX_GROWTH_BYTES);
     let faults: Vec<String> =
         beyond.map(|(mode, bytes)| format!("{mode}: memory grows by {bytes} bytes")).collect();

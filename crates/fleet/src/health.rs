@@ -62,7 +62,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { what: what.into(), fix: fix.into() }
     }
 

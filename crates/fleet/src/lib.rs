@@ -275,15 +275,8 @@ pub fn assemble(objects: &Objects) -> Fleet {
         objects.leases.iter().map(|lease| (lease.name_any(), lease)).collect();
     let world = world(objects);
     let coordinator = world.coordinator();
-    let mut shards: Vec<FleetShard> = objects.maps.iter().flat_map(shards_of).collect();
+    let mut shards = shards(objects, &world);
     let policies = Policies::read(objects.policies.clone());
-    for shard in &mut shards {
-        let owner = shard.owner.as_ref().filter(|_| shard.phase == Phase::Owned);
-        let said = owner.and_then(|owner| world.members().get(owner)?.spec.clusters.as_ref());
-        shard.unserved = said.is_some_and(|said| said.denies(&shard.shard.cluster));
-    }
-    clusters::doubt(&world, &mut shards);
-    shards.sort_by(|a, b| a.shard.cmp(&b.shard));
     let mut owned: BTreeMap<&MemberId, u32> = BTreeMap::new();
     for owner in shards.iter().filter_map(|shard| shard.owner.as_ref()) {
         *owned.entry(owner).or_default() += 1;
@@ -320,25 +313,20 @@ pub fn assemble(objects: &Objects) -> Fleet {
     let its = coordinator.as_ref().and_then(|id| Some(world.members().get(id)?.spec.versions()));
     let protocol_version =
         coordinator.as_ref().zip(its).map(|(id, its)| protocol::in_use(&world, id, its));
-    let refused = refused(&world, &members, objects);
-    let groups = groups(&members, objects);
-    let unread = objects.unread.clone();
-    let policy_problems = policies.unfit().cloned().collect();
-    let halted_by = policies.halted_by().map(str::to_owned);
     let former = |map: &MapRecord| -> BTreeSet<_> { map.names().skip(1).cloned().collect() };
     let former_names = world.maps().iter().map(|(cluster, map)| (cluster.clone(), former(map)));
     let former_names = former_names.filter(|(_, names)| !names.is_empty()).collect();
     Fleet {
         coordinator,
         protocol_version,
+        groups: groups(&members, objects),
+        refused: refused(&world, &members, objects),
         members,
         shards,
-        groups,
-        refused,
-        unread,
+        unread: objects.unread.clone(),
         former_names,
-        policy_problems,
-        halted_by,
+        policy_problems: policies.unfit().cloned().collect(),
+        halted_by: policies.halted_by().map(str::to_owned),
         policies_hidden: objects.policies_hidden,
     }
 }
@@ -401,6 +389,18 @@ fn refused(world: &World, members: &[FleetMember], objects: &Objects) -> Vec<Ref
         Some(Refused { member: member.clone(), reason })
     });
     refused.collect()
+}
+
+fn shards(objects: &Objects, world: &World) -> Vec<FleetShard> {
+    let mut shards: Vec<FleetShard> = objects.maps.iter().flat_map(shards_of).collect();
+    for shard in &mut shards {
+        let owner = shard.owner.as_ref().filter(|_| shard.phase == Phase::Owned);
+        let said = owner.and_then(|owner| world.members().get(owner)?.spec.clusters.as_ref());
+        shard.unserved = said.is_some_and(|said| said.denies(&shard.shard.cluster));
+    }
+    clusters::doubt(world, &mut shards);
+    shards.sort_by(|a, b| a.shard.cmp(&b.shard));
+    shards
 }
 
 fn shards_of(map: &ShardMap) -> Vec<FleetShard> {

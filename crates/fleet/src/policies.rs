@@ -42,13 +42,10 @@ impl Fleet {
         let problem = |shards: &[&FleetShard]| {
             let policies: Vec<&str> = shards[0].ruled_out_by.iter().map(String::as_str).collect();
             let (shards, policies) = (counted(shards), names(&policies));
-            Problem {
-                what: format!(
-                    "{shards} that no live member may have, by the FleetPolicies {policies}"
-                ),
-                fix: "start a member that may have them, or `leasehold lift` one of the policies"
-                    .to_owned(),
-            }
+            let what =
+                format!("{shards} that no live member may have, by the FleetPolicies {policies}");
+            let fix = "start a member that may have them, or `leasehold lift` one of the policies";
+            Problem::new(what, fix)
         };
         same.map(problem).collect()
     }

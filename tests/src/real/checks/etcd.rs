@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-use super::stage::{DEADLINE, Stage, claim};
+use super::stage::{DEADLINE, Stage, claim, set};
 use crate::harness::faults::{address, container_id};
 use crate::harness::kubectl::{self, holds};
 use crate::harness::servers::ETCD;
@@ -90,9 +90,7 @@ fn cluster(name: &str, size: i32, more: &Value) -> Value {
         "replaceAfter": REPLACE_AFTER,
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
     });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        spec[key] = value.clone();
-    }
+    set(&mut spec, more);
     json!({
         "apiVersion": "data.leasehold.dev/v1alpha1", "kind": "EtcdCluster",
         "metadata": {"name": name, "namespace": "default"}, "spec": spec,

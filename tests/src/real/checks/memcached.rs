@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::stage::{DEADLINE, Stage};
+use super::stage::{DEADLINE, Stage, set};
 use crate::harness::faults::container_id;
 use crate::harness::kubectl::holds;
 use crate::harness::servers::{MEMCACHED, memcached_image};
@@ -31,7 +31,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
         "image": memcached_image(MEMCACHED[0]), "memory": "32Mi", "minReadySeconds": MIN_READY_SECONDS,
     });
     let object = objects.first_mut().context("the example is empty")?;
-    merge(&mut object["spec"], spec);
+    set(&mut object["spec"], &spec);
     stage.apply(&objects).await?;
     let nodes = nodes(&settled(&mut stage, 3, MEMCACHED[0]).await?);
     let pods = stage.pods(LABEL).await?;
@@ -60,12 +60,6 @@ pub async fn run(scene: &Scene) -> Result<()> {
     deleted(&mut stage).await?;
     println!("kubectl scale and delete took effect after {watch}");
     stage.leave().await
-}
-
-fn merge(into: &mut Value, from: Value) {
-    for (key, value) in from.as_object().into_iter().flatten() {
-        into[key] = value.clone();
-    }
 }
 
 /// Waits until `size` nodes of a version are ready.

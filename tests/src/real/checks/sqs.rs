@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::moto::Moto;
+use super::stage::set;
 use crate::harness::control_plane::ControlPlane;
 use crate::harness::kubectl::{self, holds};
 use crate::harness::manager::Manager;
@@ -163,9 +164,7 @@ fn one(name: &str, port: u16, more: &Value) -> String {
         "driftCheckIntervalSeconds": 30,
         "credentials": {"secretRef": {"name": "aws"}},
     });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        spec[key] = value.clone();
-    }
+    set(&mut spec, more);
     json!({
         "apiVersion": "sqs.leasehold.dev/v1alpha1", "kind": "Queue",
         "metadata": {"name": name, "namespace": "default"}, "spec": spec,

@@ -235,6 +235,13 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// Sets fields of an object.
+pub fn set(into: &mut Value, fields: &Value) {
+    for (key, value) in fields.as_object().into_iter().flatten() {
+        into[key] = value.clone();
+    }
+}
+
 /// A small volume of the default namespace, such as one for backups.
 pub fn claim(name: &str) -> Value {
     json!({
