@@ -16,6 +16,8 @@ use crate::world::plan::Plan;
 
 /// The number of failures after which a soak ends.
 const MAX_FAILURES: usize = 5;
+/// After so many seeds it says how far it is.
+const TOLD_EVERY: u64 = 1_000;
 
 /// A plan that fails.
 #[derive(Debug)]
@@ -104,6 +106,9 @@ fn one(seed: u64, report: &Mutex<SoakReport>) -> bool {
     report.seeds += 1;
     report.survived += survived;
     report.failures.extend(failure);
+    if report.seeds.is_multiple_of(TOLD_EVERY) {
+        eprintln!("{} seeds, {} failed", report.seeds, report.failures.len());
+    }
     report.failures.len() < MAX_FAILURES
 }
 

@@ -68,8 +68,8 @@ impl Place {
 }
 
 impl Open {
-    /// Ends the connection of `peer` that has been silent for longest if that has as many as it may; else, if all places
-    /// are taken, that of the address that has most; of several, of the one whose is the oldest.
+    /// Ends the connection that has been silent for longest: of `peer`, if that has as many as it may; else, if all
+    /// places are taken, of the address that has most. Of several such addresses, that where it is oldest gives it.
     fn make_room(&mut self, peer: IpAddr) {
         let full = if self.of.get(&peer).map_or(0, VecDeque::len) >= MAX_FROM_ONE_ADDRESS {
             Some(peer)

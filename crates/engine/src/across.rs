@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cache::{Entry, is_name};
-use model::{ClusterName, Epoch, ObjectKey, Selector, ShardId};
+use model::{ClusterName, ObjectKey, Selector};
 use queue::{HashedKey, Priority};
 use tracing::Span;
 
@@ -40,8 +40,9 @@ pub(crate) struct Across {
     looks: Arc<Mutex<Looks>>,
 }
 
-/// The gained clusters for which the objects of an open shard are still to be mapped. For each entry there is one task.
-type Looks = BTreeMap<(ShardId, Epoch), BTreeSet<ClusterName>>;
+/// The gained clusters for which the objects of an open shard are still to be mapped, by the address of its assignment:
+/// the next one, with other caches, may have its epoch too. For each entry there is one task, which holds the assignment.
+type Looks = BTreeMap<usize, BTreeSet<ClusterName>>;
 
 /// What the keys are charged to that the objects of each cluster name.
 #[derive(Default)]
@@ -113,18 +114,18 @@ impl Across {
     }
 
     /// Notes that the objects of this shard are to be mapped for these clusters. Whether no task does so yet.
-    fn wants(&self, assignment: &Assignment, clusters: &BTreeSet<ClusterName>) -> bool {
+    fn wants(&self, assignment: &Arc<Assignment>, clusters: &BTreeSet<ClusterName>) -> bool {
         let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        let of = (assignment.shard.clone(), assignment.epoch);
+        let of = Arc::as_ptr(assignment).addr();
         let is_first = !looks.contains_key(&of);
         looks.entry(of).or_default().extend(clusters.iter().cloned());
         is_first
     }
 
     /// The clusters for which the objects of this shard are to be mapped now; if there are none, its task ends.
-    fn next_wanted(&self, assignment: &Assignment) -> Option<BTreeSet<ClusterName>> {
+    fn next_wanted(&self, assignment: &Arc<Assignment>) -> Option<BTreeSet<ClusterName>> {
         let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        let of = (assignment.shard.clone(), assignment.epoch);
+        let of = Arc::as_ptr(assignment).addr();
         let wanted = std::mem::take(looks.get_mut(&of)?);
         if wanted.is_empty() {
             looks.remove(&of);

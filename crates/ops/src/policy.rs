@@ -429,7 +429,7 @@ async fn delete_all(
     policies: &[(&str, Option<&DynamicObject>)],
     form: WriteForm,
 ) -> anyhow::Result<()> {
-    if policies.len() > 1 {
+    if policies.len() > 1 && !form.dry_run {
         let mut trial = form;
         trial.dry_run = true;
         for &policy in policies {
@@ -466,7 +466,7 @@ fn check_gone(name: &str, namespace: &str, left: Option<&DynamicObject>) -> anyh
     anyhow::ensure!(
         finalizers.is_empty(),
         "{name} does not go yet: its finalizers keep it, and it holds on: {}; fix: have whoever set them take them \
-         back, or: kubectl --namespace {namespace} patch fleetpolicy {name} --type merge --patch \
+         back, and run this again if it is still there; or: kubectl --namespace {namespace} patch fleetpolicy {name} --type merge --patch \
          '{{\"metadata\":{{\"finalizers\":null}}}}'",
         foreign(&finalizers.join(", "))
     );

@@ -20,6 +20,7 @@ mod shared;
 mod version;
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
@@ -376,7 +377,9 @@ pub struct AcknowledgedDrain {
 
 /// The definitions of all kinds, for the home cluster.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![ShardMap::crd(), Member::crd(), FleetPolicy::crd()]
+    static CRDS: LazyLock<[CustomResourceDefinition; 3]> =
+        LazyLock::new(|| [ShardMap::crd(), Member::crd(), FleetPolicy::crd()]);
+    CRDS.to_vec()
 }
 
 // Serde hands over references.

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Owne
 
 use crate::api::{MANAGED_BY, Member, ObjectVersion, ShardMap};
 use crate::installation;
-use crate::lease::{COORDINATOR, LeaseRecord};
+use crate::lease::{COORDINATOR, LeaseRecord, MASS};
 use crate::map_annotations;
 use crate::record::{MapRecord, MemberRecord, Object};
 
@@ -71,6 +71,7 @@ impl Body<'_> {
         };
         let mut annotations = record.floor.annotations().unwrap_or_default();
         annotations.extend(installation::annotation(record.installation.as_deref()));
+        annotations.extend(record.mass.then(|| (MASS.to_owned(), "true".to_owned())));
         let annotations = (!annotations.is_empty()).then_some(annotations);
         let metadata = match record.name.as_str() {
             COORDINATOR => self.metadata(COORDINATOR, &record.version),

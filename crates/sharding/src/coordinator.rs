@@ -109,6 +109,8 @@ pub struct Plan {
     pub wake: Option<Moment>,
     /// The epoch floor that the coordinator's Lease must carry before maps can be deleted.
     pub floor: Epoch,
+    /// Whether maps stay because they went with a mass of others.
+    pub mass: bool,
     /// What people should know, each with object, cause and fix.
     pub problems: Vec<String>,
     /// How many clusters it took over from the plan before, because nothing had changed in them.

@@ -29,6 +29,8 @@ pub(crate) struct Carried<'a> {
     pub(crate) floor: Epoch,
     /// The installation to which the namespace belongs.
     pub(crate) installation: &'a str,
+    /// Whether maps stay because they went with a mass of others.
+    pub(crate) mass: bool,
 }
 
 /// What to do about the coordinator's Lease.
@@ -52,14 +54,15 @@ impl Election {
         &self,
         me: &MemberId,
         observed: Option<&ObservedLease>,
-        Carried { floor, installation }: Carried<'_>,
+        Carried { floor, installation, mass }: Carried<'_>,
         is_dead: bool,
         timings: LeaseTimings,
         now: Moment,
     ) -> ElectionStep {
         let raised = |lease: LeaseRecord| {
             let installation = Some(installation.to_owned());
-            Object::Lease(LeaseRecord { floor: lease.floor.raised(floor), installation, ..lease })
+            let floor = lease.floor.raised(floor);
+            Object::Lease(LeaseRecord { floor, installation, mass, ..lease })
         };
         let Some(observed) = observed else {
             let record = LeaseRecord::new(COORDINATOR.to_owned(), me, timings.duration);
@@ -138,7 +141,7 @@ mod tests {
         expect: &str,
     ) {
         let timings = LeaseTimings::default();
-        let carried = Carried { floor: FLOOR, installation: "i" };
+        let carried = Carried { floor: FLOOR, installation: "i", mass: true };
         let step = election.step(&id("a"), lease, carried, is_dead, timings, at(now_ms));
         let text = match step {
             ElectionStep::Write(Write::Create(Object::Lease(record))) => {
@@ -148,7 +151,7 @@ mod tests {
             }
             ElectionStep::Write(Write::Replace(Object::Lease(record))) => {
                 assert_eq!(record.floor, Floor::Known(FLOOR));
-                assert_eq!(record.holder.as_deref(), Some("a"));
+                assert_eq!((record.holder.as_deref(), record.mass), (Some("a"), true));
                 (if record.transitions == 5 { "take" } else { "renew" }).to_owned()
             }
             ElectionStep::Wait(until) => format!("wait {}", until.since_origin().as_millis()),

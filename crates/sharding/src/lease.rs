@@ -37,6 +37,8 @@ pub(crate) use edits::{is_held, is_usual};
 pub const COORDINATOR: &str = "leasehold-coordinator";
 /// The prefix of the names of members' Leases.
 const MEMBER_PREFIX: &str = "leasehold-member-";
+/// The annotation of the coordinator's Lease while maps stay because they went with a mass of others.
+pub(crate) const MASS: &str = "leasehold.dev/mass-removal";
 
 /// The parts of a Lease that this crate uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +57,8 @@ pub struct LeaseRecord {
     pub floor: Floor,
     /// The installation to which the namespace belongs, if it is the coordinator's and says it.
     pub installation: Option<String>,
+    /// Whether maps stay because they went with a mass of others, if it is the coordinator's.
+    pub mass: bool,
     /// When the holder acquired it, by the holder's wall clock. Kept for people, never compared.
     pub acquired: Option<Timestamp>,
 }
@@ -150,6 +154,7 @@ impl LeaseRecord {
             transitions: 0,
             floor: Floor::default(),
             installation: None,
+            mass: false,
             acquired: None,
         }
     }
@@ -162,6 +167,7 @@ impl LeaseRecord {
             transitions: self.transitions.saturating_add(1),
             floor: self.floor.clone(),
             installation: self.installation.clone(),
+            mass: self.mass,
             ..Self::new(self.name.clone(), holder, duration)
         }
     }
@@ -192,6 +198,7 @@ impl LeaseRecord {
             transitions: spec.lease_transitions.unwrap_or_default(),
             floor: Floor::read(lease.metadata.annotations.as_ref()),
             installation: installation::read(lease.metadata.annotations.as_ref()),
+            mass: lease.metadata.annotations.as_ref().is_some_and(|said| said.contains_key(MASS)),
             acquired: spec.acquire_time.map(|time| time.0),
         })
     }
@@ -226,6 +233,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::body::Body;
+    use crate::record::Object;
 
     fn observed(holder: Option<&str>, changed_ms: u64) -> ObservedLease {
         let me: MemberId = "a-1".parse().unwrap();
@@ -236,6 +245,21 @@ mod tests {
 
     fn at(ms: u64) -> Moment {
         Moment::from_origin(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn a_lease_reads_back_as_written() {
+        let body = Body { namespace: "n", owner: None, wall: Timestamp::UNIX_EPOCH };
+        let me: MemberId = "a-1".parse().unwrap();
+        for mass in [false, true] {
+            let new = LeaseRecord::new(COORDINATOR.to_owned(), &me, Duration::from_secs(8));
+            let installation = Some("i".to_owned());
+            let acquired = Some(Timestamp::UNIX_EPOCH);
+            let record = LeaseRecord { installation, acquired, mass, ..new };
+            let written = body.of(Object::Lease(record.clone())).unwrap();
+            let read = LeaseRecord::read(&serde_json::from_slice(&written).unwrap());
+            assert_eq!(read, Some(record));
+        }
     }
 
     #[test]

@@ -210,6 +210,8 @@ pub struct Node {
     written: Written,
     /// The epoch floor that the coordinator's Lease should carry, if this is the coordinator.
     floor: Epoch,
+    /// Whether its last plan keeps maps because they went with a mass of others, likewise.
+    mass: bool,
     /// The seconds since 1970, as an epoch.
     wall: Epoch,
     /// The same when it last left the epoch floor low, because of a change of home's history.
@@ -265,6 +267,7 @@ impl Node {
             coordinator: Coordinator::speaking(config.speaks),
             written: Written::default(),
             floor: Epoch::default(),
+            mass: false,
             wall: Epoch::default(),
             waited: Epoch::default(),
             planning: Planning::default(),

@@ -294,6 +294,11 @@ impl World {
         self.leases.get(lease::COORDINATOR)?.record.installation.as_deref()
     }
 
+    /// Whether maps stay because they went with a mass of others, as the coordinator's Lease says.
+    pub(crate) fn keeps_mass(&self) -> bool {
+        self.leases.get(lease::COORDINATOR).is_some_and(|lease| lease.record.mass)
+    }
+
     /// Forgets all that was observed, because home's history changed. The floor never falls, who has ended never runs
     /// again, and what a cluster was called is true in any history.
     pub(crate) fn forget(&mut self) {

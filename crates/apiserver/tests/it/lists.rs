@@ -95,10 +95,12 @@ async fn selectors_choose() {
 
 #[tokio::test]
 async fn lists_come_as_metadata_and_as_tables() {
-    let world = with_objects(1).await;
+    let world = with_objects(2).await;
     let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
     let partial = world.get_as(CONFIGMAPS, metadata).await.expect(200);
     assert_eq!(partial["kind"], "PartialObjectMetadataList");
+    let names = [0, 1].map(|n| partial["items"][n]["metadata"]["name"].clone());
+    assert_eq!(names, [json!("c0"), json!("c1")]);
     assert!(partial["items"][0].get("data").is_none());
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
     let table = world.get_as(CONFIGMAPS, table).await.expect(200);

@@ -23,6 +23,10 @@ async fn json_and_merge_patches() {
     let stale = json!({"metadata": {"resourceVersion": "1"}, "data": {"x": "y"}});
     assert_eq!(world.merge(&path, stale).await.status().0, 409);
     assert_eq!(world.merge(&format!("{CONFIGMAPS}/b"), json!({})).await.status().0, 404);
+    for metadata in [json!([]), json!({"labels": {"a": 1}}), json!({"managedFields": {}})] {
+        let shapeless = world.merge(&path, json!({"metadata": metadata})).await;
+        assert_eq!(shapeless.status().0, 400, "{metadata}");
+    }
 }
 
 #[tokio::test]

@@ -140,6 +140,22 @@ async fn a_hub_that_names_very_much_delays_no_other_when_a_cluster_comes() {
     assert!(after <= before + 4, "one look at a time: {before} tasks, then {after}");
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert!(ended(&world, 0).contains("west/ns/o3"));
+
+    // While the objects of one hub are looked at, another takes its name.
+    world.hold("west", None);
+    settle().await;
+    world.hold_active("west", 32);
+    settle().await;
+    let other = Play::default();
+    other.put("new", "new");
+    other.answer(world.engage("a-hub", 2));
+    settle().await;
+    world.hold("west", None);
+    settle().await;
+    let start = world.journal().len();
+    world.hold_active("west", 33);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(ended(&world, start).contains("west/ns/new"));
     world.stop().await;
 }
 

@@ -12,8 +12,10 @@
 //! - while it is not known what some live member has configured, no map goes;
 //! - a mass of maps does not go soon either, nor most of them if they are several: a Secret or a folder that
 //!   somebody emptied by mistake must not drain a fleet. Meanwhile the shards stay where they are, and go on when
-//!   the clusters are back. Those that are not back yet stay as long as if all were missing. The only map goes as soon as
-//!   any: nothing tells whether it was meant, and of all fleets that have one cluster, most are tried out and taken down.
+//!   the clusters are back. Those that are not back yet stay as long as if all were missing, whoever coordinates: the
+//!   coordinator's Lease says that there are some, and then whatever is missing counts with them. The only map goes as
+//!   soon as any: nothing tells whether it was meant, and of all fleets that have one cluster, most are tried out and
+//!   taken down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -80,10 +82,11 @@ impl Removals {
         now: Moment,
         plan: &mut Plan,
     ) -> BTreeSet<ClusterName> {
-        self.follow(view, peers, now);
+        let all_known = self.follow(view, peers, now);
         let all = reach::mapped(view.world).count();
         let count = self.missing.keys().filter(|name| is_workload(name)).count();
         let is_mass = (count > MASS && count * MASS_PART > all) || (count > 1 && count * 2 > all);
+        let was_mass = view.world.keeps_mass();
         let (mut due, mut kept, mut paused) = (BTreeSet::new(), Vec::new(), None);
         let mut any_of_mass = false;
         let maps = view.world.maps();
@@ -97,7 +100,8 @@ impl Removals {
                 plan.wake_at(early);
                 continue;
             }
-            missing.was_of_mass |= is_mass && is_workload(cluster) && !missing.is_death();
+            let with_mass = is_mass || was_mass;
+            missing.was_of_mass |= with_mass && is_workload(cluster) && !missing.is_death();
             let map = &maps[cluster];
             let mut paths = map.entries.keys().filter(|_| is_workload(cluster));
             let policy = paths.find_map(|path| view.policies.pause_in(map, path));
@@ -124,6 +128,8 @@ impl Removals {
                 due.insert(cluster.clone());
             }
         }
+        plan.mass = self.missing.values().any(|missing| missing.was_of_mass)
+            || (was_mass && !(all_known && self.missing.is_empty()));
         plan.problems.extend(problem::unclaimed(&kept, LONG_GRACE, any_of_mass));
         plan.problems.extend(paused.map(|(name, policy)| problem::paused_and_gone(name, policy)));
         plan.problems.extend(perhaps_unclaimed(view, peers));
@@ -136,8 +142,10 @@ impl Removals {
         due
     }
 
-    /// Brings it up to date. While it is not known whether a cluster is missing, its time goes on.
-    fn follow(&mut self, view: &View<'_>, peers: &Peers<'_>, now: Moment) {
+    /// Brings it up to date. While it is not known whether a cluster is missing, its time goes on. Returns whether that
+    /// is known of all.
+    fn follow(&mut self, view: &View<'_>, peers: &Peers<'_>, now: Moment) -> bool {
+        let mut all_known = true;
         let maps = view.world.maps();
         let is_foreign =
             |name: &ClusterName| maps.contains_key(name) && !view.clusters.contains(name);
@@ -146,7 +154,10 @@ impl Removals {
         for (cluster, map) in maps.iter().filter(|(name, _)| !view.clusters.contains(*name)) {
             let wanted = wanted(cluster, view, peers);
             match wanted {
-                Wanted::Unknown => continue,
+                Wanted::Unknown => {
+                    all_known = false;
+                    continue;
+                }
                 Wanted::Yes | Wanted::Leaving => {
                     self.missing.remove(cluster);
                     if wanted == Wanted::Leaving {
@@ -165,6 +176,7 @@ impl Removals {
             let fresh = Missing { since: now, was_removed: false, was_left, was_of_mass: false };
             self.missing.entry(cluster.clone()).or_insert(fresh).was_removed |= was_removed;
         }
+        all_known
     }
 }
 

@@ -36,6 +36,7 @@ impl Hash for Node {
             // No group of the model has scope `Fleet`.
             written: _,
             floor,
+            mass,
             // The model tells no time of day.
             wall: _,
             waited: _,
@@ -79,8 +80,8 @@ impl Hash for Node {
         )
             .hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
-        (narrow_from, outbox, member_written, leave_by, cordon, departed, was_coordinating, floor)
-            .hash(state);
+        (narrow_from, outbox, member_written, leave_by, cordon, departed).hash(state);
+        (was_coordinating, floor, mass).hash(state);
         // A plan from an older revision counts as none. The revision itself does not matter. What a plan
         // waits for beyond the own Lease is beyond the model's time: the objects of dead members go then.
         let beyond = membership.valid_until() + config.lease.duration;

@@ -36,6 +36,7 @@ impl Node {
             self.written.begin_office();
             self.handovers = HandoverLog::default();
             self.floor = Epoch::default();
+            self.mass = self.world.keeps_mass();
             self.planning.drop_all();
             self.notice(Vec::new());
         }
@@ -128,6 +129,8 @@ impl Node {
         let carried = election::Carried {
             floor: if is_low { Epoch::default() } else { floor },
             installation: &self.config.installation,
+            // Until its own first plan it says what the one before said.
+            mass: if self.was_coordinating { self.mass } else { self.world.keeps_mass() },
         };
         let is_dead = self.world.coordinator().is_some_and(|holder| self.world.is_dead(&holder));
         match self.election.step(me, observed, carried, is_dead, self.config.lease, now) {

@@ -314,6 +314,7 @@ impl Node {
         }
         let plan = made.plan;
         self.floor = self.floor.max(plan.floor);
+        self.mass = plan.mass;
         self.notice(plan.problems);
         let mut held_back = false;
         for write in plan.writes {

@@ -359,3 +359,31 @@ fn what_went_with_a_mass_stays_while_others_return() {
     scene.later(&["m-0"], LONG_GRACE);
     assert_eq!(scene.writes().len(), 1, "it was meant");
 }
+
+/// Whoever coordinates next has not seen with how many others a cluster went that is missing: the Lease says it.
+#[test]
+fn what_went_with_a_mass_stays_when_another_coordinates() {
+    for is_told in [true, false] {
+        let mut scene = Scene::new(&["m-0"], &[]);
+        for name in ["a", "b", "c"] {
+            scene.map(name, "m-0@1");
+        }
+        scene.says("m-0", &[], &[]);
+        scene.check(&[]);
+        scene.later(&["m-0"], REMOVAL_GRACE);
+        let plan = scene.plan();
+        assert!(plan.mass && plan.writes.is_empty());
+        let lease = LeaseRecord::new(lease::COORDINATOR.to_owned(), &id("m-0"), Duration::ZERO);
+        scene.apply(Object::Lease(LeaseRecord { mass: is_told, ..lease }));
+        scene.coordinator = Coordinator::default();
+        scene.clusters = ["a", "b"].map(|name| name.parse().unwrap()).into();
+        scene.says("m-0", &["a", "b"], &[]);
+        assert_eq!(scene.plan().mass, is_told, "the Lease goes on to say it");
+        scene.later(&["m-0"], REMOVAL_GRACE);
+        assert_eq!(scene.writes().is_empty(), is_told);
+        scene.later(&["m-0"], LONG_GRACE);
+        assert_eq!(scene.writes().len(), 1, "it was meant");
+        scene.clusters.insert("c".parse().unwrap());
+        assert!(!scene.plan().mass);
+    }
+}
