@@ -128,8 +128,6 @@ impl Removals {
                 due.insert(cluster.clone());
             }
         }
-        plan.mass = self.missing.values().any(|missing| missing.was_of_mass)
-            || (was_mass && !(all_known && self.missing.is_empty()));
         plan.problems.extend(problem::unclaimed(&kept, LONG_GRACE, any_of_mass));
         plan.problems.extend(paused.map(|(name, policy)| problem::paused_and_gone(name, policy)));
         plan.problems.extend(perhaps_unclaimed(view, peers));
@@ -139,6 +137,8 @@ impl Removals {
         {
             plan.problems.push(problem::NO_CLUSTER.to_owned());
         }
+        plan.mass = self.missing.values().any(|missing| missing.was_of_mass)
+            || (was_mass && !(all_known && self.missing.is_empty()));
         due
     }
 
