@@ -113,7 +113,7 @@ impl Across {
         }
     }
 
-    /// Notes that the objects of this shard are to be mapped for these clusters. Whether no task does so yet.
+    /// Notes that the objects of this shard should be mapped for these clusters. Whether no task does so yet.
     fn wants(&self, assignment: &Arc<Assignment>, clusters: &BTreeSet<ClusterName>) -> bool {
         let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
         let of = Arc::as_ptr(assignment).addr();
@@ -122,7 +122,7 @@ impl Across {
         is_first
     }
 
-    /// The clusters for which the objects of this shard are to be mapped now; if there are none, its task ends.
+    /// The clusters for which the objects of this shard should be mapped now; if there are none, its task ends.
     fn next_wanted(&self, assignment: &Arc<Assignment>) -> Option<BTreeSet<ClusterName>> {
         let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
         let of = Arc::as_ptr(assignment).addr();

@@ -9,6 +9,7 @@ mod agreement;
 mod durations;
 mod former;
 mod index;
+mod office;
 mod sight;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -247,11 +248,6 @@ impl World {
         self.index.mapped()
     }
 
-    /// The coordinator, by its Lease.
-    pub fn coordinator(&self) -> Option<MemberId> {
-        self.leases.get(lease::COORDINATOR)?.record.holder.as_ref()?.parse().ok()
-    }
-
     /// All Members.
     pub fn members(&self) -> &BTreeMap<MemberId, MemberRecord> {
         &self.members
@@ -260,11 +256,6 @@ impl World {
     /// All ShardMaps.
     pub fn maps(&self) -> &BTreeMap<ClusterName, MapRecord> {
         &self.maps
-    }
-
-    /// The epoch floor in the coordinator's Lease; `None` if it cannot be read or there is no Lease.
-    pub(crate) fn durable_floor(&self) -> Option<Epoch> {
-        self.leases.get(lease::COORDINATOR)?.record.floor.known()
     }
 
     /// The highest epoch floor ever seen.
@@ -287,16 +278,6 @@ impl World {
     /// Whether each kind was listed at least once.
     pub(crate) fn is_synced(&self) -> bool {
         self.listed.len() == 3
-    }
-
-    /// The installation to which the namespace belongs, if the coordinator's Lease says it.
-    pub(crate) fn installation(&self) -> Option<&str> {
-        self.leases.get(lease::COORDINATOR)?.record.installation.as_deref()
-    }
-
-    /// Whether maps stay because they went with a mass of others, as the coordinator's Lease says.
-    pub(crate) fn keeps_mass(&self) -> bool {
-        self.leases.get(lease::COORDINATOR).is_some_and(|lease| lease.record.mass)
     }
 
     /// Forgets all that was observed, because home's history changed. The floor never falls, who has ended never runs
