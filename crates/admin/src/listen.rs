@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::Request;
-use axum::{Router, middleware};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -15,9 +16,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
 use crate::Error;
-use crate::places::Places;
+use crate::places::{Place, Places};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -76,14 +78,9 @@ pub(crate) async fn answer(
             continue;
         };
         let place = Arc::new(places.take(peer.ip()));
-        let asked = Arc::clone(&place);
-        let router = router.clone().layer(middleware::map_request(move |request: Request| {
-            asked.asks();
-            std::future::ready(request)
-        }));
-        let (tls, shutdown) = (tls.clone(), shutdown.clone());
+        let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
         connections.spawn(async move {
-            let connection = connection(stream, tls, router, shutdown);
+            let connection = connection(stream, tls, router, Arc::clone(&place), shutdown);
             place.given_away.run_until_cancelled(connection).await;
         });
     }
@@ -98,13 +95,14 @@ async fn connection(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     router: Router,
+    place: Arc<Place>,
     shutdown: CancellationToken,
 ) {
     match tls {
-        None => requests(stream, router, shutdown).await,
+        None => requests(stream, router, place, shutdown).await,
         Some(tls) => {
             if let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await {
-                requests(stream, router, shutdown).await;
+                requests(stream, router, place, shutdown).await;
             }
         }
     }
@@ -113,8 +111,13 @@ async fn connection(
 async fn requests(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
+    place: Arc<Place>,
     shutdown: CancellationToken,
 ) {
+    let router = router.map_request(move |request: Request<Incoming>| {
+        place.asks();
+        request
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
