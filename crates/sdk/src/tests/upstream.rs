@@ -106,6 +106,16 @@ fn dead(server: Server, clock: &Arc<PausedClock>, count: usize) -> Log {
     })
 }
 
+/// A world whose cluster has so many keys, in a shard of this epoch, and is left alone because it is dead.
+async fn left_alone(keys: usize, epoch: u64) -> World {
+    let world = World::start(vec![writer()]);
+    dead(world.engage("east", 1), &world.clock, keys);
+    world.hold_active("east", epoch);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.status.upstreams()[0].breaker, BreakerPhase::Open);
+    world
+}
+
 /// Counts warnings.
 #[derive(Clone, Default)]
 struct Warnings(Arc<AtomicUsize>);
@@ -209,12 +219,7 @@ async fn a_dead_cluster_delays_no_other_and_is_reported_once() {
 /// Each run takes CPU that the others need.
 #[tokio::test(start_paused = true)]
 async fn the_keys_of_a_cluster_that_is_left_alone_do_not_come_back_all_at_once() {
-    let world = World::start(vec![writer()]);
-    let clock = Arc::clone(&world.clock);
-    let _log = dead(world.engage("east", 1), &clock, 500);
-    world.hold_active("east", 1);
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(world.status.upstreams()[0].breaker, BreakerPhase::Open);
+    let world = left_alone(500, 1).await;
     let held_back =
         r#"controller_runtime_reconcile_total{controller="maps",result="requeue_after"}"#;
     let runs = || world.metric(held_back).parse::<usize>().unwrap();
@@ -366,12 +371,8 @@ async fn a_watch_that_has_begun_takes_no_place_among_the_requests_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn leaving_does_not_wait_for_a_cluster_that_is_left_alone() {
-    let world = World::start(vec![writer()]);
+    let world = left_alone(20, 3).await;
     let clock = Arc::clone(&world.clock);
-    let _log = dead(world.engage("east", 1), &clock, 20);
-    world.hold_active("east", 3);
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(world.status.upstreams()[0].breaker, BreakerPhase::Open);
     let began = clock.now();
     world.drain("east", 3, Duration::from_secs(30));
     world.wait_acknowledged("east/g/0/1@3").await;
