@@ -16,10 +16,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cache::{Entry, is_name};
-use model::{ClusterName, ObjectKey, Selector};
+use model::{ClusterName, ObjectKey, Selector, WeakMap};
 use queue::{HashedKey, Priority};
 use tracing::Span;
 
@@ -36,24 +36,14 @@ pub(crate) struct Across {
     mappings: Arc<[(usize, FleetMapping)]>,
     assigned: Arc<Assigned>,
     queue: Arc<AssignmentQueue>,
-    backlogs: Arc<Mutex<Backlogs>>,
+    /// What the keys are charged to that the objects of each cluster name, while its handlers run.
+    backlogs: Arc<Mutex<WeakMap<ClusterName, Backlog>>>,
     looks: Arc<Mutex<Looks>>,
 }
 
 /// The gained clusters for which the objects of an open shard are still to be mapped, by the address of its assignment:
 /// the next one, with other caches, may have its epoch too. For each entry there is one task, which holds the assignment.
 type Looks = BTreeMap<usize, BTreeSet<ClusterName>>;
-
-/// What the keys are charged to that the objects of each cluster name.
-#[derive(Default)]
-struct Backlogs {
-    by_cluster: BTreeMap<ClusterName, Weak<Backlog>>,
-    /// How many there were when those were removed whose handlers had ended.
-    swept: usize,
-}
-
-/// So many more may begin before those are removed whose handlers have ended.
-const UNSWEPT: usize = 64;
 
 impl Across {
     /// Those of a controller with these sources, if it has any.
@@ -76,17 +66,13 @@ impl Across {
     /// The handlers of a cluster begin, and charge its keys to this.
     pub(crate) fn begin(&self, cluster: &ClusterName, backlog: &Arc<Backlog>) {
         let mut all = self.backlogs.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.by_cluster.len() >= 2 * all.swept + UNSWEPT {
-            all.by_cluster.retain(|_, backlog| backlog.strong_count() > 0);
-            all.swept = all.by_cluster.len();
-        }
-        all.by_cluster.insert(cluster.clone(), Arc::downgrade(backlog));
+        all.insert(cluster.clone(), backlog);
     }
 
     /// What the keys of a cluster are charged to, while its handlers run.
     fn backlog(&self, cluster: &ClusterName) -> Option<Arc<Backlog>> {
         let all = self.backlogs.lock().unwrap_or_else(PoisonError::into_inner);
-        all.by_cluster.get(cluster)?.upgrade()
+        all.get(cluster)
     }
 
     /// The caches of a cluster are complete: queues what its objects concern.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use listwatch::{Form, Intake};
-use model::Clock;
+use model::{Clock, WeakMap};
 
 use crate::request::ClusterClient;
 use crate::status::Board;
@@ -13,15 +13,10 @@ use extent::Account;
 use informer::{Informer, Target};
 use metrics::Metrics;
 
-/// So many more informers than were alive may be started before those that have ended are removed.
-const UNSWEPT: usize = 64;
-
 /// The running informers. Holds none of them alive.
 #[derive(Debug)]
 pub(crate) struct Informers {
-    running: BTreeMap<Target, Weak<Informer>>,
-    /// How many were alive when those that had ended were removed.
-    swept: usize,
+    running: WeakMap<Target, Informer>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     board: Arc<Board>,
@@ -41,8 +36,8 @@ impl Informers {
         options: BTreeMap<Form, OptionsByKind>,
         decoded: Arc<DecodedCache>,
     ) -> Self {
-        let (running, swept, intake) = (BTreeMap::new(), 0, Intake::default());
-        Self { running, swept, clock, metrics, board, rng, options, decoded, intake }
+        let (running, intake) = (WeakMap::default(), Intake::default());
+        Self { running, clock, metrics, board, rng, options, decoded, intake }
     }
 
     /// The informer of a target: one that runs, or a new one. It stops when the last handle goes.
@@ -52,7 +47,7 @@ impl Informers {
         client: &ClusterClient,
         account: &Arc<Account>,
     ) -> Arc<Informer> {
-        if let Some(informer) = self.running.get(&target).and_then(Weak::upgrade) {
+        if let Some(informer) = self.running.get(&target) {
             return informer;
         }
         let options = self.options.get(&target.form).map(|options| options.of(&target.kind));
@@ -71,11 +66,7 @@ impl Informers {
             self.rng.fork(),
             (StoreWriter::new(options, decoded), account),
         );
-        if self.running.len() >= 2 * self.swept + UNSWEPT {
-            self.running.retain(|_, informer| informer.strong_count() > 0);
-            self.swept = self.running.len();
-        }
-        self.running.insert(target, Arc::downgrade(&informer));
+        self.running.insert(target, &informer);
         self.board.watch_informer(&informer);
         informer
     }
@@ -95,43 +86,18 @@ impl Informers {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use extent::Ledger;
     use informer::testing::server;
     use k8s_openapi::api::core::v1::{ConfigMap, Secret};
     use listwatch::Scope;
     use model::testing::PausedClock;
-    use model::{
-        Budget, Cluster, Epoch, FenceError, Kind, OwnedShards, Ownership, Permit, Purpose, ShardId,
-    };
-    use tokio::sync::watch;
+    use model::{Budget, Cluster, Kind};
     use upstream::{Gate, Upstream, UpstreamLimits};
 
     use super::*;
+    use crate::idle::Idle;
     use crate::large::LargeAnswers;
     use crate::meter::Meter;
-
-    /// A member that holds nothing.
-    #[derive(Debug)]
-    struct Idle;
-
-    impl Ownership for Idle {
-        fn watch(&self) -> watch::Receiver<Arc<OwnedShards>> {
-            watch::channel(Arc::new(OwnedShards::none("m-1".parse().unwrap()))).1
-        }
-
-        fn permit(&self, shard: &ShardId, _: Epoch, _: Purpose) -> Result<Permit, FenceError> {
-            let (shard, member) = (shard.clone(), "m-1".parse().unwrap());
-            Err(FenceError::LeaseExpired { shard, member })
-        }
-
-        fn members(&self) -> NonZeroU32 {
-            NonZeroU32::MIN
-        }
-
-        fn acknowledge_drain(&self, _: &ShardId, _: Epoch) {}
-    }
 
     #[tokio::test(start_paused = true)]
     async fn the_informers_of_a_cluster_share_its_part_of_what_is_decoded() {

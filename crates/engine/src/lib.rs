@@ -97,6 +97,8 @@ mod fence;
 mod finish;
 mod gauges;
 mod handler;
+#[cfg(test)]
+mod idle;
 mod informers;
 mod large;
 mod linger;

@@ -2,9 +2,9 @@
 //! readiness, metrics and status. It keeps nothing alive and decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
-use model::{ClusterName, ControllerName, Moment};
+use model::{ClusterName, ControllerName, Moment, WeakMap};
 use serde::Serialize;
 
 use crate::view::{CacheView, Cached};
@@ -36,18 +36,7 @@ pub struct AbsentSource {
 
 /// The presence of every controller in each of its clusters. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Presences(Arc<Mutex<Watched>>);
-
-#[derive(Debug, Default)]
-struct Watched {
-    /// The sources of each controller in each cluster.
-    views: BTreeMap<(ControllerName, ClusterName), Weak<CacheView>>,
-    /// How many there were when those were removed that nobody keeps.
-    swept: usize,
-}
-
-/// So many more may come before those are removed that nobody keeps.
-const UNSWEPT: usize = 64;
+pub(crate) struct Presences(Arc<Mutex<WeakMap<(ControllerName, ClusterName), CacheView>>>);
 
 impl Presences {
     /// Lists what a controller watches in a cluster, as long as the view exists, in place of what it watched there
@@ -59,20 +48,14 @@ impl Presences {
         view: &Arc<CacheView>,
     ) {
         let mut all = self.0.lock().expect("no holder of this lock panics");
-        if all.views.len() >= 2 * all.swept + UNSWEPT {
-            all.views.retain(|_, view| view.strong_count() > 0);
-            all.swept = all.views.len();
-        }
-        all.views.insert((controller.clone(), cluster.clone()), Arc::downgrade(view));
+        all.insert((controller.clone(), cluster.clone()), view);
     }
 
     /// Calls `each` for every source there is, ordered by controller and cluster.
     fn for_each(&self, mut each: impl FnMut(&ControllerName, &ClusterName, &Cached)) {
         let all = self.0.lock().expect("no holder of this lock panics");
-        for ((controller, cluster), view) in &all.views {
-            if let Some(view) = view.upgrade() {
-                view.sources().iter().for_each(|source| each(controller, cluster, source));
-            }
+        for ((controller, cluster), view) in all.iter() {
+            view.sources().iter().for_each(|source| each(controller, cluster, source));
         }
     }
 

@@ -1,16 +1,15 @@
 //! Whose turn it is in the supervisor.
 
-use std::num::NonZeroU32;
-
+use cache::DecodedCache;
 use jiff::Timestamp;
+use model::Budgets;
 use model::testing::PausedClock;
-use model::{Budgets, FenceError, Permit, Purpose};
 use upstream::UpstreamLimits;
 
 use super::*;
 use crate::dispatch::Unobserved;
 use crate::engagements::EngagementParts;
-use cache::DecodedCache;
+use crate::idle::Idle;
 
 /// A clock at each look at which the clusters have changed: they change faster than they are followed.
 #[derive(Debug)]
@@ -25,27 +24,6 @@ impl Clock for Restless {
     fn wall(&self) -> Timestamp {
         self.0.wall()
     }
-}
-
-/// A member that holds nothing.
-#[derive(Debug)]
-struct Idle;
-
-impl Ownership for Idle {
-    fn watch(&self) -> watch::Receiver<Arc<OwnedShards>> {
-        watch::channel(Arc::new(OwnedShards::none("m-1".parse().unwrap()))).1
-    }
-
-    fn permit(&self, shard: &ShardId, _: Epoch, _: Purpose) -> Result<Permit, FenceError> {
-        let (shard, member) = (shard.clone(), "m-1".parse().unwrap());
-        Err(FenceError::LeaseExpired { shard, member })
-    }
-
-    fn members(&self) -> NonZeroU32 {
-        NonZeroU32::MIN
-    }
-
-    fn acknowledge_drain(&self, _: &ShardId, _: Epoch) {}
 }
 
 /// One without controllers.

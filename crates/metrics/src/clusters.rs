@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use model::labels::OTHER_CLUSTERS;
-use model::{ClusterLabel, ClusterLabels, ClusterName, ControllerName, wire};
+use model::{ClusterLabel, ClusterLabels, ClusterName, ControllerName, WeakMap, wire};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{MetricFamily, MetricType, Summary};
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts};
@@ -23,9 +23,6 @@ const RECONCILE_BUCKETS: &[f64] = &[f64::INFINITY];
 /// objective, one second.
 const QUEUE_BUCKETS: &[f64] = &[0.001, 0.05, 1.0, 10.0];
 const REQUEST_BUCKETS: &[f64] = &[0.025, 0.25, 2.0, 10.0];
-
-/// So many more clusters may be held before those are removed that nobody keeps.
-const UNSWEPT: usize = 64;
 
 /// The series of all these clusters. Clones share them.
 #[derive(Clone, Debug)]
@@ -40,9 +37,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Held {
-    by_cluster: BTreeMap<ClusterName, Weak<ClusterSeries>>,
-    /// How many there were when those were removed that nobody keeps.
-    swept: usize,
+    by_cluster: WeakMap<ClusterName, ClusterSeries>,
     /// What all clusters share that have no label value of their own.
     others: Weak<Families>,
 }
@@ -83,7 +78,7 @@ impl SeriesByCluster {
     /// The series of a cluster, for as long as somebody keeps them.
     pub fn hold(&self, cluster: &ClusterName) -> Arc<ClusterSeries> {
         self.with(|held| {
-            if let Some(series) = held.by_cluster.get(cluster).and_then(Weak::upgrade) {
+            if let Some(series) = held.by_cluster.get(cluster) {
                 return series;
             }
             let label = self.0.labels.keep(cluster);
@@ -99,25 +94,20 @@ impl SeriesByCluster {
                 held.others = Arc::downgrade(&families);
             }
             let series = Arc::new(ClusterSeries { label, families });
-            if held.by_cluster.len() >= 2 * held.swept + UNSWEPT {
-                held.by_cluster.retain(|_, series| series.strong_count() > 0);
-                held.swept = held.by_cluster.len();
-            }
-            held.by_cluster.insert(cluster.clone(), Arc::downgrade(&series));
+            held.by_cluster.insert(cluster.clone(), &series);
             series
         })
     }
 
     /// The series of a cluster, if this member works on it.
     pub fn of(&self, cluster: &ClusterName) -> Option<Arc<ClusterSeries>> {
-        self.with(|held| held.by_cluster.get(cluster)?.upgrade())
+        self.with(|held| held.by_cluster.get(cluster))
     }
 
     /// Those of all clusters on which this member works.
     pub fn all(&self) -> BTreeMap<ClusterName, Arc<ClusterSeries>> {
         self.with(|held| {
-            let all = held.by_cluster.iter();
-            all.filter_map(|(name, series)| Some((name.clone(), series.upgrade()?))).collect()
+            held.by_cluster.iter().map(|(name, series)| (name.clone(), series)).collect()
         })
     }
 

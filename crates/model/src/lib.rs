@@ -37,6 +37,7 @@ pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod validity;
+pub mod weak;
 pub mod wire;
 
 pub use budget::{Budget, Budgets, SourceBudget};
@@ -59,4 +60,5 @@ pub use selector::{Selector, SelectorError};
 pub use shard::{Epoch, ShardId};
 pub use task::{TaskEnd, VitalTask, panic_text};
 pub use validity::Validity;
+pub use weak::WeakMap;
 pub use wire::Wire;
