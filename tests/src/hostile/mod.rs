@@ -48,22 +48,28 @@ const MAX_CACHE_BYTES: usize = 16 << 20;
 
 /// How many times as long the changes of the healthy cluster may take beside a hostile one, p99 to p99.
 const MAX_RATIO: f64 = 1.2;
-/// Less than this is no difference: the machine's scheduler makes it.
-const MIN_DIFFERENCE: Duration = Duration::from_millis(5);
 /// With fewer changes before, nothing is said about how long they take meanwhile.
 const MIN_CHANGES: usize = 500;
 /// So many must be reconciled meanwhile: less than a tenth of those of a healthy cluster.
 const MIN_MEANWHILE: usize = 100;
 
-/// Runs a replica beside a cluster that misbehaves, one way after the other, and prints what came of it.
+/// Runs a replica beside a cluster that misbehaves, one way after the other, and prints what came of it. Where the
+/// healthy cluster's changes take too long, the way is taken again with a new replica: one p99 is made by a handful of
+/// changes, and the machine's other work may have made those. The medians of all rounds count.
 #[derive(Debug, Parser)]
 pub struct HostileArgs {
-    /// Only these ways.
+    /// Only these ways. With `behaves`, nothing is wrong: its ratio is the noise of the others'.
     #[arg(long = "mode", value_enum)]
     modes: Vec<Mode>,
     /// How long each is watched, in seconds.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
+    /// How often each is taken at least.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    min_rounds: u8,
+    /// How often each is taken at most.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..))]
+    max_rounds: u8,
     /// The form of the table.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -82,10 +88,22 @@ pub fn run(args: &HostileArgs) -> Result<()> {
         changes: MIN_CHANGES,
         max_cache_bytes: MAX_CACHE_BYTES,
     };
-    let mut rows = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     for (number, mode) in modes.iter().enumerate() {
-        eprintln!("{mode} ({} of {})", number + 1, modes.len());
-        rows.extend(runtime.block_on(perform(&[*mode], &plan))?);
+        let mut all: Option<Row> = None;
+        for round in 1..=args.max_rounds.max(args.min_rounds) {
+            eprintln!("{mode} ({} of {}), round {round}", number + 1, modes.len());
+            for row in runtime.block_on(perform(&[*mode], &plan))? {
+                all = Some(match all.take() {
+                    Some(all) => all.and(row),
+                    None => row,
+                });
+            }
+            if round >= args.min_rounds && all.as_ref().is_none_or(|row| row.slower().is_none()) {
+                break;
+            }
+        }
+        rows.extend(all);
     }
     println!("{}", table(&rows).render(args.format));
     let wrong: Vec<String> = rows.iter().flat_map(|row| row.faults(MAX_GROWTH_BYTES)).collect();
@@ -103,6 +121,7 @@ fn table(rows: &[Row]) -> Table {
         "its p99 before",
         "its p99",
         "ratio",
+        "rounds",
         "unready",
         "reported",
         "recovery",
@@ -111,18 +130,19 @@ fn table(rows: &[Row]) -> Table {
         let seconds = |time: Option<Duration>| {
             time.map_or_else(|| "never".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
         };
-        let milliseconds = |spread: Option<Spread>| {
-            let text = |spread: Spread| format!("{:.1} ms", spread.p99.as_secs_f64() * 1e3);
-            spread.map_or_else(|| "-".to_owned(), text)
+        let milliseconds = |p99: Option<Duration>| {
+            p99.map_or_else(|| "-".to_owned(), |p99| format!("{:.1} ms", p99.as_secs_f64() * 1e3))
         };
+        let [calm, meanwhile] = row.p99s();
         vec![
             row.mode.to_string(),
             format!("+{:.1} MiB", row.growth_bytes as f64 / f64::from(1 << 20)),
             format!("{:.1}", row.requests_per_second),
             seconds(row.healthy_after),
-            milliseconds(row.calm),
-            milliseconds(row.meanwhile),
+            milliseconds(calm),
+            milliseconds(meanwhile),
             row.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            row.rounds.len().to_string(),
             format!("{}/{}", row.unready, row.asked),
             row.reported.clone().unwrap_or_else(|| "-".to_owned()),
             seconds(row.recovered_after),
@@ -131,23 +151,64 @@ fn table(rows: &[Row]) -> Table {
     Table { heading: heading.map(str::to_owned).to_vec(), rows: rows.iter().map(cells).collect() }
 }
 
+/// The median of what some took; the mean of the two in the middle where their number is even.
+fn median(mut took: Vec<Duration>) -> Option<Duration> {
+    took.sort_unstable();
+    let upper = took.len() / 2;
+    let lower = upper.checked_sub(1 - took.len() % 2)?;
+    Some((*took.get(lower)? + *took.get(upper)?) / 2)
+}
+
 impl Row {
-    /// How much longer changes of the healthy cluster took, p99 to p99.
+    /// This and one more round of the same mode: the worst of both, and all that changes took.
+    fn and(mut self, other: Self) -> Self {
+        self.rounds.extend(other.rounds);
+        Self {
+            mode: self.mode,
+            growth_bytes: self.growth_bytes.max(other.growth_bytes),
+            requests_per_second: self.requests_per_second.max(other.requests_per_second),
+            healthy_after: self.healthy_after.zip(other.healthy_after).map(|(a, b)| a.max(b)),
+            rounds: self.rounds,
+            unready: self.unready + other.unready,
+            asked: self.asked + other.asked,
+            // Each must be right: the first that is wrong shows.
+            reported: match self.mode.misses(self.reported.as_deref()) {
+                Some(_) => self.reported,
+                None => other.reported,
+            },
+            recovered_after: self.recovered_after.zip(other.recovered_after).map(|(a, b)| a.max(b)),
+        }
+    }
+
+    /// What the changes of the healthy cluster took while all clusters behaved, and meanwhile: the median of the p99 of
+    /// each round.
+    fn p99s(&self) -> [Option<Duration>; 2] {
+        [0, 1].map(|when| {
+            let of = |round: &[Option<Spread>; 2]| Some(round[when]?.p99);
+            median(self.rounds.iter().filter_map(of).collect())
+        })
+    }
+
+    /// How much longer they took.
     fn ratio(&self) -> Option<f64> {
-        let (calm, meanwhile) = self.calm.zip(self.meanwhile)?;
-        Some(meanwhile.p99.as_secs_f64() / calm.p99.as_secs_f64())
+        let [calm, meanwhile] = self.p99s();
+        Some(meanwhile?.as_secs_f64() / calm?.as_secs_f64())
     }
 
     /// How the changes of the healthy cluster take too long, if enough was measured before.
     fn slower(&self) -> Option<String> {
-        let calm = self.calm.filter(|calm| calm.changes >= MIN_CHANGES)?;
-        let Some(meanwhile) = self.meanwhile.filter(|spread| spread.changes >= MIN_MEANWHILE)
-        else {
-            return Some("hardly a change of the healthy cluster is reconciled".to_owned());
+        let changes = |when: usize| {
+            self.rounds.iter().map(move |round| round[when].map_or(0, |spread| spread.changes))
         };
-        let (p99, ratio) = (meanwhile.p99, self.ratio()?);
-        let is_slower = ratio > MAX_RATIO && p99 > calm.p99 + MIN_DIFFERENCE;
-        is_slower.then(|| {
+        if changes(0).any(|changes| changes < MIN_CHANGES) {
+            return None;
+        }
+        if changes(1).any(|changes| changes < MIN_MEANWHILE) {
+            return Some("hardly a change of the healthy cluster is reconciled".to_owned());
+        }
+        let [_, p99] = self.p99s();
+        let (ratio, p99) = (self.ratio()?, p99?);
+        (ratio > MAX_RATIO).then(|| {
             format!(
                 "the healthy cluster's changes take {p99:?}, {ratio:.2} times as long as before"
             )
@@ -173,15 +234,8 @@ impl Row {
         if self.recovered_after.is_none() {
             wrong(&"the cluster is not served when it behaves again");
         }
-        match (self.mode.expected(), &self.reported) {
-            (Expected::Reported(part), None) => {
-                wrong(&format_args!("it is not reported, with {part:?} in the reason"));
-            }
-            (Expected::Reported(part), Some(reason)) if !reason.contains(part) => {
-                wrong(&format_args!("reported without {part:?} in the reason: {reason}"));
-            }
-            (Expected::Served, Some(reason)) => wrong(&format_args!("reported: {reason}")),
-            _ => {}
+        if let Some(missed) = self.mode.misses(self.reported.as_deref()) {
+            wrong(&missed);
         }
         if self.requests_per_second > MAX_REQUESTS_PER_SECOND {
             wrong(&format_args!("{:.1} requests a second", self.requests_per_second));
@@ -193,3 +247,47 @@ impl Row {
 /// The most requests that a cluster gets a second while it misbehaves. An endless list is read at full speed
 /// until its budget is spent, so the mean counts.
 const MAX_REQUESTS_PER_SECOND: f64 = 50.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(p99s: &[[u64; 2]], unready: usize) -> Row {
+        let spread = |p99| Some(Spread { changes: MIN_CHANGES, p99: Duration::from_millis(p99) });
+        let one = |[calm, meanwhile]: &[u64; 2]| Row {
+            mode: Mode::WatchGone,
+            growth_bytes: *meanwhile,
+            requests_per_second: 1.0,
+            healthy_after: Some(Duration::from_millis(*meanwhile)),
+            rounds: vec![[spread(*calm), spread(*meanwhile)]],
+            unready,
+            asked: 10,
+            reported: None,
+            recovered_after: Some(Duration::ZERO),
+        };
+        p99s.iter().map(one).reduce(Row::and).expect("a round")
+    }
+
+    #[test]
+    fn the_medians_of_rounds_are_compared() {
+        for (p99s, expect) in [
+            (&[[10, 20]][..], Some(2.0)),
+            (&[[10, 20], [10, 10]], Some(1.5)),
+            (&[[10, 90], [10, 11], [90, 10]], Some(1.1)),
+        ] {
+            assert_eq!(row(p99s, 0).ratio(), expect, "{p99s:?}");
+        }
+        assert!(row(&[[10, 20], [10, 20], [90, 10]], 0).slower().is_some());
+        assert!(row(&[[10, 90], [10, 11], [90, 10]], 0).slower().is_none());
+    }
+
+    #[test]
+    fn the_worst_round_is_seen() {
+        let row = row(&[[10, 10], [10, 30], [10, 20]], 1);
+        assert_eq!((row.growth_bytes, row.unready, row.asked), (30, 3, 30));
+        assert_eq!(row.healthy_after, Some(Duration::from_millis(30)));
+        let never = Row { healthy_after: None, recovered_after: None, ..row.clone() };
+        let faults = row.and(never).faults(30);
+        assert_eq!(faults.len(), 3, "{faults:?}");
+    }
+}

@@ -239,6 +239,20 @@ impl Mode {
         }
     }
 
+    /// What a report lacks that this should have, or says though it should not be there.
+    pub(super) fn misses(self, reported: Option<&str>) -> Option<String> {
+        match (self.expected(), reported) {
+            (Expected::Reported(part), None) => {
+                Some(format!("it is not reported, with {part:?} in the reason"))
+            }
+            (Expected::Reported(part), Some(reason)) if !reason.contains(part) => {
+                Some(format!("reported without {part:?} in the reason: {reason}"))
+            }
+            (Expected::Served, Some(reason)) => Some(format!("reported: {reason}")),
+            _ => None,
+        }
+    }
+
     /// Whether it shows only when everything is listed.
     pub(super) fn lies_in_lists(self) -> bool {
         !matches!(

@@ -68,10 +68,8 @@ pub struct Row {
     pub requests_per_second: f64,
     /// How long a change of the healthy cluster took.
     pub healthy_after: Option<Duration>,
-    /// What its changes took while all clusters behaved, and meanwhile.
-    pub calm: Option<Spread>,
-    /// See `calm`.
-    pub meanwhile: Option<Spread>,
+    /// What its changes took in each round, while all clusters behaved and meanwhile.
+    pub rounds: Vec<[Option<Spread>; 2]>,
     /// How often the replica said that it was not ready, and how often it was asked.
     pub unready: usize,
     /// See `unready`.
@@ -130,7 +128,7 @@ pub async fn perform(modes: &[Mode], plan: &Plan) -> Result<Vec<Row>> {
     let lasted = began.elapsed().as_secs_f64();
     let asked: Vec<u64> = stage.hostile.iter().map(|(_, hostile)| hostile.requests()).collect();
     let growth_bytes = stage.replica.growth()?;
-    let [calm, meanwhile] = pulse.end(calm);
+    let round = pulse.end(calm);
     let (unready, probes) = readiness.end();
     for (_, hostile) in &stage.hostile {
         hostile.turn(Mode::Behaves);
@@ -146,8 +144,7 @@ pub async fn perform(modes: &[Mode], plan: &Plan) -> Result<Vec<Row>> {
         growth_bytes,
         requests_per_second: (asked[index] - before[index]) as f64 / lasted,
         healthy_after,
-        calm,
-        meanwhile,
+        rounds: vec![round],
         unready,
         asked: probes,
         reported: reported[index].clone(),
