@@ -183,7 +183,20 @@ impl Climb {
     pub fn doubts(&self, curve: &Curve) -> Vec<String> {
         let within = self.rungs.len() - capacity::above(&points(&self.rungs), curve.p99_ms);
         let around = self.rungs.iter().skip(within.saturating_sub(1)).take(2);
-        around.flat_map(|rung| rung.doubts(curve, self.replicas)).collect()
+        let doubts = around.flat_map(|rung| rung.doubts(curve, self.replicas));
+        doubts.chain(self.not_found(curve)).collect()
+    }
+
+    /// What to say if no rate shows their capacity.
+    fn not_found(&self, curve: &Curve) -> Option<String> {
+        self.capacity(curve.p99_ms).is_none().then(|| {
+            format!(
+                "capacity of {}: not found: p99 crosses {} ms between no two rates; change load.updates_per_second or \
+                 curve.steps",
+                replicas_of(self.replicas),
+                curve.p99_ms
+            )
+        })
     }
 }
 
@@ -398,6 +411,14 @@ mod tests {
         let found = median(runs(&[90.0, 900.0, 1.0])).unwrap();
         assert_eq!((found.p99_ms, found.runs_p99_ms), (90.0, vec![1.0, 90.0, 900.0]));
         assert_eq!(median(Vec::new()), None);
+    }
+
+    #[test]
+    fn a_capacity_that_is_not_found_is_told() {
+        for rungs in [[(10.0, 50.0), (20.0, 60.0)], [(10.0, 500.0), (20.0, 600.0)]] {
+            let said = climb(3, &rungs).doubts(&curve());
+            assert!(said[0].starts_with("capacity of 3 replicas: not found: "), "{said:?}");
+        }
     }
 
     #[test]

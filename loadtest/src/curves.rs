@@ -129,8 +129,9 @@ async fn climb(options: &Options, curve: &Curve, binary: &Binary) -> anyhow::Res
 async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb> {
     run.start_up().await?;
     // What is done once, such as training dictionaries, takes seconds of a small share and is no matter of capacity.
-    let first = run.scenario.load.clone();
-    run.load("warm-up", &first, &[]).await?;
+    let first = run.scenario.load.updates_per_second * f64::from(run.scenario.fleet.replicas);
+    let load = Load { updates_per_second: first, ..run.scenario.load.clone() };
+    run.load("warm-up", &load, &[]).await?;
     let within = run.scenario.limits.settle;
     run.tracking.settle(run.replicas, within, "changes of the warm-up").await?;
     let probes = run.replicas.probes().borrow().clone();
@@ -139,10 +140,7 @@ async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb>
     let before = usages(&probes)?;
     tokio::time::sleep(IDLE).await;
     let idle: f64 = used(&before, &usages(&probes)?).iter().sum();
-    let first = first.updates_per_second * f64::from(run.scenario.fleet.replicas);
-    let duration = curve.balance;
-    let load = Load { updates_per_second: first, duration, ..run.scenario.load.clone() };
-    run.load("balance", &load, &[]).await?;
+    run.load("balance", &Load { duration: curve.balance, ..load }, &[]).await?;
     run.tracking.settle(run.replicas, within, "changes before the first rate").await?;
     let mut rungs: Vec<Rung> = Vec::new();
     let mut peak_mib = 0.0;

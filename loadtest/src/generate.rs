@@ -278,6 +278,8 @@ impl Generator {
         while let Some(done) = under_way.join_next().await {
             self.finish(done??, &mut tally);
         }
+        // It lasts as long as the scenario says, also where the last change, or none, was due before.
+        tokio::time::sleep_until(self.started + began + load.duration).await;
         Ok(tally.changes())
     }
 
@@ -435,6 +437,17 @@ pub mod tests {
         assert_eq!(due(&mut received, began).len(), 1_100);
         // The 1,025th was due after 9.3 s and sent when the first was answered.
         assert!(changes.lag_max_ms > 10_000.0, "{changes:?}");
+        server.shutdown().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_load_lasts_as_long_as_it_says_whatever_is_due() {
+        let (_, server, mut generator, _received) = slow(0, Duration::ZERO).await;
+        let began = generator.started.elapsed() + Duration::from_secs(1);
+        let changes = generator.load(&load(0.0, 0.0), began).await.unwrap();
+        assert_eq!(changes.made(), 0);
+        let lasted = generator.started.elapsed().checked_sub(began);
+        assert!(lasted.is_some_and(|lasted| lasted >= Duration::from_secs(10)), "{lasted:?}");
         server.shutdown().await;
     }
 

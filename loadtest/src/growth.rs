@@ -13,7 +13,7 @@
 //! shards. Where shards and time rise together, its error says that the two cannot be told apart. A trend whose error
 //! is above its limit shows nothing of what the limit forbids: that limit has no figure then.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -26,10 +26,12 @@ use crate::slo::{Figures, Measure, Slo};
 pub const LEAST_LOAD: Duration = Duration::from_secs(600);
 /// The minutes that a trend needs at least.
 const MIN_MINUTES: usize = 8;
-/// The share of the load that does not count, at its beginning.
-const WARM_UP: f64 = 0.2;
+/// One of so many parts of the load does not count, that at its beginning.
+const WARM_UP: u64 = 5;
 /// A trend counts as far as it exceeds this many times its error.
 const CERTAIN: f64 = 2.0;
+/// Mean, trend and error where nothing is known of them.
+const UNKNOWN: (f64, f64, f64) = (f64::NAN, 0.0, f64::INFINITY);
 /// Time and shards cannot be told apart where less than this part of time does not follow the shards.
 const SAME: f64 = 1e-9;
 
@@ -73,11 +75,10 @@ impl Growth {
 /// By how much each thing certainly grew, in the replica in which it did most. There is no figure where a thing has no
 /// trend in one of the replicas, or one whose error is above the limit.
 pub fn figures(all: &[Growth], limits: &Slo) -> Figures {
-    let replicas: BTreeSet<&str> = all.iter().map(|one| one.replica.as_str()).collect();
     let figure = |(measure, _, _): &(Measure, &str, Pick)| {
         let of: Vec<&Growth> = all.iter().filter(|one| one.measure == *measure).collect();
-        let limit = limits.get(measure).copied().unwrap_or(f64::INFINITY);
-        let is_known = of.len() == replicas.len() && of.iter().all(|one| one.error <= limit);
+        let limit = limits.get(measure).copied().unwrap_or(f64::MAX);
+        let is_known = of.iter().all(|one| one.error <= limit);
         let most = of.iter().map(|one| one.certain()).reduce(f64::max)?;
         is_known.then_some((*measure, most))
     };
@@ -86,7 +87,12 @@ pub fn figures(all: &[Growth], limits: &Slo) -> Figures {
 
 /// The trends under a load, which took place in these seconds. There are none if it was short.
 pub fn of(seconds: &[Second], load: &Range<u64>) -> Vec<Growth> {
-    let from = load.start + ((load.end - load.start) as f64 * WARM_UP) as u64;
+    let lasted = load.end - load.start;
+    if lasted < LEAST_LOAD.as_secs() {
+        return Vec::new();
+    }
+    // Whole minutes: in a part of one the fewest tasks are more.
+    let from = load.end - (lasted - lasted / WARM_UP) / 60 * 60;
     let within = |second: &&Second| (from..load.end).contains(&u64::from(second.at));
     let seconds: Vec<&Second> = seconds.iter().filter(within).collect();
     let (Some(first), Some(last)) = (
@@ -100,13 +106,13 @@ pub fn of(seconds: &[Second], load: &Range<u64>) -> Vec<Growth> {
     let trends = names.flat_map(|name| {
         KINDS.map(|(measure, what, pick)| {
             let by_least = measure == Measure::TasksGrowthPerHour;
-            let minutes = minutes(&seconds, name, pick, by_least);
-            let (mean, per_hour, error) = trend(&minutes)?;
+            let minutes = minutes(&seconds, from, name, pick, by_least);
+            let (mean, per_hour, error) = trend(&minutes).unwrap_or(UNKNOWN);
             let replica = name.clone();
-            Some(Growth { replica, measure, what, mean, per_hour, error, minutes: minutes.len() })
+            Growth { replica, measure, what, mean, per_hour, error, minutes: minutes.len() }
         })
     });
-    trends.flatten().collect()
+    trends.collect()
 }
 
 /// A minute: when it was, in hours, and the means of the shards and of what is looked at, or the least of that with the
@@ -120,15 +126,16 @@ struct Minute {
 /// The shards of a replica, and what is looked at.
 type Scrape = (Option<f64>, Option<f64>);
 
-/// The whole minutes in which both were scraped.
-fn minutes(seconds: &[&Second], name: &str, pick: Pick, by_least: bool) -> Vec<Minute> {
-    let mut minutes: BTreeMap<u32, Vec<Scrape>> = BTreeMap::new();
+/// The minutes since then in which both were scraped.
+fn minutes(seconds: &[&Second], from: u64, name: &str, pick: Pick, by_least: bool) -> Vec<Minute> {
+    let mut minutes: BTreeMap<u64, Vec<Scrape>> = BTreeMap::new();
     for second in seconds {
         if let Some(replica) = second.replicas.iter().find(|replica| replica.name == name) {
-            minutes.entry(second.at / 60).or_default().push((replica.shards, pick(replica)));
+            let minute = (u64::from(second.at) - from) / 60;
+            minutes.entry(minute).or_default().push((replica.shards, pick(replica)));
         }
     }
-    let minute = |(minute, scrapes): (u32, Vec<Scrape>)| {
+    let minute = |(minute, scrapes): (u64, Vec<Scrape>)| {
         let (shards, value) = if by_least {
             let both = scrapes.into_iter().filter_map(|(shards, value)| shards.zip(value));
             both.min_by(|(_, a), (_, b)| a.total_cmp(b))?
@@ -137,7 +144,7 @@ fn minutes(seconds: &[&Second], name: &str, pick: Pick, by_least: bool) -> Vec<M
             let known = |all: Vec<Option<f64>>| all.into_iter().flatten().collect::<Vec<_>>();
             (mean(&known(shards))?, mean(&known(values))?)
         };
-        Some(Minute { hours: f64::from(minute) / 60.0, shards, value })
+        Some(Minute { hours: minute as f64 / 60.0, shards, value })
     };
     minutes.into_iter().filter_map(minute).collect()
 }
@@ -230,7 +237,8 @@ mod tests {
         assert!(steady.certain() < 0.5, "{steady:?}");
         let tasks = found("steady", Measure::TasksGrowthPerHour).unwrap();
         assert_eq!((tasks.mean, tasks.per_hour, tasks.certain()), (50.0, 0.0, 0.0));
-        assert_eq!(found("steady", Measure::OpenFilesGrowthPerHour), None, "nobody counted them");
+        let files = found("steady", Measure::OpenFilesGrowthPerHour).unwrap();
+        assert!(files.error.is_infinite(), "nobody counted them");
         assert_eq!(found("late", Measure::RssGrowthMibPerHour), None);
     }
 
@@ -289,7 +297,6 @@ mod tests {
             minutes: 9,
         };
         let (a, b) = (growth("a", rss, 9.0, 2.0), growth("b", rss, 1.0, 4.0));
-        let tasks = growth("a", Measure::TasksGrowthPerHour, 0.0, 0.0);
         let table = [
             (vec![a.clone()], 3.0, Some(5.0)),
             (vec![a.clone(), b.clone()], 4.0, Some(5.0)),
@@ -297,12 +304,11 @@ mod tests {
             (vec![a, b.clone()], 3.0, None),
             (vec![growth("a", rss, 0.0, f64::NAN)], 3.0, None),
             // Nothing is known of one.
-            (vec![b, tasks], 9.0, None),
+            (vec![b, growth("a", rss, 0.0, f64::INFINITY)], 9.0, None),
         ];
         for (all, limit, expect) in table {
             let found = figures(&all, &Slo::from([(rss, limit)]));
             assert_eq!(found.get(&rss).copied(), expect, "{all:?}");
-            assert_eq!(found.get(&Measure::TasksGrowthPerHour), None);
         }
         // Shards that come as evenly as time goes.
         let all = of_hour(|at| {
@@ -311,6 +317,33 @@ mod tests {
             second
         });
         assert_eq!(figures(&all, &Slo::from([(rss, 1e9)])).get(&rss), None, "{all:?}");
+    }
+
+    #[test]
+    fn a_part_of_a_minute_hides_no_growth() {
+        let make = |at: u32| {
+            let mut second = second(at, &[("leaks", 50.0)]);
+            // Fewest at the beginning of each minute of the clock; the load began within one.
+            let waves = if at.is_multiple_of(60) { 0.0 } else { 20.0 };
+            second.replicas[0].tasks = Some(200.0 + waves + 30.0 * f64::from(at) / 3600.0);
+            second
+        };
+        let seconds: Vec<Second> = (30..3630).map(make).collect();
+        let all = of(&seconds, &(30..3630));
+        let tasks = all.iter().find(|one| one.measure == Measure::TasksGrowthPerHour).unwrap();
+        assert!((tasks.certain() - 30.0).abs() < 0.01 && tasks.minutes == 48, "{tasks:?}");
+    }
+
+    #[test]
+    fn a_replica_that_was_never_scraped_leaves_no_figure() {
+        let all = of_hour(|at| {
+            let mut second = second(at, &[("is well", 50.0), ("is silent", 50.0)]);
+            let silent = &mut second.replicas[1];
+            (silent.shards, silent.series, silent.tasks) = (None, None, None);
+            second
+        });
+        let limits = Slo::from([(Measure::RssGrowthMibPerHour, 9.0)]);
+        assert!(figures(&all, &limits).is_empty(), "{all:?}");
     }
 
     #[test]

@@ -262,7 +262,11 @@ impl Report {
 pub fn growth(all: &[Growth]) -> String {
     let mut text = "| replica | what | mean | trend for an hour |\n|---|---|---|---|\n".to_owned();
     for Growth { replica, what, mean, per_hour, error, .. } in all {
-        writeln!(text, "| {replica} | {what} | {mean:.1} | {per_hour:+.2} ± {error:.2} |")
+        let trend = match error.is_finite() {
+            true => format!("{mean:.1} | {per_hour:+.2} ± {error:.2}"),
+            false => "not measured | -".to_owned(),
+        };
+        writeln!(text, "| {replica} | {what} | {trend} |")
             .expect("writing to a String cannot fail");
     }
     text

@@ -116,6 +116,12 @@ impl Stretch {
     }
 }
 
+/// What the series of measured clusters have in their labels. Some get other names, which begin alike, and of more than
+/// a thousand clusters in a replica those beyond share the series of one.
+fn of_measured() -> Vec<String> {
+    vec![format!("cluster=\"{MEASURED}"), "cluster=\"other\"".to_owned()]
+}
+
 impl Manager {
     fn probe(&self) -> &Probe {
         match self {
@@ -134,9 +140,7 @@ impl<'a> Replicas<'a> {
         dir: &'a Path,
         started: Instant,
     ) -> Self {
-        // Some get other names, which begin alike.
-        let measured = vec![format!("cluster=\"{MEASURED}")];
-        Self::of(Source::Processes { binary, scenario, fleet, dir }, measured, started)
+        Self::of(Source::Processes { binary, scenario, fleet, dir }, of_measured(), started)
     }
 
     /// Pods, which run, and may have more clusters than these.
@@ -387,6 +391,18 @@ mod tests {
     use loadtest::scrape::histogram;
 
     use super::*;
+    use crate::sampler::waits;
+
+    #[test]
+    fn waits_of_clusters_without_series_of_their_own_count() {
+        let line = |cluster| {
+            format!(
+                "leasehold_cluster_queue_seconds_bucket{{cluster=\"{cluster}\",le=\"+Inf\"}} 1\n"
+            )
+        };
+        let page = ["cluster-001", "cluster-007-2", "other", "dead-001"].map(line).concat();
+        assert_eq!(waits(&page, &of_measured()).count(), 3.0);
+    }
 
     #[tokio::test]
     async fn a_kill_that_hits_nothing_fails_the_run() {

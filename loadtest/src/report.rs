@@ -112,7 +112,7 @@ pub struct Phase {
 pub struct Start {
     /// Its identity.
     pub name: String,
-    /// CPU time used so far, in seconds.
+    /// CPU time used since the run began, in seconds.
     pub cpu_seconds: f64,
     /// Resident memory, in MiB.
     pub resident_mib: f64,
@@ -340,11 +340,11 @@ fn p99_ms(stretches: &[Stretch], pick: fn(&Sample) -> &Histogram) -> Option<f64>
 
 impl Start {
     /// The figures of one replica.
-    pub fn of(stretch: &Stretch) -> Self {
-        let usage = stretch.after.usage;
+    pub fn of(Stretch { name, before, after, .. }: &Stretch) -> Self {
+        let usage = after.usage;
         Self {
-            name: stretch.name.clone(),
-            cpu_seconds: usage.cpu.as_secs_f64(),
+            name: name.clone(),
+            cpu_seconds: usage.cpu.saturating_sub(before.usage.cpu).as_secs_f64(),
             resident_mib: mib(usage.resident_bytes),
             peak_mib: mib(usage.peak_resident_bytes),
         }
@@ -537,6 +537,13 @@ pub mod tests {
         let before = Sample::default();
         let idle = [Stretch { name: "a".into(), before, after, errors: 0.0 }];
         assert_eq!(costs(&idle, &[], 1.0), [(Measure::ReconcileErrors, 0.0)].into());
+    }
+
+    #[test]
+    fn what_a_pod_used_before_the_run_is_no_cost_of_its_start() {
+        let mut pod = stretch("a", SECOND * 103, 9.0, 0.0, 50);
+        pod.before.usage.cpu = SECOND * 100;
+        assert!((Start::of(&pod).cpu_seconds - 3.0).abs() < 1e-9);
     }
 
     #[test]

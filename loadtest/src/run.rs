@@ -205,6 +205,7 @@ impl<'a, 'b> Run<'a, 'b> {
         );
         let took = (self.started.elapsed() - began).as_secs_f64();
         let stretches = self.replicas.begin().await?;
+        self.trouble_held().await?;
         Ok((took, stretches.iter().map(Start::of).collect()))
     }
 
@@ -214,6 +215,13 @@ impl<'a, 'b> Run<'a, 'b> {
         let joined = Troublemakers::join(fleet, self.scenario, troubles, crds).await?;
         self.troublemakers = Some((joined, troubles.flood_per_second));
         Ok(())
+    }
+
+    /// Waits until the managers hold the clusters that make trouble, too: the others suffer from these alone.
+    async fn trouble_held(&self) -> anyhow::Result<()> {
+        let Some((joined, _)) = &self.troublemakers else { return Ok(()) };
+        let shards = self.clusters.len() + joined.len();
+        settle::held(self.replicas, shards, self.scenario.limits.settle).await
     }
 
     /// Makes the load once before other clusters make trouble, if they begin only then.
@@ -228,8 +236,7 @@ impl<'a, 'b> Run<'a, 'b> {
         let stretches = self.replicas.begin().await?;
         self.phase("trouble");
         self.make_trouble().await?;
-        let troublesome = self.troublemakers.as_ref().map_or(0, |(joined, _)| joined.len());
-        settle::held(self.replicas, self.clusters.len() + troublesome, within).await?;
+        self.trouble_held().await?;
         Ok(Some((span, stretches)))
     }
 
@@ -298,4 +305,31 @@ pub fn write(report: &Report, out: &Path) -> anyhow::Result<()> {
     results::write(out, "report.html", page)?;
     let mut plots = plots.iter();
     plots.try_for_each(|plot| results::write(out, &format!("{}.svg", plot.name), &plot.svg))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn trouble_from_the_start_that_reaches_nobody_fails_the_run() {
+        let text = include_str!("../scenarios/thousand.toml");
+        let mut scenario: Scenario = toml::from_str(text).unwrap();
+        scenario.troubles.as_mut().unwrap().dead = 1;
+        (scenario.fleet.clusters, scenario.fleet.replicas) = (1, 0);
+        (scenario.objects.count, scenario.limits.settle) = (0, Duration::ZERO);
+        let dir = tempfile::tempdir().unwrap();
+        // No process of it is started.
+        let binary = Binary::find(Some("Cargo.toml".into())).await.unwrap();
+        let crds: Vec<CustomResourceDefinition> = Vec::new();
+        let fleet = Fleet::start(&scenario, dir.path(), &crds).await.unwrap();
+        let mut replicas = Replicas::processes(&binary, &scenario, &fleet, dir.path(), now());
+        let own = Some((&fleet, &crds[..]));
+        let mut run = Run::new(&scenario, &fleet.clusters, own, 1, &mut replicas);
+        let error = run.start_up().await.unwrap_err().to_string();
+        assert!(error.ends_with(" of 2 shards after 0ns"), "{error}");
+        run.stop().await;
+        assert!(replicas.stop().await);
+        fleet.stop().await;
+    }
 }

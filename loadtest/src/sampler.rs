@@ -98,7 +98,7 @@ pub async fn sample(
 }
 
 /// Time in queue of the measured clusters.
-fn waits(text: &str, measured: &[String]) -> Histogram {
+pub fn waits(text: &str, measured: &[String]) -> Histogram {
     scrape::histogram_where(text, "leasehold_cluster_queue_seconds", |labels| {
         measured.iter().any(|cluster| labels.contains(cluster.as_str()))
     })

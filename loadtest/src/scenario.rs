@@ -449,6 +449,9 @@ impl Scenario {
             let Curve { resolution, steps, others_cores, .. } = curve;
             let changes = self.load.updates_per_second * self.load.duration.as_secs_f64();
             within("load (updates of a curve's first rate)", changes, MIN_CHANGES, MAX_CHANGES);
+            // Its rates are those of updates.
+            within("load.creates_per_second (of a curve)", self.load.creates_per_second, 0.0, 0.0);
+            within("load.deletes_per_second (of a curve)", self.load.deletes_per_second, 0.0, 0.0);
             within("curve.balance (seconds)", balance.as_secs_f64(), 1.0, 3_600.0);
             within("curve.replicas (how many)", replicas.len() as f64, 1.0, MAX_REPLICAS.into());
             for replicas in replicas {

@@ -150,6 +150,8 @@ fn curves_have_bounds() {
         parse(&format!("{base}{curve}")).unwrap().problems(),
         [
             "load (updates of a curve's first rate): found 180, allowed 200 to 20000000",
+            "load.creates_per_second (of a curve): found 5, allowed 0 to 0",
+            "load.deletes_per_second (of a curve): found 5, allowed 0 to 0",
             "curve.balance (seconds): found 7200, allowed 1 to 3600",
             "curve.replicas: found 21, allowed 1 to 20",
             "curve.share: found 0.01, allowed 0.05 to 1",
