@@ -50,6 +50,9 @@ const MAX_CACHE_BYTES: usize = 16 << 20;
 const MAX_RATIO: f64 = 1.2;
 /// With fewer changes before, nothing is said about how long they take meanwhile.
 const MIN_CHANGES: usize = 500;
+/// About so many are reconciled in a second. Calm lasts about as long as what follows: in a longer window there is more of
+/// what comes seldom.
+const CHANGES_PER_SECOND: usize = 35;
 /// So many must be reconciled meanwhile: less than a tenth of those of a healthy cluster.
 const MIN_MEANWHILE: usize = 100;
 
@@ -85,7 +88,7 @@ pub fn run(args: &HostileArgs) -> Result<()> {
     let plan = Plan {
         harness: env::current_exe()?,
         observe: Duration::from_secs(args.seconds),
-        changes: MIN_CHANGES,
+        changes: MIN_CHANGES.max(usize::try_from(args.seconds)? * CHANGES_PER_SECOND),
         max_cache_bytes: MAX_CACHE_BYTES,
     };
     let mut rows: Vec<Row> = Vec::new();

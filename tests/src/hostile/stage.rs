@@ -103,7 +103,7 @@ pub async fn perform(modes: &[Mode], plan: &Plan) -> Result<Vec<Row>> {
     stage.serves().await?;
     until(CONVERGENCE, "readiness", async || Ok(ready(stage.admin).await.then_some(()))).await?;
     let pulse = Pulse::start(stage.healthy.client());
-    until(CONVERGENCE * 4, "changes of the healthy cluster", async || {
+    until(CONVERGENCE * 4 + plan.observe * 2, "changes of the healthy cluster", async || {
         Ok((pulse.changes() >= plan.changes).then_some(()))
     })
     .await?;
