@@ -204,8 +204,8 @@ impl<'a, 'b> Run<'a, 'b> {
             broke.collect::<String>()
         );
         let took = (self.started.elapsed() - began).as_secs_f64();
-        let stretches = self.replicas.begin().await?;
         self.trouble_held().await?;
+        let stretches = self.replicas.begin().await?;
         Ok((took, stretches.iter().map(Start::of).collect()))
     }
 
