@@ -1,7 +1,7 @@
 //! The metrics of sharding. A member reports itself and the shards it holds. All members report the
 //! number of unowned shards, which all see alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,12 @@ use crate::node::{Handover, HandoverCause};
 /// Bucket bounds of handover times, in seconds. They include the SLOs and usual Lease durations.
 const HANDOVER_SECONDS: [f64; 14] =
     [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 8.0, 10.0, 15.0, 30.0, 60.0];
+
+/// How many shards of one cluster have series of their own. A cluster that is divided into hundreds, or in which
+/// hundreds of groups work, costs no more.
+const MAX_NAMED_SHARDS: usize = 16;
+/// The group and the range of those beyond, which are counted together.
+const OTHER_SHARDS: &str = "other";
 
 /// All metrics of one member.
 pub(crate) struct Metrics {
@@ -147,10 +153,19 @@ impl Metrics {
         // Those that stay are kept again before the old ones go: their values stay the same.
         let keep = |shard: &ShardId| (shard.cluster.clone(), self.labels.keep(&shard.cluster));
         self.kept = held().map(|(shard, _)| keep(shard)).collect();
+        let mut named: BTreeMap<&str, BTreeSet<_>> = BTreeMap::new();
         for (ShardId { cluster, group, range }, holding) in held() {
-            let (cluster, range) = (self.kept[cluster].value(), range.to_string());
-            let labels = [cluster, group.as_str(), range.as_str(), owned.member.as_str()];
-            // Clusters past the cap share series: they show how many there are, and the highest epoch.
+            let cluster = self.kept[cluster].value();
+            let of = named.entry(cluster).or_default();
+            if of.len() < MAX_NAMED_SHARDS {
+                of.insert((group, range));
+            }
+            let (group, range) = match of.contains(&(group, range)) {
+                true => (group.as_str(), range.to_string()),
+                false => (OTHER_SHARDS, OTHER_SHARDS.to_owned()),
+            };
+            let labels = [cluster, group, range.as_str(), owned.member.as_str()];
+            // Clusters past the cap share series too: they show how many there are, and the highest epoch.
             self.shard_owner.with_label_values(&labels).inc();
             let epoch = self.shard_epoch.with_label_values(&labels[..3]);
             epoch.set(epoch.get().max(i64::try_from(holding.epoch.0).unwrap_or(i64::MAX)));
@@ -276,6 +291,31 @@ mod tests {
         metrics.set_owned(&Arc::new(owned));
         assert!(!labels.is_kept(&"a".parse().unwrap()));
         assert!(samples(&registry).iter().all(|sample| !sample.contains("{a,")));
+    }
+
+    #[test]
+    fn a_cluster_of_many_shards_has_few_series() {
+        let registry = Registry::new();
+        let mut metrics = Metrics::register(&registry, Arc::default()).unwrap();
+        let mut owned = OwnedShards::none("m-1".parse().unwrap());
+        let ranges = (0..64).map(|n| (format!("east/a/{n}/64"), n));
+        let groups = (0..64).map(|n| (format!("west/g{n:02}/0/1"), n));
+        for (shard, epoch) in ranges.chain(groups) {
+            let holding = Holding { epoch: Epoch(epoch), hold: Hold::Active };
+            owned.holdings.insert(shard.parse().unwrap(), holding);
+        }
+        metrics.set_owned(&Arc::new(owned));
+        let shown = samples(&registry);
+        for cluster in ["east", "west"] {
+            let of = shown.iter().filter(|sample| sample.contains(&format!("{{{cluster},")));
+            assert_eq!(of.count(), 2 * (MAX_NAMED_SHARDS + 1), "{shown:#?}");
+            for line in [
+                format!("leasehold_shard_owner{{{cluster},other,m-1,other}} 48"),
+                format!("leasehold_shard_epoch{{{cluster},other,other}} 63"),
+            ] {
+                assert!(shown.contains(&line), "{line} in {shown:#?}");
+            }
+        }
     }
 
     #[test]
