@@ -106,6 +106,19 @@ fn a_replacement_surfaces_what_it_did_not_mention() {
 }
 
 #[test]
+fn a_replacement_may_end_bit_by_bit() {
+    let mut writer = StoreWriter::default();
+    for name in ["a", "b", "c", "d"] {
+        put(&mut writer, "ns", name, 1, "");
+    }
+    writer.begin_replace();
+    put(&mut writer, "ns", "b", 2, "");
+    let parts = [2, 2, 2].map(|at_most| names(&writer.finish_some(at_most)));
+    assert_eq!(parts, ["a c", "d", ""]);
+    assert_eq!(names(&writer.store().list(None, &Selector::all())), "b");
+}
+
+#[test]
 fn what_a_list_mentions_unchanged_is_not_stored_anew() {
     let mut writer = StoreWriter::default();
     put(&mut writer, "ns", "a", 1, "");

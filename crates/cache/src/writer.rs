@@ -151,10 +151,19 @@ impl StoreWriter {
 
     /// Ends a replacement; takes out and gives, in order, the objects it did not mention.
     pub fn finish_replace(&mut self) -> Vec<Arc<Entry>> {
+        self.finish_some(usize::MAX)
+    }
+
+    /// Goes on with [`Self::finish_replace`]: takes out and gives the next objects, at most so many. It has ended when
+    /// there are fewer.
+    pub fn finish_some(&mut self, at_most: usize) -> Vec<Arc<Entry>> {
         self.listing = false;
-        let unseen = self.unseen.take().unwrap_or_default();
-        let stale = unseen.iter().filter_map(|entry| self.remove(&entry.header.key));
-        stale.collect()
+        let unseen = self.unseen.iter().flat_map(Table::iter);
+        let stale: Vec<_> = unseen.take(at_most).map(Arc::clone).collect();
+        if stale.len() < at_most {
+            self.unseen = None;
+        }
+        stale.iter().filter_map(|entry| self.remove(&entry.header.key)).collect()
     }
 
     // === Sweeping ===

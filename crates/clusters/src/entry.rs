@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use crate::connect::Life;
 use crate::identity::Flips;
 use crate::merge::Right;
-use crate::probe::Finding;
+use crate::probe::{Finding, PROBE_INTERVAL};
 use crate::provider::{Fingerprint, Source};
 use crate::status::{ClusterStatus, State};
 
@@ -34,7 +34,7 @@ const RECENT: u32 = LASTING + 30;
 const MAX_STRANGERS: usize = 64;
 
 /// A source that has not changed for so long has come to rest.
-const CALM: Duration = Duration::from_secs(600);
+pub(crate) const CALM: Duration = Duration::from_secs(600);
 /// So many changes in a row are those of a person at work.
 const EDITS: u32 = 10;
 /// So many reasons why a cluster cannot be used are told within [`CALM`]: its server may give another each time.
@@ -46,7 +46,7 @@ pub(crate) struct Entry {
     /// Where the source leads: it takes a hash of all that leads there, and is asked for with each probe.
     pub(crate) destination: Option<Fingerprint>,
     /// When its source changed last, and how often in a row.
-    changed: Option<(Moment, u32)>,
+    pub(crate) changed: Option<(Moment, u32)>,
     /// Since when reasons are counted why it cannot be used, and how many there were.
     reasons: Option<(Moment, u32)>,
     /// Whether a log was told that it does not answer, and not yet that it does again.
@@ -61,7 +61,7 @@ pub(crate) struct Entry {
     strangers: HashSet<Fingerprint>,
     /// Which cluster its server said it is, and how that server was reached.
     known: Option<(ClusterUid, Option<Fingerprint>)>,
-    /// How often its server said lately that it is another.
+    /// How often its server said lately that it is another, or that another fleet works there after ours did.
     pub(crate) flips: Flips,
     /// Whether its server has just told which cluster it is: then it need not be asked at once.
     pub(crate) just_told: bool,
@@ -247,10 +247,9 @@ impl Entry {
     /// Its source is another now. Other credentials lead to the same cluster. Returns as which attempt its client
     /// will be made: one that changes again and again waits as one does that fails.
     pub(crate) fn replace(&mut self, source: Source, now: Moment) -> u32 {
-        let is_calm = self.changed.is_none_or(|(last, _)| last + CALM < now);
-        let changes = self.changed.filter(|_| !is_calm).map_or(1, |(_, times)| times + 1);
-        self.changed = Some((now, changes));
-        self.reasons = self.reasons.filter(|_| changes > EDITS);
+        self.change(now);
+        let attempt = self.attempt();
+        self.reasons = self.reasons.filter(|_| attempt > 0);
         let before = self.destination;
         self.destination = source.destination();
         self.source = source;
@@ -258,7 +257,18 @@ impl Entry {
             self.forget_marks();
             self.flips = Flips::default();
         }
-        changes.saturating_sub(EDITS)
+        attempt
+    }
+
+    /// Its source changes or goes. Returns when, and how often in a row.
+    pub(crate) fn change(&mut self, now: Moment) -> (Moment, u32) {
+        let lately = self.changed.filter(|(last, _)| now <= *last + CALM);
+        *self.changed.insert((now, lately.map_or(1, |(_, times)| times + 1)))
+    }
+
+    /// As which attempt its client is made after these changes.
+    pub(crate) fn attempt(&self) -> u32 {
+        self.changed.map_or(0, |(_, times)| times.saturating_sub(EDITS))
     }
 
     /// What was seen of marks may have been another cluster's.
@@ -282,6 +292,14 @@ impl Entry {
             Standing::Unmarked(_) => true,
             Standing::Marked | Standing::Refused(_) => self.probes.is_multiple_of(LOOK_EVERY),
         }
+    }
+
+    /// Another fleet keeps ours away. Returns for how long it is left alone: a server may show another fleet's mark and
+    /// take it away again and again.
+    pub(crate) fn refused(&mut self, now: Moment) -> Duration {
+        let is_new = matches!(self.serving, Serving::Engaged(_));
+        let wait = if is_new { self.flips.flipped(now) } else { Duration::ZERO };
+        wait.max(PROBE_INTERVAL)
     }
 
     /// Whether another fleet keeps ours away.
@@ -396,14 +414,33 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn another_budget_is_news_of_the_same_incarnation() {
+    /// A cluster of which nobody is asked anything.
+    fn cluster(name: &ClusterName) -> Cluster {
         let nobody = tower::service_fn(|_: http::Request<Body>| async {
             Err::<http::Response<Body>, _>(std::io::Error::other("nobody is asked"))
         });
+        Cluster::new(name.clone(), kube::Client::new(nobody, "default"), 1)
+    }
+
+    #[tokio::test]
+    async fn another_fleet_that_comes_and_goes_keeps_ours_away_for_longer_and_longer() {
+        let mut entry = Entry::new(source("https://a", "one"), 0);
+        let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
+        let waits = [0, 60, 120, 180, 240].map(|now| {
+            entry.engage(cluster(&entry.source.name));
+            let wait = entry.refused(at(now));
+            entry.serving = Serving::Down("another fleet works there".into());
+            assert_eq!(entry.refused(at(now)), PROBE_INTERVAL, "that is no news");
+            wait.as_secs()
+        });
+        assert_eq!(waits, [10, 10, 20, 40, 80]);
+    }
+
+    #[tokio::test]
+    async fn another_budget_is_news_of_the_same_incarnation() {
         let name: ClusterName = "east".parse().unwrap();
         let mut entry = Entry::new(source("https://a", "one"), 0);
-        entry.engage(Cluster::new(name.clone(), kube::Client::new(nobody, "default"), 1));
+        entry.engage(cluster(&name));
         let set = |entry: &Entry| {
             let clusters = [(name.clone(), entry.state())].into();
             ClusterSet { clusters, ..ClusterSet::default() }

@@ -53,8 +53,9 @@ pub(crate) enum Told {
     Silent(Arc<str>),
 }
 
-/// How often a server has said lately that it is another cluster than before. Each time, everything known of
-/// the one before is forgotten, here and by the fleet, so one that does nothing else is left alone.
+/// How often a server has said lately that it is another cluster than before, or that another fleet works there. Each
+/// time, what is cached of it is dropped, and of another cluster all that the fleet knew, so one that does nothing else
+/// is left alone.
 #[derive(Debug, Default)]
 pub(crate) struct Flips {
     times: u32,

@@ -24,7 +24,7 @@ use ::marks::{Looked, Marker, Own};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use model::{
-    Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, ClusterState, DisputedNames,
+    Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, ClusterState, DisputedNames, Moment,
     SourceBudget, TaskEnd, VitalTask, doubled,
 };
 use tokio::sync::{Semaphore, watch};
@@ -34,7 +34,7 @@ use tracing::{error, info, warn};
 
 use crate::budget::granted;
 use crate::connect::{Connector, Life, Link};
-use crate::entry::{CONNECTING, Entry, Serving};
+use crate::entry::{CALM, CONNECTING, Entry, Serving};
 use crate::error::Unusable;
 use crate::identity::Told;
 use crate::merge::{Merged, NO_RIGHT, merge};
@@ -55,6 +55,8 @@ pub const RETRY_MIN: Duration = Duration::from_secs(5);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 /// The most clusters of a provider at whose marks it looks at once before they are engaged.
 const MAX_LOOKS: usize = 256;
+/// The most sources that went of which it is remembered how often they changed.
+const MAX_GONE: usize = 20_000;
 /// The reason of a cluster for which no client can be made because of a defect.
 const PANICKED: &str = "making its client panicked, a defect of the manager: see the log";
 
@@ -118,6 +120,7 @@ impl Registry {
             providers: provided.collect(),
             overdue: false,
             entries: BTreeMap::new(),
+            gone: BTreeMap::new(),
             problems: Vec::new(),
             incarnations: 0,
             publication: Publication::Incomplete,
@@ -231,6 +234,9 @@ struct Task {
     /// Whether those that have not answered are waited for no more.
     overdue: bool,
     entries: BTreeMap<ClusterName, Entry>,
+    /// The sources that went lately, by origin: when each changed last, and how often in a row. Not by name: whoever
+    /// writes a Secret may give its cluster another one each time.
+    gone: BTreeMap<Arc<str>, (Moment, u32)>,
     problems: Vec<Arc<str>>,
     /// Counts engagements of all clusters. So a name that goes and returns gets a higher number, although
     /// nothing remembers it meanwhile.
@@ -294,11 +300,16 @@ impl Task {
             warn!("{problem}");
         }
         self.problems = problems;
+        let now = self.clock.now();
+        self.gone.retain(|_, (last, _)| now <= *last + CALM);
         self.entries.retain(|name, entry| {
             let keep = sources.contains_key(name);
             if !keep {
                 info!(cluster = %name, origin = %entry.source.origin, "cluster disengaged: its kubeconfig is gone");
                 entry.stop();
+                if self.gone.len() < MAX_GONE {
+                    self.gone.insert(Arc::clone(&entry.source.origin), entry.change(now));
+                }
             }
             keep
         });
@@ -325,19 +336,22 @@ impl Task {
     }
 
     fn update(&mut self, name: &ClusterName, source: Source, place: usize) {
-        let mut attempt = 0;
-        if let Some(entry) = self.entries.get_mut(name) {
+        let attempt = if let Some(entry) = self.entries.get_mut(name) {
             entry.place = place;
             if entry.source.fingerprint == source.fingerprint {
                 entry.source.origin = source.origin;
                 return;
             }
             entry.stop_making();
-            attempt = entry.replace(source.clone(), self.clock.now());
             entry.engaged = entry.engaged.filter(|_| self.sent);
+            entry.replace(source.clone(), self.clock.now())
         } else {
-            self.entries.insert(name.clone(), Entry::new(source.clone(), place));
-        }
+            let mut entry = Entry::new(source.clone(), place);
+            entry.changed = self.gone.remove(&source.origin);
+            let attempt = entry.attempt();
+            self.entries.insert(name.clone(), entry);
+            attempt
+        };
         match &source.access {
             Ok(_) => self.make(name, attempt),
             Err(error) => self.down(name, error.reason().into()),

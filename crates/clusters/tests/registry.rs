@@ -336,3 +336,23 @@ async fn a_newcomer_takes_no_name_from_a_cluster_that_has_it() {
     assert!(origin(&clusters).contains("/a-new.yaml"), "{}", origin(&clusters));
     assert_eq!(clusters.status().problems.len(), 0);
 }
+
+/// Who takes a kubeconfig away and brings it back again and again waits as one does who changes it.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_goes_and_comes_back_again_and_again_is_engaged_later_and_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a");
+    let (mut clusters, _) = spawn(vec![Directory::new(dir.path()).provider()]);
+    clusters.ready().await.unwrap();
+    let mut set = clusters.watch();
+    for time in 1..=11 {
+        write(&file, &config("east", "e", TOKEN));
+        becomes(&mut set, &format!("east@{time}")).await;
+        fs::remove_file(&file).unwrap();
+        becomes(&mut set, "").await;
+    }
+    write(&file, &config("east", "e", TOKEN));
+    becomes(&mut set, "east(down)").await;
+    assert!(timeout(PROMISE, set.wait_for(|set| sum(set) == "east@12")).await.is_err());
+    timeout(RETRY_MIN, set.wait_for(|set| sum(set) == "east@12")).await.unwrap().unwrap();
+}

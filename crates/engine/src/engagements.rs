@@ -4,7 +4,8 @@
 //! - A cluster that exceeds its budget counts as not engaged until its quarantine is over. Then it is engaged
 //!   anew: other informers, another gate, an empty account.
 //! - Another budget of a cluster holds at once. A larger one ends its quarantine, the first few times in a row.
-//! - Each engagement has a number of its own, so that nothing of an earlier one is shared with it.
+//! - Each engagement has a number of its own, so that nothing of an earlier one is shared with it but the cluster's
+//!   part of large answers: writes outlast an engagement, and a cluster may be engaged anew again and again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use model::{Budget, Budgets, Clock, Cluster, ClusterName, ClusterSet, ClusterUid};
 use upstream::{Gate, Upstream, UpstreamLimits};
 
-use crate::large::LargeAnswers;
+use crate::large::{LargeAnswers, LargeParts};
 use crate::request::ClusterClient;
 use crate::status::Board;
 use extent::Quarantines;
@@ -26,8 +27,9 @@ pub(crate) struct Engagements {
     last: u64,
     parts: EngagementParts,
     ledger: Ledger,
-    /// The turns of large answers. Each cluster has a part.
+    /// The turns of large answers, and the part of each cluster.
     large: LargeAnswers,
+    large_parts: LargeParts,
 }
 
 /// What engagements are made of.
@@ -59,7 +61,7 @@ impl Engagements {
     pub(crate) fn new(parts: EngagementParts) -> Self {
         let ledger = Ledger::new(parts.budgets.max_total_cache_bytes);
         let (all, large) = (BTreeMap::new(), LargeAnswers::default());
-        Self { all, last: 0, parts, ledger, large }
+        Self { all, last: 0, parts, ledger, large, large_parts: LargeParts::default() }
     }
 
     /// The clusters that may be engaged, after those that exceed their budget are put under quarantine.
@@ -123,7 +125,7 @@ impl Engagements {
             Gate::new(Upstream::Cluster(cluster.name.clone()), upstream, clock(), rng.fork());
         board.watch_gate(&cluster.name, &gate);
         let metrics = metrics.rest(&cluster.name);
-        let large = self.large.of_another_cluster();
+        let large = self.large.of(&cluster.name, &mut self.large_parts);
         let client = ClusterClient::new(cluster, gate, metrics, clock(), *stamps, large);
         let account = self.ledger.open(&cluster.name, budget);
         self.last += 1;

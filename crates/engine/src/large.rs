@@ -28,6 +28,7 @@ use http::{Method, Request};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use model::wire::{Answer, WireError};
+use model::{ClusterName, WeakMap};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::PollSemaphore;
@@ -67,6 +68,9 @@ pub(crate) struct LargeAnswers {
     part: Arc<Semaphore>,
 }
 
+/// The parts of clusters.
+pub(crate) type LargeParts = WeakMap<ClusterName, Semaphore>;
+
 impl Default for LargeAnswers {
     fn default() -> Self {
         let [all, part] = [ALL_MIB, CLUSTER_MIB].map(|most| Arc::new(Semaphore::new(most)));
@@ -75,9 +79,11 @@ impl Default for LargeAnswers {
 }
 
 impl LargeAnswers {
-    /// Those of another cluster.
-    pub(crate) fn of_another_cluster(&self) -> Self {
-        Self { all: Arc::clone(&self.all), ..Self::default() }
+    /// Those of a cluster. What goes on since an earlier engagement of it has the same part.
+    pub(crate) fn of(&self, cluster: &ClusterName, parts: &mut LargeParts) -> Self {
+        let part = parts.get(cluster).unwrap_or_else(|| Self::default().part);
+        parts.insert(cluster.clone(), &part);
+        Self { all: Arc::clone(&self.all), part }
     }
 
     /// The body of an answer, among those that one reconcile reads. If it is large, it is read on when it is its
@@ -435,8 +441,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn of_a_cluster_one_list_or_eight_objects_are_read_at_once_and_others_wait_with_little() {
-        let turns = LargeAnswers::default();
-        let mut lists: Vec<_> = (0..3).map(|_| read(&turns, PODS)).collect();
+        let (turns, parts) = (LargeAnswers::default(), &mut LargeParts::default());
+        let east: ClusterName = "east".parse().unwrap();
+        // However often it is engaged anew meanwhile.
+        let mut lists: Vec<_> = (0..3).map(|_| read(&turns.of(&east, parts), PODS)).collect();
         assert_eq!(poll(&mut lists), [1024, 272, 272]);
         drop(lists.remove(0));
         assert_eq!(poll(&mut lists), [1024, 272]);
@@ -449,10 +457,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_cluster_has_a_quarter_and_keeps_it_from_others_for_a_while_only() {
         let turns = LargeAnswers::default();
-        let of_another = || read(&turns.of_another_cluster(), PODS);
-        let mut lists: Vec<_> = (0..4).map(|_| of_another()).collect();
+        let another = || turns.of(&"o".parse().unwrap(), &mut LargeParts::default());
+        let mut lists: Vec<_> = (0..4).map(|_| read(&another(), PODS)).collect();
         assert_eq!(poll(&mut lists), [1024; 4]);
-        let mut next = [of_another()];
+        let mut next = [read(&another(), PODS)];
         assert_eq!(poll(&mut next), [272]);
         let (first, _) = lists.remove(0);
         let error = first.await.unwrap_err();
@@ -530,14 +538,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reconcile_that_holds_what_all_have_of_four_clusters_does_not_wait_for_itself() {
-        let (turns, reads) = (LargeAnswers::default(), Reads::default());
-        let mut parts = Vec::new();
+        let (turns, reads, mut parts) = (LargeAnswers::default(), Reads::default(), Vec::new());
+        let another = || turns.of(&"o".parse().unwrap(), &mut LargeParts::default());
         for _ in 0..4 {
-            let (mut body, _) = answer(&turns.of_another_cluster(), &reads, PODS);
+            let (mut body, _) = answer(&another(), &reads, PODS);
             read_some(&mut body, 20).await;
             parts.push(body);
         }
-        let mut fifth = [read_with(&turns.of_another_cluster(), &reads, PODS)];
+        let mut fifth = [read_with(&another(), &reads, PODS)];
         assert_eq!(poll(&mut fifth), [1024]);
     }
 

@@ -3,12 +3,14 @@
 //! listed anew.
 //!
 //! For a bounded time it costs the memory that the process had before. Nothing runs on it: what is kept are
-//! informers and the scopes that they hold, and no assignment.
+//! informers and the scopes that they hold, and no assignment. Of each shard they are kept once, however often the
+//! Lease is lost.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Clock, MemberId, Moment};
+use model::{Clock, MemberId, Moment, ShardId};
 
 use crate::assignment::Assignment;
 use informer::{Informer, ScopeGuard, Target};
@@ -30,6 +32,7 @@ pub(crate) struct Lingering {
 /// What a controller had cached for a shard.
 #[derive(Debug)]
 struct Kept {
+    shard: ShardId,
     _scopes: Arc<[ScopeGuard]>,
     informers: Vec<Arc<Informer>>,
 }
@@ -38,14 +41,23 @@ impl Lingering {
     /// Keeps the caches of those assignments that ended because the process is another member now.
     pub(crate) fn keep(&mut self, ended: Vec<Arc<Assignment>>, member: &MemberId, now: Moment) {
         let lost = ended.iter().filter(|ended| ended.member != *member);
-        let before = self.kept.len();
-        self.kept.extend(lost.map(|lost| Kept {
+        let kept = lost.map(|lost| Kept {
+            shard: lost.shard.clone(),
             _scopes: Arc::clone(&lost.scopes),
             informers: lost.context.informers.clone(),
-        }));
-        if self.kept.len() > before {
-            self.until = Some((now + OUTAGE, false));
+        });
+        self.add(kept.collect(), now);
+    }
+
+    /// Keeps these, in place of what is kept of the same shards since an earlier loss.
+    fn add(&mut self, lost: Vec<Kept>, now: Moment) {
+        if lost.is_empty() {
+            return;
         }
+        let again: BTreeSet<_> = lost.iter().map(|lost| &lost.shard).collect();
+        self.kept.retain(|kept| !again.contains(&kept.shard));
+        self.kept.extend(lost);
+        self.until = Some((now + OUTAGE, false));
     }
 
     /// Drops what need not be kept: all of it when its time is over, and what is left of clusters that are
@@ -74,5 +86,31 @@ impl Lingering {
             Some((until, _)) => clock.sleep_until(until).await,
             None => std::future::pending().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Range;
+
+    use super::*;
+
+    #[test]
+    fn the_caches_of_a_shard_are_kept_once_however_often_the_lease_is_lost() {
+        let lost = |cluster: &str| {
+            let (cluster, group) = (cluster.parse().unwrap(), "g".parse().unwrap());
+            let shard = ShardId { cluster, group, range: Range::WHOLE };
+            Kept { shard, _scopes: Arc::new([]), informers: Vec::new() }
+        };
+        let mut lingering = Lingering::default();
+        for second in (0..1000).step_by(20) {
+            let at = |second| Moment::from_origin(Duration::from_secs(second));
+            // Two controllers work on the shard of the east.
+            lingering.add(["east", "east", "west"].map(lost).into(), at(second));
+            lingering.follow(true, |_| true, at(second + 1));
+            assert_eq!(lingering.kept.len(), 3);
+        }
+        lingering.follow(true, |_| true, Moment::from_origin(Duration::from_secs(1100)));
+        assert!(lingering.kept.is_empty());
     }
 }

@@ -26,6 +26,8 @@ use metrics::InformerMetrics;
 const RECODED_AT_ONCE: usize = 32;
 /// Entries looked at, to be dropped if nobody scopes them, before the informer looks up.
 const SWEPT_AT_ONCE: usize = 256;
+/// Entries taken out that a list did not mention, before other tasks have a turn.
+const MISSING_AT_ONCE: usize = 256;
 
 /// How often a change between failing and working is told to a log, at most.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
@@ -152,8 +154,8 @@ impl Task {
                 () = self.scopes.changed() => self.rescope().await,
                 Some(subscriber) = self.waiting.recv() => self.admit(subscriber).await,
                 trained = self.trainer.done() => self.trainer.adopt(trained, &mut self.writer),
-                turn = trainer::turn(), if self.trainer.may_train(&self.writer) => {
-                    self.trainer.train(turn, &self.writer);
+                turn = trainer::turn(), if self.trainer.may_train(&self.writer, self.clock.now()) => {
+                    self.trainer.train(turn, &self.writer, self.clock.now());
                 }
                 arrival = self.connection.next() => {
                     self.arrived(arrival).await;
@@ -452,7 +454,17 @@ impl Task {
 
     /// A list is complete: what it did not mention was deleted while we did not look.
     async fn listed(&mut self, now: Moment) {
-        let missing = self.writer.finish_replace();
+        let mut missing = Vec::new();
+        loop {
+            let some = self.writer.finish_some(MISSING_AT_ONCE);
+            let is_end = some.len() < MISSING_AT_ONCE;
+            missing.extend(some);
+            if is_end {
+                break;
+            }
+            // They may be all that there were: other tasks of this thread have their turn.
+            tokio::task::yield_now().await;
+        }
         self.count();
         self.census.end();
         self.connection.listed();

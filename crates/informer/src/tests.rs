@@ -118,6 +118,22 @@ async fn a_page_and_a_stream_leave_turns_to_other_tasks() {
     }
 }
 
+#[tokio::test]
+async fn what_a_list_does_not_mention_goes_piece_by_piece() {
+    let objects: Vec<_> = (0..500).map(|n| config_map(&format!("c{n}"), 3)).collect();
+    let (informer, mut server) = informer();
+    let store = &informer.state().store;
+    let list = server.expect(STREAM).await.list(5, &objects);
+    list.expired();
+    let _empty = server.expect(STREAM).await.list(9, &[]);
+    let mut partly = std::collections::BTreeSet::new();
+    while !store.is_empty() {
+        partly.insert(store.len());
+        tokio::task::yield_now().await;
+    }
+    assert!(partly.range(1..500).next().is_some(), "{partly:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_vanished_in_a_gap_is_told_as_last_known() {
     let (informer, mut server) = informer();

@@ -1,20 +1,31 @@
 //! Trains the dictionary of one informer's store on another thread, while the list or watch goes on.
 //!
 //! A training that panics would panic again on the same objects. So it is given up like one that
-//! found nothing better: the next is due when the objects have changed enough.
+//! found nothing better: the next is due when the objects have changed enough. That is for the cluster to say, so a
+//! store is trained now and then only, however its objects change.
+
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{JoinError, JoinHandle};
 
 use cache::{StoreWriter, Trained};
+use model::Moment;
 
 /// Dictionaries trained at once in this process. A training takes a core for a tenth of a second.
 static TRAININGS: Semaphore = Semaphore::const_new(1);
+
+/// A store is trained once in so long,
+const REST: Duration = Duration::from_secs(60);
+/// and so often at once after a rest: a first list grows quickly.
+const AT_ONCE: u32 = 4;
 
 /// A training under way, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Trainer {
     training: Option<JoinHandle<Trained>>,
+    /// When the store will have rested from its trainings.
+    rested: Moment,
 }
 
 /// Leave to train, once nobody else does.
@@ -23,13 +34,20 @@ pub(crate) async fn turn() -> SemaphorePermit<'static> {
 }
 
 impl Trainer {
-    pub(crate) fn may_train(&self, writer: &StoreWriter) -> bool {
-        self.training.is_none() && writer.is_training_due()
+    pub(crate) fn may_train(&self, writer: &StoreWriter, now: Moment) -> bool {
+        let is_rested = now.until(self.rested) <= REST * (AT_ONCE - 1);
+        self.training.is_none() && is_rested && writer.is_training_due()
     }
 
     /// Trains a dictionary on another thread, while the list or watch goes on.
-    pub(crate) fn train(&mut self, turn: SemaphorePermit<'static>, writer: &StoreWriter) {
+    pub(crate) fn train(
+        &mut self,
+        turn: SemaphorePermit<'static>,
+        writer: &StoreWriter,
+        now: Moment,
+    ) {
         if let Some(training) = writer.training() {
+            self.rested = self.rested.max(now) + REST;
             self.run(turn, move || training.run());
         }
     }
@@ -90,14 +108,15 @@ mod tests {
     #[tokio::test]
     async fn a_training_that_panics_is_given_up_until_the_objects_are_others() {
         let (mut writer, mut trainer) = (StoreWriter::default(), Trainer::default());
+        let now = Moment::default();
         fill(&mut writer, 100);
-        assert!(trainer.may_train(&writer));
+        assert!(trainer.may_train(&writer, now));
         trainer.run(turn().await, || panic!("the test wants it"));
         let panicked = trainer.done().await;
         trainer.adopt(panicked, &mut writer);
-        assert!(!trainer.may_train(&writer), "not at once");
+        assert!(!trainer.may_train(&writer, now), "not at once");
         fill(&mut writer, 110);
-        assert!(!trainer.may_train(&writer), "nor for a few more");
+        assert!(!trainer.may_train(&writer, now), "nor for a few more");
         let large = "another text".repeat(10_000);
         for index in 0..100 {
             let metadata = json!({"name": format!("map-{index}"), "uid": format!("u-{index}"),
@@ -106,10 +125,26 @@ mod tests {
             let entry = writer.parse(&object.to_string()).unwrap();
             writer.upsert(&entry);
         }
-        assert!(trainer.may_train(&writer));
-        trainer.train(turn().await, &writer);
+        assert!(trainer.may_train(&writer, now));
+        trainer.train(turn().await, &writer, now);
         let trained = trainer.done().await;
         trainer.adopt(trained, &mut writer);
         assert!(writer.is_recoding(), "this one served");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_always_due_is_trained_now_and_then() {
+        let (mut writer, mut trainer) = (StoreWriter::default(), Trainer::default());
+        let now = Moment::default();
+        fill(&mut writer, 100);
+        for _ in 0..AT_ONCE {
+            assert!(trainer.may_train(&writer, now));
+            trainer.train(turn().await, &writer, now);
+            assert!(trainer.done().await.is_ok());
+            // It is due still: nothing is adopted.
+            trainer.training = None;
+        }
+        assert!(!trainer.may_train(&writer, now));
+        assert!(trainer.may_train(&writer, now + REST));
     }
 }

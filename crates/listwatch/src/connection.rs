@@ -92,9 +92,13 @@ impl Connection {
         Self { wire, kind, scope, form, intake, share: None, state: State::Over }
     }
 
-    /// Sends a request after a wait, dropping one that may be under way.
+    /// Sends a request after a wait, dropping one that may be under way. A page may have to wait longer.
     pub fn request(&mut self, request: Request, selector: Option<String>, after: Duration) {
         self.share = self.share_of(&request);
+        let after = match request {
+            Request::List { .. } => after.max(self.intake.page_in()),
+            Request::Stream { .. } | Request::Watch { .. } => after,
+        };
         self.state = State::Waiting(Box::pin(tokio::time::sleep(after)), Asked(request, selector));
     }
 
@@ -165,6 +169,7 @@ impl Connection {
                     // In a box, because it is rare and every informer has room for it otherwise.
                     return match Box::pin(page.read(&mut self.share, &self.intake)).await {
                         Ok(Some(page)) => {
+                            self.intake.page(page.len());
                             self.state = State::Over;
                             Arrival::Page(page)
                         }

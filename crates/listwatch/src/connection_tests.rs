@@ -175,6 +175,29 @@ async fn a_page_that_comes_slowly_and_goes_on_has_its_time() {
     assert_eq!((ended, after), (End::Idle, PAGE_TIMEOUT));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_pages_unfold_to_much_is_taken_in_at_a_bounded_rate() {
+    let flooded = Intake::default();
+    let own = async || {
+        let began = Instant::now();
+        let (mut connection, feed) = paged(&flooded);
+        feed.send(vec![b'x'; 8 << 20]);
+        drop(feed);
+        loop {
+            match connection.next().await {
+                Arrival::Page(_) => return began.elapsed(),
+                Arrival::More => {}
+                other => panic!("a page, not {other:?}"),
+            }
+        }
+    };
+    (0..31).for_each(|_| flooded.page(8 << 20));
+    let took = [own().await, own().await, own().await];
+    assert_eq!(took[..2], [Duration::ZERO; 2], "what comes at once");
+    assert!(took[2] >= Duration::from_millis(200), "{took:?}");
+    assert_eq!(page_after(&flooded).await, Duration::ZERO, "of another cluster");
+}
+
 /// So many clusters, each with so many connections.
 fn of_clusters(
     clusters: &[Intake],

@@ -1,5 +1,6 @@
 //! How much of all lists of a process may be under way at once, so that a start with many clusters
-//! does not exhaust the memory; and how many changes of one cluster are taken in, so that it does not take every core.
+//! does not exhaust the memory; and how many changes and pages of one cluster are taken in, so that it does not take
+//! every core.
 //!
 //! A list has a share of [`LISTED_KIB`] from its request until all of it is stored. A page is at most as long
 //! as its share. A list whose cluster is slow or dead lends its share to others meanwhile and queues for it
@@ -52,6 +53,13 @@ pub const LINES_PER_SECOND: u32 = 2_000;
 pub const LINES_AT_ONCE: u32 = 10_000;
 /// The bytes of a line that count for one: 8 MiB come in a second, and 40 MiB at once.
 const LINE_BYTES: usize = 4 << 10;
+/// KiB of a cluster's pages that are taken in for each second. Of pages that a few bytes unfold to little may be kept,
+/// so that no budget ends them,
+const PAGED_PER_SECOND: u32 = 32 << 10;
+/// and so many at once after a rest.
+const PAGED_AT_ONCE: u32 = 256 << 10;
+/// What one of them counts for.
+const PAGED_TIME: Duration = Duration::from_nanos(1_000_000_000 / PAGED_PER_SECOND as u64);
 /// How long a cluster whose lines had to wait is said to be throttled: longer than the time between two scrapes.
 const THROTTLED_FOR: Duration = Duration::from_secs(60);
 /// What one of them counts for.
@@ -70,6 +78,8 @@ pub struct Intake {
     slow_until: Arc<Mutex<Option<Instant>>>,
     /// When the cluster will have rested from the lines that were counted.
     rested: Arc<Mutex<Instant>>,
+    /// When it will have rested from its pages.
+    paged: Arc<Mutex<Instant>>,
     /// Until when it is said that they had to wait.
     throttled_until: Arc<Mutex<Option<Instant>>>,
 }
@@ -147,6 +157,7 @@ impl Default for Intake {
             large_lines: Pool::new(LARGE_LINES, CLUSTER_LARGE_LINES),
             slow_until: Arc::default(),
             rested: Arc::new(Mutex::new(Instant::now())),
+            paged: Arc::new(Mutex::new(Instant::now())),
             throttled_until: Arc::default(),
         }
     }
@@ -163,6 +174,7 @@ impl Intake {
             large_lines: self.large_lines.with_part(CLUSTER_LARGE_LINES),
             slow_until: Arc::default(),
             rested: Arc::new(Mutex::new(Instant::now())),
+            paged: Arc::new(Mutex::new(Instant::now())),
             throttled_until: Arc::default(),
         }
     }
@@ -204,6 +216,19 @@ impl Intake {
         }
         *lock(&self.slow_until) = Some(Instant::now() + SLOW_FOR);
         page.moves_to(&self.slow) || page.pool.all.available_permits() > 0
+    }
+
+    /// Counts a page of so many bytes.
+    pub(crate) fn page(&self, bytes: usize) {
+        let kibibytes = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
+        let mut rested = lock(&self.paged);
+        *rested = (*rested).max(Instant::now()) + PAGED_TIME * kibibytes;
+    }
+
+    /// How long it takes until another page may be asked for.
+    pub(crate) fn page_in(&self) -> Duration {
+        let left = lock(&self.paged).saturating_duration_since(Instant::now());
+        left.saturating_sub(PAGED_TIME * PAGED_AT_ONCE)
     }
 
     /// Counts a line of a watch, or one of a list that brings no new object, of so many bytes.

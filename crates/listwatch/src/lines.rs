@@ -54,8 +54,7 @@ impl Lines {
     pub(crate) fn next_line(&mut self) -> Result<Option<Bytes>, LineError> {
         loop {
             let Some(end) = memchr::memchr(b'\n', &self.chunk) else {
-                self.partial.extend_from_slice(&self.chunk);
-                self.chunk.clear();
+                self.partial.extend_from_slice(&std::mem::take(&mut self.chunk));
                 return if self.partial.len() > MAX_LINE_BYTES {
                     Err(LineError::TooLong)
                 } else {
@@ -67,7 +66,8 @@ impl Lines {
             line.truncate(end);
             if !self.partial.is_empty() {
                 self.partial.extend_from_slice(&line);
-                line = self.partial.split().freeze();
+                // The room that it had goes with it: nobody counts it.
+                line = std::mem::take(&mut self.partial).freeze();
             }
             if line.len() > MAX_LINE_BYTES {
                 return Err(LineError::TooLong);
@@ -115,6 +115,19 @@ mod tests {
             lines.push(chunk.clone());
             assert_eq!(lines.next_line(), expect);
         }
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_long_line_but_the_line() {
+        let (mut lines, chunk) = (Lines::default(), Bytes::from(vec![b'x'; 1 << 20]));
+        for _ in 0..3 {
+            lines.push(chunk.clone());
+            assert_eq!(lines.next_line(), Ok(None));
+        }
+        assert!(chunk.is_unique(), "no chunk is kept");
+        lines.push(Bytes::from_static(b"\n"));
+        let line = lines.next_line().unwrap().unwrap();
+        assert_eq!((line.len(), lines.partial.capacity()), (3 << 20, 0));
     }
 
     #[test]

@@ -13,7 +13,6 @@ use super::{Provided, Report, Step, Task};
 use crate::connect::Link;
 use crate::entry::{Entry, Serving};
 use crate::identity::ask_after;
-use crate::probe::PROBE_INTERVAL;
 use crate::turns::Lane;
 
 /// Waits until home says that this is another fleet than before.
@@ -120,7 +119,9 @@ impl Task {
     }
 
     fn refuse(&mut self, name: &ClusterName, link: Link, refusal: &Refusal) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let wait = entry.refused(self.clock.now());
         self.down(name, Arc::clone(&refusal.reason));
-        self.mark(name.clone(), link, PROBE_INTERVAL);
+        self.mark(name.clone(), link, wait);
     }
 }
