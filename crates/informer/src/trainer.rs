@@ -10,22 +10,25 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{JoinError, JoinHandle};
 
 use cache::{StoreWriter, Trained};
-use model::Moment;
+use model::{Bucket, Moment, Rate};
 
 /// Dictionaries trained at once in this process. A training takes a core for a tenth of a second.
 static TRAININGS: Semaphore = Semaphore::const_new(1);
 
-/// A store is trained once in so long,
-const REST: Duration = Duration::from_secs(60);
-/// and so often at once after a rest: a first list grows quickly.
-const AT_ONCE: u32 = 4;
+/// How often a store is trained, and how often at once after a rest: a first list grows quickly.
+const RATE: Rate = Rate { interval: Duration::from_secs(60), burst: 4 };
 
 /// A training under way, if there is one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Trainer {
     training: Option<JoinHandle<Trained>>,
-    /// When the store will have rested from its trainings.
-    rested: Moment,
+    bucket: Bucket,
+}
+
+impl Default for Trainer {
+    fn default() -> Self {
+        Self { training: None, bucket: Bucket::new(RATE) }
+    }
 }
 
 /// Leave to train, once nobody else does.
@@ -35,7 +38,7 @@ pub(crate) async fn turn() -> SemaphorePermit<'static> {
 
 impl Trainer {
     pub(crate) fn may_train(&self, writer: &StoreWriter, now: Moment) -> bool {
-        let is_rested = now.until(self.rested) <= REST * (AT_ONCE - 1);
+        let is_rested = self.bucket.ready_at(now) <= now;
         self.training.is_none() && is_rested && writer.is_training_due()
     }
 
@@ -47,7 +50,7 @@ impl Trainer {
         now: Moment,
     ) {
         if let Some(training) = writer.training() {
-            self.rested = self.rested.max(now) + REST;
+            self.bucket.take(1, now);
             self.run(turn, move || training.run());
         }
     }
@@ -137,7 +140,7 @@ mod tests {
         let (mut writer, mut trainer) = (StoreWriter::default(), Trainer::default());
         let now = Moment::default();
         fill(&mut writer, 100);
-        for _ in 0..AT_ONCE {
+        for _ in 0..RATE.burst {
             assert!(trainer.may_train(&writer, now));
             trainer.train(turn().await, &writer, now);
             assert!(trainer.done().await.is_ok());
@@ -145,6 +148,6 @@ mod tests {
             trainer.training = None;
         }
         assert!(!trainer.may_train(&writer, now));
-        assert!(trainer.may_train(&writer, now + REST));
+        assert!(trainer.may_train(&writer, now + RATE.interval));
     }
 }

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use model::{Bucket, Moment, Rate};
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -60,6 +61,10 @@ const PAGED_PER_SECOND: u32 = 32 << 10;
 const PAGED_AT_ONCE: u32 = 256 << 10;
 /// What one of them counts for.
 const PAGED_TIME: Duration = Duration::from_nanos(1_000_000_000 / PAGED_PER_SECOND as u64);
+/// What comes is counted once it is there, so one more comes than at once.
+const LINES: Rate = Rate { interval: LINE_TIME, burst: LINES_AT_ONCE + 1 };
+/// As [`LINES`].
+const PAGES: Rate = Rate { interval: PAGED_TIME, burst: PAGED_AT_ONCE + 1 };
 /// How long a cluster whose lines had to wait is said to be throttled: longer than the time between two scrapes.
 const THROTTLED_FOR: Duration = Duration::from_secs(60);
 /// What one of them counts for.
@@ -76,12 +81,38 @@ pub struct Intake {
     large_lines: Pool,
     /// Until when the cluster asks for pages among those that come slowly.
     slow_until: Arc<Mutex<Option<Instant>>>,
-    /// When the cluster will have rested from the lines that were counted.
-    rested: Arc<Mutex<Instant>>,
-    /// When it will have rested from its pages.
-    paged: Arc<Mutex<Instant>>,
+    lines: Flow,
+    pages: Flow,
     /// Until when it is said that they had to wait.
     throttled_until: Arc<Mutex<Option<Instant>>>,
+}
+
+/// What comes of one cluster at a bounded rate. Clones share it.
+#[derive(Clone, Debug)]
+struct Flow {
+    began: Instant,
+    bucket: Arc<Mutex<Bucket>>,
+}
+
+impl Flow {
+    fn new(rate: Rate) -> Self {
+        Self { began: Instant::now(), bucket: Arc::new(Mutex::new(Bucket::new(rate))) }
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_origin(self.began.elapsed())
+    }
+
+    /// Counts what has come.
+    fn count(&self, tokens: u32) {
+        lock(&self.bucket).take(tokens, self.now());
+    }
+
+    /// How long it takes until more may come.
+    fn wait(&self) -> Duration {
+        let now = self.now();
+        now.until(lock(&self.bucket).ready_at(now))
+    }
 }
 
 /// Why a cluster is throttled.
@@ -156,8 +187,8 @@ impl Default for Intake {
             slow: Pool::new(SLOW_KIB, PAGE_KIB as usize),
             large_lines: Pool::new(LARGE_LINES, CLUSTER_LARGE_LINES),
             slow_until: Arc::default(),
-            rested: Arc::new(Mutex::new(Instant::now())),
-            paged: Arc::new(Mutex::new(Instant::now())),
+            lines: Flow::new(LINES),
+            pages: Flow::new(PAGES),
             throttled_until: Arc::default(),
         }
     }
@@ -173,8 +204,8 @@ impl Intake {
             slow: self.slow.with_part(PAGE_KIB as usize),
             large_lines: self.large_lines.with_part(CLUSTER_LARGE_LINES),
             slow_until: Arc::default(),
-            rested: Arc::new(Mutex::new(Instant::now())),
-            paged: Arc::new(Mutex::new(Instant::now())),
+            lines: Flow::new(LINES),
+            pages: Flow::new(PAGES),
             throttled_until: Arc::default(),
         }
     }
@@ -220,28 +251,23 @@ impl Intake {
 
     /// Counts a page of so many bytes.
     pub(crate) fn page(&self, bytes: usize) {
-        let kibibytes = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
-        let mut rested = lock(&self.paged);
-        *rested = (*rested).max(Instant::now()) + PAGED_TIME * kibibytes;
+        self.pages.count(u32::try_from(bytes >> 10).unwrap_or(u32::MAX));
     }
 
     /// How long it takes until another page may be asked for.
     pub(crate) fn page_in(&self) -> Duration {
-        let left = lock(&self.paged).saturating_duration_since(Instant::now());
-        left.saturating_sub(PAGED_TIME * PAGED_AT_ONCE)
+        self.pages.wait()
     }
 
     /// Counts a line of a watch, or one of a list that brings no new object, of so many bytes.
     pub(crate) fn line(&self, bytes: usize) {
-        let mut rested = lock(&self.rested);
-        *rested = (*rested).max(Instant::now()) + LINE_TIME * counts(bytes);
+        self.lines.count(counts(bytes));
     }
 
     /// Waits until more of these lines may come; says how long that took.
     pub(crate) async fn lines_may_come(&self) -> Duration {
-        let (at, began) = (*lock(&self.rested), Instant::now());
-        let wait = at.saturating_duration_since(began).checked_sub(LINE_TIME * LINES_AT_ONCE);
-        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+        let (wait, began) = (self.lines.wait(), Instant::now());
+        if !wait.is_zero() {
             *lock(&self.throttled_until) = Some(began + wait + THROTTLED_FOR);
             tokio::time::sleep(wait).await;
         }

@@ -10,6 +10,7 @@
 //!   its implementations are in shell files elsewhere.
 //! - `sharding`, `clusters` and `engine` meet only through traits of this crate.
 
+pub mod bucket;
 pub mod budget;
 pub mod clock;
 pub mod cluster;
@@ -40,6 +41,7 @@ pub mod validity;
 pub mod weak;
 pub mod wire;
 
+pub use bucket::{Bucket, Rate};
 pub use budget::{Budget, Budgets, SourceBudget};
 pub use clock::{Clock, ManualClock, Moment, Sleep};
 pub use cluster::{Cluster, ClusterSet, ClusterState, DisputedNames, Identity, Living};

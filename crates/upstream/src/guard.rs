@@ -12,11 +12,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::Moment;
+use model::{Bucket, Moment, Rate};
 
 use super::UpstreamLimits;
 use super::breaker::{Breaker, BreakerPhase, Standing};
-use super::bucket::{Bucket, Rate};
 use super::limit::Limit;
 use super::outcome::{Outcome, UNANSWERED};
 use super::waiting::Caller;

@@ -9,7 +9,7 @@
 //!                                 the request is sent
 //! ```
 //!
-//! - `bucket`: requests a second. `limit`: requests at once, adapting. `breaker`: none, while an
+//! - [`bucket`](model::bucket): requests a second. `limit`: requests at once, adapting. `breaker`: none, while an
 //!   upstream fails. `guard` combines all three. They are pure, like `waiting` (who is next), `outcome`
 //!   (what an answer says about the upstream) and `pace` (when which key may ask a service).
 //! - [`Gate`] is the shell around them, one for each upstream. [`Services`] holds the gates and paces
@@ -25,7 +25,6 @@
 //! own client, so a gate never comes between a member and its Lease.
 
 mod breaker;
-mod bucket;
 mod error;
 mod gate;
 mod gates;
@@ -40,7 +39,6 @@ mod status;
 mod waiting;
 
 pub use breaker::BreakerPhase;
-pub use bucket::{Bucket, Rate};
 pub use error::{Upstream, UpstreamError};
 pub use gate::{Gate, Ticket};
 pub use gates::Gates;

@@ -26,9 +26,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use model::{ClusterName, ControllerName, Moment, ObjectKey};
+use model::{Bucket, ClusterName, ControllerName, Moment, ObjectKey, Rate};
 
-use super::bucket::{Bucket, Rate};
 use super::limits::ExternalLimits;
 
 /// Turns promised at once, of one upstream.

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::Moment;
+use model::{Bucket, Moment, Rate};
 use quick_cache::unsync::Cache;
-use upstream::{Bucket, Rate};
 
 /// A repeat within this long extends the series; later, a new Event begins.
 pub(super) const SERIES_WINDOW: Duration = Duration::from_secs(6 * 60);

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use model::Moment;
+use crate::Moment;
 
 /// How fast tokens come, and how many there are after a rest.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub struct Rate {
 
 impl Rate {
     /// So many tokens a second; both figures are at least 1.
-    pub(crate) fn per_second(tokens: u32, burst: u32) -> Self {
+    pub fn per_second(tokens: u32, burst: u32) -> Self {
         let nanos = 1_000_000_000_u64.div_ceil(u64::from(tokens.max(1)));
         Self { interval: Duration::from_nanos(nanos), burst: burst.max(1) }
     }
@@ -45,7 +45,7 @@ impl Bucket {
     }
 
     /// Tokens come at another rate from now on.
-    pub(crate) fn set_rate(&mut self, rate: Rate) {
+    pub fn set_rate(&mut self, rate: Rate) {
         self.rate = rate;
     }
 
@@ -60,8 +60,8 @@ impl Bucket {
         self.full_at = self.full_at.max(now) + self.rate.interval.saturating_mul(tokens);
     }
 
-    /// Returns back tokens that were taken and not used.
-    pub(crate) fn give_back(&mut self, tokens: u32) {
+    /// Gives tokens back that were taken and not used.
+    pub fn give_back(&mut self, tokens: u32) {
         self.full_at = self.full_at - self.rate.interval.saturating_mul(tokens);
     }
 }
