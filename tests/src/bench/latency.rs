@@ -6,10 +6,11 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::Plan;
-use super::figures::{Figure, Target, Unit, quantile};
+use super::figures::{Figure, Target, Unit};
 use super::peer::{Line, Peer};
 use super::running::{Running, Task};
 use super::testbed::{FULL, Testbed};
+use crate::harness::quantiles::quantile;
 use crate::harness::wait;
 use crate::proxy::Proxy;
 

@@ -17,11 +17,12 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Plan;
-use super::figures::{self, Figure, Target, Unit, quantile};
+use super::figures::{self, Figure, Target, Unit};
 use super::peer::Peer;
 use super::running::{Running, Task};
 use super::testbed::Testbed;
 use crate::harness::kubectl;
+use crate::harness::quantiles::quantile;
 use crate::harness::table::{Format, Table};
 
 /// The share of a core that a peer gets. Small, so that it breaks before the API server does, which works on the

@@ -20,7 +20,7 @@
 //! | `kind` | a machine with podman and kind, whose network ends at itself |
 //! | `manager`, `load` | replicas of the product, and changes for them to work on |
 //! | `audit`, `ownership`, `home` | what audit logs and ShardMaps show |
-//! | `table` | pure: tables as text and Markdown |
+//! | `table`, `quantiles` | pure: tables as text and Markdown; medians |
 //!
 //! # Invariants
 //! - A value owns whatever a run starts, and removes it when dropped. A failure and Ctrl-C
@@ -47,6 +47,7 @@ pub mod packages;
 mod pki;
 pub mod process;
 pub mod prometheus;
+pub mod quantiles;
 mod realm;
 pub mod scene;
 pub mod servers;

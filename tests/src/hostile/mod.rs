@@ -30,7 +30,7 @@ use std::env;
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 pub use self::mode::{Expected, Mode};
@@ -38,6 +38,7 @@ pub use self::pulse::Spread;
 pub use self::replica::{ReplicaArgs, run_replica};
 pub use self::server::Hostile;
 pub use self::stage::{Plan, Row, perform, weigh};
+use crate::harness::quantiles::median;
 use crate::harness::table::{Format, Table};
 
 /// The most that resident memory may grow through one hostile cluster, in bytes.
@@ -91,22 +92,21 @@ pub fn run(args: &HostileArgs) -> Result<()> {
         changes: MIN_CHANGES.max(usize::try_from(args.seconds)? * CHANGES_PER_SECOND),
         max_cache_bytes: MAX_CACHE_BYTES,
     };
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows = Vec::new();
     for (number, mode) in modes.iter().enumerate() {
-        let mut all: Option<Row> = None;
-        for round in 1..=args.max_rounds.max(args.min_rounds) {
+        let take = |round: u8| {
             eprintln!("{mode} ({} of {}), round {round}", number + 1, modes.len());
-            for row in runtime.block_on(perform(&[*mode], &plan))? {
-                all = Some(match all.take() {
-                    Some(all) => all.and(row),
-                    None => row,
-                });
-            }
-            if round >= args.min_rounds && all.as_ref().is_none_or(|row| row.slower().is_none()) {
+            let row = runtime.block_on(perform(&[*mode], &plan))?.pop();
+            row.context("a run of one mode has a row")
+        };
+        let mut row = take(1)?;
+        for round in 2..=args.max_rounds.max(args.min_rounds) {
+            if round > args.min_rounds && row.slower().is_none() {
                 break;
             }
+            row = row.and(take(round)?);
         }
-        rows.extend(all);
+        rows.push(row);
     }
     println!("{}", table(&rows).render(args.format));
     let wrong: Vec<String> = rows.iter().flat_map(|row| row.faults(MAX_GROWTH_BYTES)).collect();
@@ -133,9 +133,8 @@ fn table(rows: &[Row]) -> Table {
         let seconds = |time: Option<Duration>| {
             time.map_or_else(|| "never".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
         };
-        let milliseconds = |p99: Option<Duration>| {
-            p99.map_or_else(|| "-".to_owned(), |p99| format!("{:.1} ms", p99.as_secs_f64() * 1e3))
-        };
+        let milliseconds =
+            |p99: Option<f64>| p99.map_or_else(|| "-".to_owned(), |p99| format!("{p99:.1} ms"));
         let [calm, meanwhile] = row.p99s();
         vec![
             row.mode.to_string(),
@@ -152,14 +151,6 @@ fn table(rows: &[Row]) -> Table {
         ]
     };
     Table { heading: heading.map(str::to_owned).to_vec(), rows: rows.iter().map(cells).collect() }
-}
-
-/// The median of what some took; the mean of the two in the middle where their number is even.
-fn median(mut took: Vec<Duration>) -> Option<Duration> {
-    took.sort_unstable();
-    let upper = took.len() / 2;
-    let lower = upper.checked_sub(1 - took.len() % 2)?;
-    Some((*took.get(lower)? + *took.get(upper)?) / 2)
 }
 
 impl Row {
@@ -184,18 +175,18 @@ impl Row {
     }
 
     /// What the changes of the healthy cluster took while all clusters behaved, and meanwhile: the median of the p99 of
-    /// each round.
-    fn p99s(&self) -> [Option<Duration>; 2] {
+    /// each round, in milliseconds.
+    fn p99s(&self) -> [Option<f64>; 2] {
         [0, 1].map(|when| {
-            let of = |round: &[Option<Spread>; 2]| Some(round[when]?.p99);
-            median(self.rounds.iter().filter_map(of).collect())
+            let of = |round: &[Option<Spread>; 2]| Some(round[when]?.p99.as_secs_f64() * 1e3);
+            median(&self.rounds.iter().filter_map(of).collect::<Vec<_>>())
         })
     }
 
     /// How much longer they took.
     fn ratio(&self) -> Option<f64> {
         let [calm, meanwhile] = self.p99s();
-        Some(meanwhile?.as_secs_f64() / calm?.as_secs_f64())
+        Some(meanwhile? / calm?)
     }
 
     /// How the changes of the healthy cluster take too long, if enough was measured before.
@@ -213,7 +204,7 @@ impl Row {
         let (ratio, p99) = (self.ratio()?, p99?);
         (ratio > MAX_RATIO).then(|| {
             format!(
-                "the healthy cluster's changes take {p99:?}, {ratio:.2} times as long as before"
+                "the healthy cluster's changes take {p99:.1} ms, {ratio:.2} times as long as before"
             )
         })
     }
@@ -274,12 +265,11 @@ mod tests {
     #[test]
     fn the_medians_of_rounds_are_compared() {
         for (p99s, expect) in [
-            (&[[10, 20]][..], [10, 20]),
-            (&[[10, 20], [10, 10]], [10, 15]),
-            (&[[10, 90], [10, 11], [90, 10]], [10, 11]),
+            (&[[10, 20]][..], [10.0, 20.0]),
+            (&[[10, 20], [10, 10]], [10.0, 15.0]),
+            (&[[10, 90], [10, 11], [90, 10]], [10.0, 11.0]),
         ] {
-            let expect = expect.map(|p99| Some(Duration::from_millis(p99)));
-            assert_eq!(row(p99s, 0).p99s(), expect, "{p99s:?}");
+            assert_eq!(row(p99s, 0).p99s(), expect.map(Some), "{p99s:?}");
         }
         assert!(row(&[[10, 20], [10, 20], [90, 10]], 0).slower().is_some());
         assert!(row(&[[10, 90], [10, 11], [90, 10]], 0).slower().is_none());
