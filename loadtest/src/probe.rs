@@ -74,7 +74,8 @@ impl Probe {
                 let before = peak_bytes.fetch_max(resident_bytes, Ordering::Relaxed);
                 let cpu = scrape::sum(text, "process_cpu_seconds_total");
                 let cpu = Duration::try_from_secs_f64(cpu).context("process_cpu_seconds_total")?;
-                Ok(Usage { cpu, resident_bytes, peak_resident_bytes: before.max(resident_bytes) })
+                let peak_resident_bytes = before.max(resident_bytes);
+                Ok(Usage { cpu, resident_bytes, anonymous_bytes: None, peak_resident_bytes })
             }
         }
     }

@@ -137,6 +137,8 @@ pub struct Replica {
     pub cores: f64,
     /// Resident memory at the end, in MiB.
     pub resident_mib: f64,
+    /// What of it is no page of the program's file, in MiB; absent of a Pod.
+    pub anonymous_mib: Option<f64>,
     /// Most resident memory of the run, in MiB.
     pub peak_mib: f64,
     /// Its metrics at the end.
@@ -364,6 +366,7 @@ impl Replica {
             cpu_seconds,
             cores: if seconds > 0.0 { cpu_seconds / seconds } else { 0.0 },
             resident_mib: mib(after.usage.resident_bytes),
+            anonymous_mib: after.usage.anonymous_bytes.map(mib),
             peak_mib: mib(after.usage.peak_resident_bytes),
             scraped: after.scraped,
         }

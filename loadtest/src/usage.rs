@@ -12,6 +12,9 @@ pub struct Usage {
     pub cpu: Duration,
     /// Resident memory now, in bytes.
     pub resident_bytes: u64,
+    /// What of it is no page of a file, in bytes: the rest is the program, which the kernel can drop and read again.
+    /// Not known of a Pod.
+    pub anonymous_bytes: Option<u64>,
     /// The most resident memory it ever had, in bytes.
     pub peak_resident_bytes: u64,
 }
@@ -26,6 +29,7 @@ pub fn of(pid: u32) -> Result<Usage> {
     Ok(Usage {
         cpu: cpu(pid)?,
         resident_bytes: bytes(&rollup, "Rss:").context("smaps_rollup has no Rss")?,
+        anonymous_bytes: bytes(&rollup, "Anonymous:"),
         peak_resident_bytes: bytes(&read(pid, "status")?, "VmHWM:")
             .context("status has no VmHWM")?,
     })
@@ -115,5 +119,6 @@ mod tests {
     fn this_process_uses_a_processor_and_memory() {
         let usage = of(std::process::id()).unwrap();
         assert!(usage.resident_bytes > 0 && usage.peak_resident_bytes >= usage.resident_bytes);
+        assert!((1..usage.resident_bytes).contains(&usage.anonymous_bytes.unwrap()));
     }
 }

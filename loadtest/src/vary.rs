@@ -69,6 +69,11 @@ fn largest(report: &Report) -> f64 {
     most(report, |replica| replica.resident_mib)
 }
 
+/// The same without the pages of the program's file, which are as many however little a replica does.
+fn anonymous(report: &Report) -> f64 {
+    most(report, |replica| replica.anonymous_mib.unwrap_or_default())
+}
+
 fn markdown(vary: &Vary, machine: &Machine, reports: &[Report]) -> String {
     let mut text = String::new();
     write_table(&mut text, vary, machine, reports).expect("writing to a String cannot fail");
@@ -102,7 +107,8 @@ fn write_table(
     writeln!(
         out,
         "| replicas | converged after | times as fast | p99 under load | largest, MiB | of the first | \
-         peak MiB | most shards of one | CPU s to start |\n|---|---|---|---|---|---|---|---|---|"
+         without the program's file | of the first | peak MiB | most shards of one | CPU s to start |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|"
     )?;
     for report in reports {
         let figure = |measure| report.figures.get(&measure).copied().unwrap_or_default();
@@ -110,11 +116,13 @@ fn write_table(
         let faster = first.figures.get(&Measure::StartSeconds).map_or(0.0, |first| first / start);
         writeln!(
             out,
-            "| {} | {start:.0} s | {faster:.2} | {:.0} ms | {:.0} | {:.2} | {peak:.0} | {} | {:.0} |",
+            "| {} | {start:.0} s | {faster:.2} | {:.0} ms | {:.0} | {:.2} | {:.0} | {:.2} | {peak:.0} | {} | {:.0} |",
             report.scenario.fleet.replicas,
             figure(Measure::ConvergedP99Ms),
             largest(report),
             largest(report) / largest(first),
+            anonymous(report),
+            anonymous(report) / anonymous(first),
             most(report, |replica| replica.shards),
             report.start.iter().fold(0.0, |sum, start| sum + start.cpu_seconds),
         )?;
@@ -136,6 +144,7 @@ mod tests {
             report.scenario.fleet.replicas = replicas;
             report.figures.insert(Measure::StartSeconds, seconds);
             report.replicas[0].resident_mib = mib;
+            report.replicas[0].anonymous_mib = Some(mib - 40.0);
         }
         let goal = Some(Goal { replicas: 3, times: 0.5 });
         let mut vary = Vary { replicas: vec![1, 3], share: Some(0.2), goal };
@@ -157,8 +166,8 @@ mod tests {
         );
         let text = markdown(&vary, &Machine::default(), &reports);
         for row in [
-            "| 1 | 30 s | 1.00 | 2000 ms | 90 | 1.00 | 70 | 2 | 0 |",
-            "| 3 | 12 s | 2.50 | 2000 ms | 45 | 0.50 | 70 | 2 | 0 |",
+            "| 1 | 30 s | 1.00 | 2000 ms | 90 | 1.00 | 50 | 1.00 | 70 | 2 | 0 |",
+            "| 3 | 12 s | 2.50 | 2000 ms | 45 | 0.50 | 5 | 0.10 | 70 | 2 | 0 |",
         ] {
             assert!(text.contains(&format!("{row}\n")), "{row}\nis not in\n{text}");
         }

@@ -48,6 +48,12 @@ mod seeds {
         assert!(divided > 20, "{divided}");
     }
 
+    /// A shard that moved because its owner died splits when its load is known, which is long after all faults.
+    #[test]
+    fn loads_that_are_known_late_are_no_unrest() {
+        assert_eq!(attempt(&Plan::of(67_667)), []);
+    }
+
     #[test]
     fn every_seed_holds() {
         let report = soak(0..SEEDS, None);

@@ -1,7 +1,8 @@
 //! L3: with constant loads, shards come to rest.
 //!
 //! Members that join, leave, fall silent or are drained are reasons to move shards, and so are loads
-//! that change. Once all that has ended, a shard has few more owners, and its ranges stay.
+//! that change, or that are known for the first time: a member reports none of a shard before it has held it for half a
+//! minute, which may be after all faults. Once all that has ended, a shard has few more owners, and its ranges stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use super::Violation;
 use super::reading::{Reading, items, text};
 use crate::world::process::DRAIN_TIMEOUT;
 
-/// How much time retries, elections and round trips may add to the Lease and the drain, as for L1.
+/// How much time retries, elections and round trips may add to the Lease and the drain, as for L1; and how long shards
+/// may move and split for loads that have become known.
 const SLACK: Duration = Duration::from_secs(12);
 /// The most times that a shard may begin with another owner or epoch after that.
 const HANDOVERS: usize = 3;
@@ -19,8 +21,9 @@ const HANDOVERS: usize = 3;
 type Place<'a> = (&'a str, &'a str);
 
 pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
+    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let bound = reading.outcome.plan.setup.lease.silence() + DRAIN_TIMEOUT + SLACK;
-    let from_us = reading.healed_us + u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);
+    let from_us = (reading.healed_us + us(bound)).max(all_known_us(reading) + us(SLACK));
     let mut counts: BTreeMap<Place<'_>, usize> = BTreeMap::new();
     let mut found = Vec::new();
     for (at_us, place, shard) in handovers(reading, from_us) {
@@ -32,6 +35,22 @@ pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// When a member last reported loads of a cluster and group of which it had reported none before. A split is no such
+/// news.
+fn all_known_us(reading: &Reading<'_>) -> u64 {
+    let mut known = BTreeSet::new();
+    let mut last_us = 0;
+    for (at_us, applied, member) in reading.home("members") {
+        for load in items(&applied.body["spec"]["loads"]) {
+            let mut parts = text(&load["shard"]).split('/');
+            if known.insert((member, parts.next(), parts.next())) {
+                last_us = at_us;
+            }
+        }
+    }
+    last_us
 }
 
 /// The shards that began under another owner or epoch from a time on, except the first of their place.
