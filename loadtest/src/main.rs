@@ -78,7 +78,7 @@ enum Command {
     },
     /// Make the tables of what a fleet costs and what further replicas are good for, one after another.
     Curves {
-        /// Which: rates, sizing, capacity, memory, hot, kinds, soak, ten-thousand, or scenario files [default: all]
+        /// Which: rates, sizing, capacity, memory, clusters, hot, kinds, soak, ten-thousand, or scenario files [default: all]
         tables: Vec<String>,
         #[command(flatten)]
         common: Common,

@@ -26,11 +26,12 @@ const RATES: &str = "rates";
 const SIZING: &str = "sizing";
 /// All tables in their order, each with its scenarios: first what may not be possible here, last what may take more
 /// memory than there is.
-const ALL: [(&str, &str); 8] = [
+const ALL: [(&str, &str); 9] = [
     (RATES, ""),
     (SIZING, "sizing"),
     ("capacity", "curves/capacity.toml"),
     ("memory", "curves/memory.toml"),
+    ("clusters", "curves/clusters.toml"),
     ("hot", "curves/hot.toml"),
     ("kinds", "kinds.toml"),
     ("soak", "soak.toml"),

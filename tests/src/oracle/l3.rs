@@ -23,10 +23,12 @@ type Place<'a> = (&'a str, &'a str);
 pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
     let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let bound = reading.outcome.plan.setup.lease.silence() + DRAIN_TIMEOUT + SLACK;
-    let from_us = (reading.healed_us + us(bound)).max(all_known_us(reading) + us(SLACK));
+    let news_us = news_us(reading);
+    let is_for_news = |at_us: u64| news_us.iter().any(|&of| (of..of + us(SLACK)).contains(&at_us));
     let mut counts: BTreeMap<Place<'_>, usize> = BTreeMap::new();
     let mut found = Vec::new();
-    for (at_us, place, shard) in handovers(reading, from_us) {
+    let handovers = handovers(reading, reading.healed_us + us(bound));
+    for (at_us, place, shard) in handovers.into_iter().filter(|(at_us, ..)| !is_for_news(*at_us)) {
         let count = counts.entry(place).or_default();
         *count += 1;
         if *count == HANDOVERS + 1 {
@@ -37,20 +39,19 @@ pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
     found
 }
 
-/// When a member last reported loads of a cluster and group of which it had reported none before. A split is no such
-/// news.
-fn all_known_us(reading: &Reading<'_>) -> u64 {
+/// When members reported loads of a cluster and group of which they had reported none before. A split is no such news.
+fn news_us(reading: &Reading<'_>) -> Vec<u64> {
     let mut known = BTreeSet::new();
-    let mut last_us = 0;
+    let mut news = Vec::new();
     for (at_us, applied, member) in reading.home("members") {
         for load in items(&applied.body["spec"]["loads"]) {
             let mut parts = text(&load["shard"]).split('/');
             if known.insert((member, parts.next(), parts.next())) {
-                last_us = at_us;
+                news.push(at_us);
             }
         }
     }
-    last_us
+    news
 }
 
 /// The shards that began under another owner or epoch from a time on, except the first of their place.
