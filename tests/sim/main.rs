@@ -48,9 +48,9 @@ mod seeds {
         assert!(divided > 20, "{divided}");
     }
 
-    /// A shard that moved because its owner died splits when its load is known, which is long after all faults.
+    /// A shard that moved because its owner died is split when its load is known: long after all faults.
     #[test]
-    fn loads_that_are_known_late_are_no_unrest() {
+    fn shards_may_split_for_a_load_that_is_known_late() {
         assert_eq!(attempt(&Plan::of(67_667)), []);
     }
 
