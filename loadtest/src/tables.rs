@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(names, ALL.map(|(name, _)| name));
         // The servers' core is not that of the replicas, whose processes inherit it otherwise.
         let cores = all.iter().flat_map(Table::scenarios).map(|options| options.cpu.core);
-        assert_eq!(cores.collect::<Vec<_>>(), [Some(REPLICAS_CORE); 10]);
+        assert_eq!(cores.collect::<Vec<_>>(), [Some(REPLICAS_CORE); 11]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ fn all() -> BTreeMap<String, Scenario> {
 #[test]
 fn the_scenarios_in_the_repository_are_runnable_and_have_limits() {
     let all = all();
-    assert_eq!(all.len(), 15, "{:?}", all.keys());
+    assert_eq!(all.len(), 16, "{:?}", all.keys());
     for (name, scenario) in &all {
         if let Some(curve) = &scenario.curve {
             assert!(curve.goal.is_some(), "{name}");
