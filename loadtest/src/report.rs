@@ -137,7 +137,7 @@ pub struct Replica {
     pub cores: f64,
     /// Resident memory at the end, in MiB.
     pub resident_mib: f64,
-    /// What of it is no page of the program's file, in MiB; absent of a Pod.
+    /// The part of it that no file backs, in MiB; not known of a Pod.
     pub anonymous_mib: Option<f64>,
     /// Most resident memory of the run, in MiB.
     pub peak_mib: f64,

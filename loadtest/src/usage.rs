@@ -12,8 +12,8 @@ pub struct Usage {
     pub cpu: Duration,
     /// Resident memory now, in bytes.
     pub resident_bytes: u64,
-    /// What of it is no page of a file, in bytes: the rest is the program, which the kernel can drop and read again.
-    /// Not known of a Pod.
+    /// The part of it that no file backs, in bytes. The rest is the program's file, which the kernel can drop and read
+    /// again. Not known of a Pod.
     pub anonymous_bytes: Option<u64>,
     /// The most resident memory it ever had, in bytes.
     pub peak_resident_bytes: u64,

@@ -69,7 +69,7 @@ fn largest(report: &Report) -> f64 {
     most(report, |replica| replica.resident_mib)
 }
 
-/// The same without the pages of the program's file, which are as many however little a replica does.
+/// The same without the program's file, of which a replica has as many pages however little it does.
 fn anonymous(report: &Report) -> f64 {
     most(report, |replica| replica.anonymous_mib.unwrap_or_default())
 }
