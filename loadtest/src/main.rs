@@ -48,6 +48,10 @@ use clap::{Parser, Subcommand};
 use loadtest::signals::unless_ended;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[derive(Parser)]
 #[command(name = "loadtest", about = "Load tests for the Leasehold manager")]
 struct Args {

@@ -104,20 +104,29 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     let tools = Tools::new(None)?;
     tools.prepare(&[Need::Kube, Need::Peers])?;
     let watch = Stopwatch::start();
-    let measured = scene::run(&tools, "bench", async |scene| measure(scene, args, &chosen).await);
-    let figures = scene::one_thread()?.block_on(measured)??;
+    // If a peer fails after half an hour, what was measured before is shown too.
+    let mut figures = Vec::new();
+    let measured = scene::run(&tools, "bench", async |scene| {
+        measure(scene, args, &chosen, &mut figures).await
+    });
+    let outcome = scene::one_thread()?.block_on(measured);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&figures::json(&figures))?);
     } else {
         print!("{}", figures::table(&figures).render(Format::Text));
     }
+    outcome??;
     eprintln!("measured in {watch}");
     Ok(())
 }
 
-async fn measure(scene: &Scene, args: &BenchArgs, chosen: &[&str]) -> Result<Vec<Figure>> {
+async fn measure(
+    scene: &Scene,
+    args: &BenchArgs,
+    chosen: &[&str],
+    figures: &mut Vec<Figure>,
+) -> Result<()> {
     let plan = Plan { rounds: args.rounds.into() };
-    let mut figures = Vec::new();
     if chosen.iter().any(|name| *name != "queue") {
         let testbed = Testbed::prepare(scene, usize::try_from(args.objects)?).await?;
         if chosen.iter().any(|name| !["queue", "pods", "kinds"].contains(name)) {
@@ -146,7 +155,7 @@ async fn measure(scene: &Scene, args: &BenchArgs, chosen: &[&str]) -> Result<Vec
     if chosen.contains(&"queue") {
         figures.extend(queue::queues(scene.tools(), plan)?);
     }
-    Ok(figures)
+    Ok(())
 }
 
 #[cfg(test)]

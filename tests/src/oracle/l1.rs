@@ -1,21 +1,14 @@
 //! L1: once faults cease, every shard is owned within a bound.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::Violation;
 use super::reading::{Reading, items, text};
-use crate::world::process::{DRAIN_TIMEOUT, cluster_name};
-
-/// How much time retries, elections and round trips may add to the Lease and the drain.
-const SLACK: Duration = Duration::from_secs(12);
+use crate::world::process::cluster_name;
 
 pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
-    let setup = &reading.outcome.plan.setup;
-    let bound = setup.lease.silence() + DRAIN_TIMEOUT + SLACK;
-    let due_us = reading.healed_us + u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);
-    let mut found = unowned(reading, due_us);
-    found.extend(unowned(reading, setup.end_us));
+    let mut found = unowned(reading, reading.recovered_us());
+    found.extend(unowned(reading, reading.outcome.plan.setup.end_us));
     found
 }
 

@@ -5,15 +5,10 @@
 //! minute, which may be after all faults. Once all that has ended, a shard has few more owners, and its ranges stay.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use super::Violation;
-use super::reading::{Reading, items, text};
-use crate::world::process::DRAIN_TIMEOUT;
+use super::reading::{Reading, SLACK, items, text, us};
 
-/// How much time retries, elections and round trips may add to the Lease and the drain, as for L1; and how long shards
-/// may move and split for loads that have become known.
-const SLACK: Duration = Duration::from_secs(12);
 /// The most times that a shard may begin with another owner or epoch after that.
 const HANDOVERS: usize = 3;
 
@@ -21,13 +16,12 @@ const HANDOVERS: usize = 3;
 type Place<'a> = (&'a str, &'a str);
 
 pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
-    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    let bound = reading.outcome.plan.setup.lease.silence() + DRAIN_TIMEOUT + SLACK;
     let news_us = news_us(reading);
+    // So long shards may move and split for it.
     let is_for_news = |at_us: u64| news_us.iter().any(|&of| (of..of + us(SLACK)).contains(&at_us));
     let mut counts: BTreeMap<Place<'_>, usize> = BTreeMap::new();
     let mut found = Vec::new();
-    let handovers = handovers(reading, reading.healed_us + us(bound));
+    let handovers = handovers(reading, reading.recovered_us());
     for (at_us, place, shard) in handovers.into_iter().filter(|(at_us, ..)| !is_for_news(*at_us)) {
         let count = counts.entry(place).or_default();
         *count += 1;

@@ -1,18 +1,23 @@
 //! A history, in the form that oracles need.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use engine::Dispatch;
 use serde_json::Value;
 
 use crate::world::Outcome;
 use crate::world::history::{Applied, Event, ProcessId, Request};
+use crate::world::process::DRAIN_TIMEOUT;
 
 /// The prefix of the names of members' Leases.
 pub(super) const MEMBER_LEASE: &str = "leasehold-member-";
 
 /// How exact the times are that were read from the clocks of processes.
 const CLOCK_SLACK_US: u64 = 10_000;
+
+/// How much time retries, elections and round trips may add to the Lease and the drain.
+pub(super) const SLACK: Duration = Duration::from_secs(12);
 
 /// The evidence of a run, sorted.
 pub(super) struct Reading<'a> {
@@ -28,7 +33,7 @@ pub(super) struct Reading<'a> {
     /// When each process was stopped.
     halts: BTreeMap<ProcessId, Vec<(u64, u64)>>,
     /// When faults ended.
-    pub(super) healed_us: u64,
+    healed_us: u64,
 }
 
 /// One reconcile.
@@ -50,6 +55,11 @@ pub(super) struct Run<'a> {
 pub(super) struct Sent<'a> {
     pub(super) at_us: u64,
     pub(super) request: &'a Request,
+}
+
+/// In microseconds.
+pub(super) fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl<'a> Reading<'a> {
@@ -77,6 +87,11 @@ impl<'a> Reading<'a> {
             run.live = without((from_us, ran_us.max(from_us)), halts);
         }
         reading
+    }
+
+    /// When the fleet has had the time to get over all faults.
+    pub(super) fn recovered_us(&self) -> u64 {
+        self.healed_us + us(self.outcome.plan.setup.lease.silence() + DRAIN_TIMEOUT + SLACK)
     }
 
     fn take(&mut self, at_us: u64, event: &'a Event) {

@@ -100,13 +100,16 @@ fn reconciling(args: &Args) -> ControllerSpec {
         .reconciler(Reconcile { mode: args.mode, tally })
 }
 
-#[tokio::main]
-async fn main() -> Result<()> {
+fn main() -> Result<()> {
     let args = Args::parse();
-    match args.mode {
-        Mode::Bare => return bare(&args).await,
-        Mode::Queue => return work_queue::measure(),
-        _ => {}
+    // It has threads and runtimes of its own.
+    if args.mode == Mode::Queue { work_queue::measure() } else { run(&args) }
+}
+
+#[tokio::main]
+async fn run(args: &Args) -> Result<()> {
+    if args.mode == Mode::Bare {
+        return bare(args).await;
     }
     let mut requests = Requests::listen();
     let home = Home::Kubeconfig {
@@ -119,7 +122,7 @@ async fn main() -> Result<()> {
     let clusters = ClusterSources { kubeconfigs: vec![source], ..ClusterSources::default() };
     let config = Config::new(home, NAME, clusters);
     let _telemetry = telemetry::init(&config.log, config.otlp.as_ref())?;
-    let manager = Manager::new(config).controller(controller(&args));
+    let manager = Manager::new(config).controller(controller(args));
     let metrics = manager.metrics();
     let shutdown = CancellationToken::new();
     let run = tokio::spawn(manager.run(shutdown.clone()));

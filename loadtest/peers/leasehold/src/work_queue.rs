@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::{slice, thread};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use leasehold::clock::SystemClock;
 use model::{Epoch, ObjectKey, Range, ShardId};
 use peer::clock::Begin;
 use peer::lines::{Line, say};
 use prometheus::{Histogram, HistogramOpts, IntCounter, exponential_buckets};
 use queue::{Limits, Outcome, Priority, QueueMetrics, RateLimiter, WorkQueue};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tracing::Span;
 
 /// How many different keys pass through the queue.
@@ -22,36 +22,40 @@ const KEYS: usize = 1_000_000;
 /// # Errors
 /// If a runtime cannot be made.
 pub fn measure() -> Result<()> {
-    let keys: Vec<ObjectKey> = keys(KEYS)?;
-    let queue = work_queue()?;
-    let (adding, working) = (one_thread()?, one_thread()?);
-    let begin = Begin::now();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            adding.block_on(async {
-                for key in &keys {
-                    let key = (key.clone(), None);
-                    queue.add(slice::from_ref(&key), Priority::Change, &Span::none()).await;
-                }
-            });
-        });
-        scope.spawn(|| {
-            working.block_on(async {
-                for _ in &keys {
-                    let popped = queue.next().await;
-                    queue.succeeded(&popped.key);
-                    queue.finish(&popped.key, Outcome::Done);
-                }
-            });
-        });
-    });
-    let per_second = KEYS as f64 / begin.elapsed().as_secs_f64();
+    let per_second = keys_per_second(KEYS)?;
     say(Line::Queue { keys: KEYS, per_second });
     Ok(())
 }
 
-fn one_thread() -> std::io::Result<Runtime> {
-    Builder::new_current_thread().enable_time().build()
+fn keys_per_second(count: usize) -> Result<f64> {
+    let keys = keys(count)?;
+    let queue = work_queue()?;
+    let begin = Begin::now();
+    thread::scope(|scope| {
+        let adding = scope.spawn(|| {
+            on_this_thread(async {
+                for key in &keys {
+                    let key = (key.clone(), None);
+                    queue.add(slice::from_ref(&key), Priority::Change, &Span::none()).await;
+                }
+            })
+        });
+        on_this_thread(async {
+            for _ in &keys {
+                let popped = queue.next().await;
+                queue.succeeded(&popped.key);
+                queue.finish(&popped.key, Outcome::Done);
+            }
+        })?;
+        adding.join().map_err(|_| anyhow!("the thread that adds keys panicked"))?
+    })?;
+    Ok(count as f64 / begin.elapsed().as_secs_f64())
+}
+
+/// Runs it in a runtime of its own.
+fn on_this_thread(work: impl Future<Output = ()>) -> Result<()> {
+    Builder::new_current_thread().enable_time().build()?.block_on(work);
+    Ok(())
 }
 
 fn keys(count: usize) -> Result<Vec<ObjectKey>> {
@@ -80,4 +84,14 @@ fn work_queue() -> Result<WorkQueue<()>> {
     queue.warm(&shard, Epoch(1), ());
     queue.open(&shard, Epoch(1));
     Ok(queue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_keys_pass() {
+        assert!(keys_per_second(1000).unwrap() > 0.0);
+    }
 }
