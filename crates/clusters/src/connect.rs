@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::ACCEPT_ENCODING;
 use http_body_util::BodyExt;
-use kube::client::{ClientBuilder, ConfigExt};
+use kube::client::ConfigExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use model::{Clock, Wire};
 use tokio::sync::watch;
@@ -38,15 +38,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// first time, and those after a failure, or which take long.
 const MAX_RENEWALS: [usize; 3] = [32, 16, 16];
 
-/// Two ways to send requests to a cluster.
-#[derive(Clone)]
-pub(crate) struct Link {
-    pub(crate) client: kube::Client,
-    /// The same below a client.
-    pub(crate) wire: Wire,
-}
-
-/// The life of the credential that a link uses now.
+/// The life of the credential that a wire uses now.
 pub(crate) type Life = watch::Receiver<Option<CredentialLife>>;
 
 /// A client to come. It is in a box so that connections are compiled here, and not in each crate that
@@ -95,18 +87,18 @@ impl Connector {
     /// # Errors
     /// [`Unusable`] when a certificate, key or credential is wrong.
     pub fn client<'a>(&'a self, origin: &'a str, access: &'a Access) -> Connecting<'a> {
-        async move { Ok(self.link(origin, access).await?.0.client) }.boxed()
+        async move { Ok(self.wire(origin, access).await?.0.client()) }.boxed()
     }
 
-    /// A client and the wire below it, and the life of its credential.
+    /// The wire below such a client, and the life of its credential.
     ///
     /// # Errors
     /// As [`Self::client`].
-    pub(crate) async fn link(
+    pub(crate) async fn wire(
         &self,
         origin: &str,
         access: &Access,
-    ) -> Result<(Link, Life), Arc<Unusable>> {
+    ) -> Result<(Wire, Life), Arc<Unusable>> {
         let (mut config, granted) = match access {
             Access::InCluster => {
                 let config = kube::Config::incluster().map_err(Unusable::InCluster)?;
@@ -134,18 +126,18 @@ impl Connector {
             Role::Workload => (Protocol::Any, dialer.rationed()),
         };
         let life = keeper.life();
-        let link = link(config, keeper, protocol, dialer);
-        Ok((link.map_err(|e| refused(origin, e))?, life))
+        let wire = wire(config, keeper, protocol, dialer);
+        Ok((wire.map_err(|e| refused(origin, e))?, life))
     }
 }
 
-/// A client and a wire whose requests carry the credential of `keeper`.
-fn link(
+/// A wire whose requests carry the credential of `keeper`.
+fn wire(
     config: kube::Config,
     keeper: Keeper,
     protocol: Protocol,
     dialer: Dialer,
-) -> Result<Link, kube::Error> {
+) -> Result<Wire, kube::Error> {
     let base = config.base_uri_layer();
     let unfolds = !config.disable_compression;
     let headers = config.extra_headers_layer()?;
@@ -163,7 +155,6 @@ fn link(
             .service(connections.clone())
     };
     let (service, plain) = (service(unfolds), service(false));
-    let client = ClientBuilder::new(service.clone(), namespace).build();
     let wire = Wire::new(move |request| {
         // Whoever asks for an answer as it is refuses another.
         let is_plain =
@@ -171,7 +162,7 @@ fn link(
         let answer = if is_plain { plain.clone() } else { service.clone() }.oneshot(request);
         async { Ok(answer.await?.map(BodyExt::boxed_unsync)) }.boxed()
     });
-    Ok(Link { client, wire })
+    Ok(wire.within(&namespace))
 }
 
 fn refused(origin: &str, source: impl std::error::Error + Send + Sync + 'static) -> Unusable {

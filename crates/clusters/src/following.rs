@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kube::client::{Body, ClientBuilder};
 use model::{Clock, ClusterName, Wire};
 use tokio_util::sync::CancellationToken;
-use tower::service_fn;
 
 use crate::connect::{Connector, Life};
 use crate::credentials::CredentialLife;
@@ -86,20 +84,20 @@ pub(crate) async fn client(
     let connector = Connector::new(Role::Home, clock);
     let Source { origin, access, .. } = only(&mut *provider).await;
     let access = access?;
-    let (link, life) = connector.link(&origin, &access).await?;
-    let namespace = link.client.default_namespace().to_owned();
-    let current = Arc::new(Mutex::new((link.wire, life)));
+    let (wire, life) = connector.wire(&origin, &access).await?;
+    let namespace = wire.namespace().to_owned();
+    let current = Arc::new(Mutex::new((wire, life)));
     let used = Arc::clone(&current);
     let unused = CancellationToken::new();
     let following = follow(provider, connector, access, Arc::clone(&current));
     tokio::spawn(unused.clone().run_until_cancelled_owned(following));
     let guard = Arc::new(unused.drop_guard());
-    let service = service_fn(move |request: http::Request<Body>| {
+    let wire = Wire::new(move |request| {
         let _used = &guard;
         let wire = current.lock().unwrap_or_else(PoisonError::into_inner).0.clone();
         wire.send(request)
     });
-    Ok(Followed { client: ClientBuilder::new(service, namespace).build(), current: used })
+    Ok(Followed { client: wire.within(&namespace).client(), current: used })
 }
 
 async fn only(provider: &mut dyn ClusterProvider) -> Source {
@@ -160,9 +158,9 @@ async fn switch(
             return true;
         }
     };
-    match connector.link(origin, access).await {
-        Ok((link, life)) => {
-            *current.lock().unwrap_or_else(PoisonError::into_inner) = (link.wire, life);
+    match connector.wire(origin, access).await {
+        Ok(new) => {
+            *current.lock().unwrap_or_else(PoisonError::into_inner) = new;
             tracing::info!("{origin} has changed: further requests use what it says now");
             true
         }

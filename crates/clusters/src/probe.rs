@@ -57,14 +57,14 @@ pub(crate) async fn probe(
 
 async fn ask_all(cluster: &Cluster, clock: &dyn Clock, wanted: Wanted) -> Probed {
     let began = clock.now();
-    let answer = if wanted.identity { Some(ask(&cluster.client).await) } else { None };
+    let answer = if wanted.identity { Some(ask(&cluster.wire.client()).await) } else { None };
     let finding = match &answer {
         Some(Told::Known(_)) => Ok(()),
         Some(Told::Silent(reason)) => Err(Arc::clone(reason)),
         Some(Told::Untold(_)) | None => version(cluster).await,
     };
     let looked = match wanted.marks.filter(|_| finding.is_ok()) {
-        Some((own, sightings)) => Some(look(&cluster.client, &own, sightings, clock).await),
+        Some((own, sightings)) => Some(look(&cluster.wire.client(), &own, sightings, clock).await),
         None => None,
     };
     Probed { finding, answer, looked, is_prompt: clock.now().since(began) < PROMPT }
@@ -73,7 +73,7 @@ async fn ask_all(cluster: &Cluster, clock: &dyn Clock, wanted: Wanted) -> Probed
 /// Asks `cluster` for its version.
 async fn version(cluster: &Cluster) -> Finding {
     // Open to every authenticated user by default, through the role system:public-info-viewer.
-    match tokio::time::timeout(PROBE_TIMEOUT, cluster.client.apiserver_version()).await {
+    match tokio::time::timeout(PROBE_TIMEOUT, cluster.wire.client().apiserver_version()).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => Err(format!(
             "its API server answers {} to GET /version: {}; fix: renew the credentials in the \

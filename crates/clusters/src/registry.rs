@@ -25,7 +25,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use model::{
     Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, ClusterState, DisputedNames, Moment,
-    SourceBudget, TaskEnd, VitalTask, doubled,
+    SourceBudget, TaskEnd, VitalTask, Wire, doubled,
 };
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::budget::granted;
-use crate::connect::{Connector, Life, Link};
+use crate::connect::{Connector, Life};
 use crate::entry::{CALM, CONNECTING, Entry, Serving};
 use crate::error::Unusable;
 use crate::identity::Told;
@@ -203,13 +203,13 @@ enum Report {
 /// A step towards the engagement of a cluster.
 enum Step {
     /// Its client was made, or not.
-    Made { attempt: u32, made: Result<(Link, Life), Arc<Unusable>> },
+    Made { attempt: u32, made: Result<(Wire, Life), Arc<Unusable>> },
     /// Its server was asked which cluster it is.
-    Asked { link: Link, attempt: u32, answer: Told },
+    Asked { link: Wire, attempt: u32, answer: Told },
     /// Its server has been left alone, which said again and again that it is another cluster.
-    LeftAlone { link: Link },
+    LeftAlone { link: Wire },
     /// Its marks were looked at.
-    Looked { link: Link, looked: Looked },
+    Looked { link: Wire, looked: Looked },
 }
 
 /// What the registry keeps for each provider. One that is slow takes no turn and no client of another's clusters.
@@ -369,7 +369,7 @@ impl Task {
                 tokio::time::sleep(doubled(RETRY_MIN, attempt - 1, RETRY_MAX)).await;
             }
             let made = match &source.access {
-                Ok(access) => connector.link(&source.origin, access).await,
+                Ok(access) => connector.wire(&source.origin, access).await,
                 Err(error) => Err(Arc::clone(error)),
             };
             Report::Step { name, of: source.fingerprint, step: Step::Made { attempt, made } }
@@ -459,12 +459,11 @@ impl Task {
         }
     }
 
-    fn engage(&mut self, name: &ClusterName, Link { client, wire }: Link) {
+    fn engage(&mut self, name: &ClusterName, wire: Wire) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         self.incarnations += 1;
         let cluster = Cluster {
             name: name.clone(),
-            client,
             wire,
             incarnation: self.incarnations,
             destination: entry.destination.map_or(0, Fingerprint::number),
@@ -532,8 +531,7 @@ impl Task {
         }
         entry.is_prompt = is_prompt;
         if let Some(wait) = answer.and_then(|answer| self.learn_again(name, &mut cluster, answer)) {
-            let Cluster { client, wire, .. } = cluster;
-            return self.told(name.clone(), Link { client, wire }, wait);
+            return self.told(name.clone(), cluster.wire, wait);
         }
         if looked.is_some_and(|looked| self.looked_again(name, &cluster, looked)) {
             return;

@@ -163,12 +163,15 @@ where
         + DeserializeOwned,
 {
     let (namespace, name) = (owner.namespace().unwrap_or_default(), owner.name_any());
-    let children = Api::<K>::namespaced(ctx.client(), &namespace);
+    // Only for who writes: a client has a task.
+    let children = || Api::<K>::namespaced(ctx.client(), &namespace);
     let apply = PatchParams::apply(ctx.field_manager());
     let taken = match step {
-        Step::Create(child) => children.patch(&name, &apply, &Patch::Apply(child)).await.map(Some),
+        Step::Create(child) => {
+            children().patch(&name, &apply, &Patch::Apply(child)).await.map(Some)
+        }
         Step::Correct(child) => {
-            children.patch(&name, &apply.force(), &Patch::Apply(child)).await.map(Some)
+            children().patch(&name, &apply.force(), &Patch::Apply(child)).await.map(Some)
         }
         // The answer is read as a dynamic object: of its kind it would have to be decoded twice, as itself or as a status.
         Step::Remove { uid } => {
@@ -187,7 +190,7 @@ where
             let patch = json!({"metadata": {
                 "uid": uid, "ownerReferences": [{"$patch": "delete", "uid": owner}],
             }});
-            match children.patch_metadata(&name, &apply, &Patch::Strategic(patch)).await {
+            match children().patch_metadata(&name, &apply, &Patch::Strategic(patch)).await {
                 Err(error) if is_gone(&error) => Ok(None),
                 answer => answer.map(|_| None),
             }

@@ -12,7 +12,6 @@
 use std::fmt::{self, Display};
 use std::future::ready;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -27,7 +26,7 @@ use model::{Clock, Cluster, Epoch, GroupName, Wire};
 use portforward::{DIAL_TIMEOUT, DialError, MAX_STREAMS, PodPort, PodStream};
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
-use tower::{BoxError, Service};
+use tower::BoxError;
 use tracing::Instrument;
 use tracing::field::Empty;
 use upstream::{Caller, Gate, Outcome, Ticket};
@@ -70,7 +69,6 @@ pub(crate) struct ClusterClient(Arc<Inner>);
 
 struct Inner {
     wire: Wire,
-    default_namespace: String,
     gate: Arc<Gate>,
     metrics: RestMetrics,
     clock: Arc<dyn Clock>,
@@ -117,11 +115,8 @@ impl ClusterClient {
         stamps: bool,
         large: LargeAnswers,
     ) -> Self {
-        let (wire, namespace) = (cluster.wire.clone(), cluster.client.default_namespace());
-        let default_namespace = namespace.to_owned();
-        let streams = Arc::new(Semaphore::new(MAX_STREAMS));
-        let inner = Inner { wire, default_namespace, gate, metrics, clock, stamps, streams, large };
-        Self(Arc::new(inner))
+        let (wire, streams) = (cluster.wire.clone(), Arc::new(Semaphore::new(MAX_STREAMS)));
+        Self(Arc::new(Inner { wire, gate, metrics, clock, stamps, streams, large }))
     }
 
     /// Sends a request that changes nothing, when it is its turn: of a reconcile, which reads its answers in turns,
@@ -241,7 +236,9 @@ impl FencedClient {
 
     /// Wraps this in a [`kube::Client`], which has its own task.
     pub fn client(&self) -> kube::Client {
-        kube::Client::new(self.clone(), &*self.cluster.0.default_namespace)
+        let this = self.clone();
+        let wire = Wire::new(move |request| this.send(request));
+        wire.within(self.cluster.0.wire.namespace()).client()
     }
 
     /// Sends one request and reads its answer.
@@ -321,21 +318,6 @@ impl FencedClient {
         let (cluster, span) = (self.cluster.clone(), api_span(&request));
         let (fence, dispatch) = (self.fence.clone(), self.dispatch.clone());
         cluster.write(fence, dispatch, request).instrument(span).boxed()
-    }
-}
-
-impl Service<Request<Body>> for FencedClient {
-    type Response = Response<Answer>;
-    type Error = BoxError;
-    type Future = Answering;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // The sender waits at the cluster's gate.
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        self.send(request)
     }
 }
 

@@ -275,7 +275,7 @@ impl RunnableContext {
     /// only the cluster itself limits its requests.
     pub fn client(&self, cluster: &ClusterName) -> Option<Client> {
         match &self.0 {
-            Means::Replica { clusters, .. } => Some(clusters.borrow().get(cluster)?.client.clone()),
+            Means::Replica { clusters, .. } => Some(clusters.borrow().get(cluster)?.wire.client()),
             Means::Single(run) => Some(run.fenced(cluster)?.client()),
         }
     }

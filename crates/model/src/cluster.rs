@@ -11,9 +11,7 @@ use crate::{Budget, ClusterName, ClusterUid, Wire};
 pub struct Cluster {
     /// The cluster's name in the fleet.
     pub name: ClusterName,
-    /// A bare client: authenticated, but without fence or budget. Its users add those.
-    pub client: kube::Client,
-    /// The same connection below the client, for users that send many requests.
+    /// Its connection: authenticated, but without fence or budget. Its users add those.
     pub wire: Wire,
     /// Rises each time the kubeconfig of this cluster changes. Then every watch must be opened again.
     pub incarnation: u64,
@@ -62,8 +60,7 @@ impl Cluster {
     pub fn new(name: ClusterName, client: kube::Client, incarnation: u64) -> Self {
         Self {
             name,
-            wire: client.clone().into(),
-            client,
+            wire: client.into(),
             incarnation,
             destination: incarnation,
             budget: None,

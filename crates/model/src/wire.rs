@@ -20,19 +20,42 @@ pub type Answer = UnsyncBoxBody<Bytes, WireError>;
 pub type Exchange = Pin<Box<dyn Future<Output = Result<Response<Answer>, WireError>> + Send>>;
 
 /// The connection to a cluster below a [`kube::Client`]. A client sends each request through a channel and
-/// a task, which costs more than all processing here.
+/// a task, which costs more than all processing here, and the channel has 12 KB for as long as the client lives.
 #[derive(Clone)]
-pub struct Wire(Arc<dyn Fn(Request<Body>) -> Exchange + Send + Sync>);
+pub struct Wire {
+    send: Arc<dyn Fn(Request<Body>) -> Exchange + Send + Sync>,
+    namespace: Arc<str>,
+}
 
 impl Wire {
     /// A wire that sends requests with `send`. Requests have a path and no server.
     pub fn new(send: impl Fn(Request<Body>) -> Exchange + Send + Sync + 'static) -> Self {
-        Self(Arc::new(send))
+        Self { send: Arc::new(send), namespace: "default".into() }
+    }
+
+    /// The same with the namespace of objects for which none is named.
+    #[must_use]
+    pub fn within(self, namespace: &str) -> Self {
+        Self { namespace: namespace.into(), ..self }
+    }
+
+    /// The namespace of objects for which none is named.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     /// Sends one request. Returns the answer when its head has arrived.
     pub fn send(&self, request: Request<Body>) -> Exchange {
-        (self.0)(request)
+        (self.send)(request)
+    }
+
+    /// A client over this wire, to use and drop.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime, because a client has a task.
+    pub fn client(&self) -> kube::Client {
+        let wire = self.clone();
+        kube::Client::new(tower::service_fn(move |request| wire.send(request)), self.namespace())
     }
 }
 
@@ -77,13 +100,15 @@ pub fn refusal(status: StatusCode, body: &[u8]) -> kube::Error {
 /// A wire through a client.
 impl From<kube::Client> for Wire {
     fn from(client: kube::Client) -> Self {
-        Self::new(move |request| {
+        let namespace = client.default_namespace().to_owned();
+        let send = move |request| -> Exchange {
             let client = client.clone();
             Box::pin(async move {
                 let answer = client.send(request).await?;
                 Ok(answer.map(|body| body.map_err(WireError::from).boxed_unsync()))
             })
-        })
+        };
+        Self::new(send).within(&namespace)
     }
 }
 

@@ -16,7 +16,7 @@ use model::{AnyObject, ControllerName, GroupName, GroupScope, Kind, Object, Sele
 use prometheus::core::Collector;
 
 use crate::dynamic::mapped;
-use crate::lookup::{Lookup, Name};
+use crate::lookup::{Lookup, Name, name};
 use crate::predicate;
 use crate::reconciler::{Erased, Reconciler};
 use crate::watch::Watch;
@@ -179,6 +179,23 @@ impl<K: AnyObject> Controller<K> {
             mapped(&kind, entry, log_line, |object: &C| map(object, &Lookup::new(view)))
         });
         self.others.push(watch.source(Role::Mapped(erased)));
+        self
+    }
+
+    /// [`Self::watches_with`] where the name of a changed object is all that `map` needs: nothing is decoded,
+    /// which is most of what a mapping costs.
+    ///
+    /// # Panics
+    /// As [`Self::watches_with`].
+    pub fn watches_names<C: AnyObject>(
+        mut self,
+        watch: impl Into<Watch<C>>,
+        map: impl Fn(Name, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static,
+    ) -> Self {
+        let watch = self.declared(watch.into());
+        let mapping: Mapping =
+            Arc::new(move |entry, view| map(name(&entry.header.key), &Lookup::new(view)));
+        self.others.push(watch.source(Role::Mapped(mapping)));
         self
     }
 

@@ -64,8 +64,19 @@ impl<'a> Lookup<'a> {
     /// [`Self::list`].
     pub fn indexed<K: Object>(&self, index: &str, value: &str) -> Vec<Arc<K>> {
         let kind = Kind::of::<K>();
-        match self.view.indexed(Wanted::by::<K>(&kind), index, value) {
-            Ok(Ok(entries)) => self.decoded(&kind, &entries).map(Arc::new).collect(),
+        let entries = self.with_value(Wanted::by::<K>(&kind), index, value);
+        self.decoded(&kind, &entries).map(Arc::new).collect()
+    }
+
+    /// The names of the cached objects that have a value in an index, ordered by namespace and name. Nothing is decoded.
+    pub fn indexed_names<K: Object>(&self, index: &str, value: &str) -> Vec<Name> {
+        let entries = self.with_value(Wanted::metadata(&Kind::of::<K>()), index, value);
+        entries.iter().map(|entry| name(&entry.header.key)).collect()
+    }
+
+    fn with_value(&self, wanted: Wanted<'_>, index: &str, value: &str) -> Vec<Arc<Entry>> {
+        match self.view.indexed(wanted, index, value) {
+            Ok(Ok(entries)) => entries,
             Ok(Err(error)) => refused(&error),
             Err(error) => refused(&error),
         }
@@ -114,7 +125,7 @@ pub(crate) fn refused<T>(error: &dyn Error) -> Vec<T> {
     Vec::new()
 }
 
-fn name(LocalKey { namespace, name }: &LocalKey) -> Name {
+pub(crate) fn name(LocalKey { namespace, name }: &LocalKey) -> Name {
     (namespace.as_deref().map(str::to_owned), name.to_string())
 }
 

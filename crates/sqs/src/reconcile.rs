@@ -73,10 +73,10 @@ fn build(workers: usize, sessions: Sessions) -> ControllerSpec {
         .watches::<Queue>(|queue, lookup| {
             let arn = queue.status.as_ref().and_then(|status| status.arn.clone());
             let keys = [Some(by_name(queue)), arn].into_iter().flatten();
-            let referrers = keys.flat_map(|key| lookup.indexed::<Queue>(REFERRERS, &key));
+            let referrers = keys.flat_map(|key| lookup.indexed_names::<Queue>(REFERRERS, &key));
             let target = queue.spec.redrive_policy.as_ref().and_then(|to| to.queue_ref.clone());
             let target = target.map(|target| (queue.namespace(), target.name));
-            referrers.map(|queue| (queue.namespace(), queue.name_any())).chain(target).collect()
+            referrers.chain(target).collect()
         })
         .field_manager(FIELD_MANAGER)
         .workers(workers)

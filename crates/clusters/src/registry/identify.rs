@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Cluster, ClusterName};
+use model::{Cluster, ClusterName, Wire};
 use tracing::warn;
 
 use super::{Probing, Report, Step, Task};
-use crate::connect::{Life, Link};
+use crate::connect::Life;
 use crate::entry::Serving;
 use crate::identity::{FLIPPING, Told, ask, ask_after};
 
 impl Task {
     /// Goes on with a cluster whose server is known. Any other is asked in a task of its own: at most one for
     /// each cluster, over the connection that its informers will use.
-    pub(super) fn identify(&mut self, name: ClusterName, link: Link, life: Life) {
+    pub(super) fn identify(&mut self, name: ClusterName, link: Wire, life: Life) {
         let Some(entry) = self.entries.get_mut(&name) else { return };
         entry.life = Some(life);
         if self.probing == Probing::Off || entry.identity().is_some() {
@@ -25,19 +25,19 @@ impl Task {
         self.ask(name, link, 0);
     }
 
-    pub(super) fn ask(&mut self, name: ClusterName, link: Link, attempt: u32) {
+    pub(super) fn ask(&mut self, name: ClusterName, link: Wire, attempt: u32) {
         let Some(entry) = self.entries.get_mut(&name) else { return };
         let of = entry.source.fingerprint;
         entry.making = Some(self.work.spawn(async move {
             if attempt > 0 {
                 tokio::time::sleep(ask_after(attempt)).await;
             }
-            let answer = ask(&link.client).await;
+            let answer = ask(&link.client()).await;
             Report::Step { name, of, step: Step::Asked { link, attempt, answer } }
         }));
     }
 
-    pub(super) fn asked(&mut self, name: ClusterName, link: Link, attempt: u32, answer: Told) {
+    pub(super) fn asked(&mut self, name: ClusterName, link: Wire, attempt: u32, answer: Told) {
         if let Told::Silent(reason) = answer {
             self.down(&name, reason);
             return self.ask(name, link, attempt.saturating_add(1));
@@ -58,7 +58,7 @@ impl Task {
 
     /// Goes on with a cluster whose server says that it is another than before: at once, or after it has been
     /// left alone and has said the same again.
-    pub(super) fn told(&mut self, name: ClusterName, link: Link, wait: Duration) {
+    pub(super) fn told(&mut self, name: ClusterName, link: Wire, wait: Duration) {
         if !wait.is_zero() {
             self.down(&name, FLIPPING.into());
         }

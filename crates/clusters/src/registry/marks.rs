@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::marks::{Looked, Marker, Own, Refusal, Standing, look};
-use model::{Cluster, ClusterName};
+use model::{Cluster, ClusterName, Wire};
 use tracing::{info, warn};
 
 use super::{Provided, Report, Step, Task};
-use crate::connect::Link;
 use crate::entry::{Entry, Serving};
 use crate::identity::ask_after;
 use crate::turns::Lane;
@@ -48,7 +47,7 @@ impl Task {
 
     /// Engages a cluster in which no other fleet does the same, after `delay`. The look is a task of its own:
     /// at most one for each cluster.
-    pub(super) fn mark(&mut self, name: ClusterName, link: Link, delay: Duration) {
+    pub(super) fn mark(&mut self, name: ClusterName, link: Wire, delay: Duration) {
         let Some(entry) = self.entries.get_mut(&name) else { return };
         let Some(own) = self.own.clone() else { return self.engage(&name, link) };
         let of = entry.source.fingerprint;
@@ -62,13 +61,13 @@ impl Task {
                 tokio::time::sleep(delay).await;
                 probes.turn(Lane::Late).await
             };
-            let looked = look(&link.client, &own, sightings, &*clock).await;
+            let looked = look(&link.client(), &own, sightings, &*clock).await;
             Report::Step { name, of, step: Step::Looked { link, looked } }
         }));
     }
 
     /// A look before the cluster is engaged has ended.
-    pub(super) fn looked(&mut self, name: &ClusterName, link: Link, looked: Looked) {
+    pub(super) fn looked(&mut self, name: &ClusterName, link: Wire, looked: Looked) {
         match self.stand(name, looked) {
             Some(refusal) => self.refuse(name, link, &refusal),
             None => match self.entries.get(name).and_then(Entry::may_be_marked) {
@@ -90,8 +89,7 @@ impl Task {
             return false;
         }
         let Some(refusal) = self.stand(name, looked) else { return false };
-        let Cluster { client, wire, .. } = cluster.clone();
-        self.refuse(name, Link { client, wire }, &refusal);
+        self.refuse(name, cluster.wire.clone(), &refusal);
         true
     }
 
@@ -118,7 +116,7 @@ impl Task {
         }
     }
 
-    fn refuse(&mut self, name: &ClusterName, link: Link, refusal: &Refusal) {
+    fn refuse(&mut self, name: &ClusterName, link: Wire, refusal: &Refusal) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let wait = entry.refused(self.clock.now());
         self.down(name, Arc::clone(&refusal.reason));

@@ -82,9 +82,7 @@ fn monitors_of<K: Content>(
     lookup: &Lookup<'_>,
 ) -> Vec<(Option<String>, String)> {
     let content = ContentRef { kind: K::KIND, name: object.name_any() };
-    let monitors = content.indexed(object.namespace().as_deref());
-    let monitors = lookup.indexed::<ConfigMonitor>(WATCHED, &monitors);
-    monitors.iter().map(|monitor| (monitor.namespace(), monitor.name_any())).collect()
+    lookup.indexed_names::<ConfigMonitor>(WATCHED, &content.indexed(object.namespace().as_deref()))
 }
 
 impl Reconciler for ConfigMonitorReconciler {

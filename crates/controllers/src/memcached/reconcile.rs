@@ -33,9 +33,9 @@ pub(super) fn controller(workers: usize) -> ControllerSpec {
         .owns::<PodDisruptionBudget>()
         // Children have their Memcached's name. It must be reconciled too when an object of others that
         // has this name goes.
-        .watches::<StatefulSet>(mapping::namesake())
-        .watches::<Service>(mapping::namesake())
-        .watches::<PodDisruptionBudget>(mapping::namesake())
+        .watches_names(Watch::<StatefulSet>::all(), |name, _| vec![name])
+        .watches_names(Watch::<Service>::all(), |name, _| vec![name])
+        .watches_names(Watch::<PodDisruptionBudget>::all(), |name, _| vec![name])
         .watches_with(Watch::<Pod>::all().labels(ours), mapping::named_by_label(LABEL))
         .field_manager(FIELD_MANAGER)
         .workers(workers)

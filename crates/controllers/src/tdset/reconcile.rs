@@ -8,10 +8,10 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::core::DynamicObject;
 use sdk::{
-    Action, AnyObject, Context, Controller, ControllerSpec, Event, Kind, Lookup, ObjectKey,
-    ReconcileError, Reconciler, Transform, Watch, controlled_by, mapping,
+    Action, Context, Controller, ControllerSpec, Event, Kind, Lookup, ObjectKey, ReconcileError,
+    Reconciler, Transform, Watch, controlled_by,
 };
 use serde_json::Value;
 
@@ -27,6 +27,7 @@ use super::target::{
 };
 use crate::ASK_AGAIN;
 use crate::children::{Failure, take};
+use sdk::mapping::Name;
 use sdk::refusal::refusal;
 
 /// Reconciles TDSets.
@@ -56,11 +57,11 @@ pub(super) fn controller(workers: usize, settings: &Value) -> ControllerSpec {
             values(set).iter().flat_map(|value| scalers(lookup, value)).collect()
         })
         // Not only children. An object of others that has the name of a child must be noticed when it goes.
-        .watches::<Deployment>(scaled(deployments))
-        .watches::<Service>(mapping::namesake())
-        .watches_with(
+        .watches_names(Watch::<Deployment>::all(), scaled(deployments))
+        .watches_names(Watch::<Service>::all(), |name, _| vec![name])
+        .watches_names(
             Watch::<StatefulSet>::all().metadata_only().optional(),
-            scaled::<PartialObjectMeta<StatefulSet>>(stateful_sets),
+            scaled(stateful_sets),
         )
         .watches_with(
             Watch::<HorizontalPodAutoscaler>::all().index(TARGETS, values_of).optional(),
@@ -72,20 +73,17 @@ pub(super) fn controller(workers: usize, settings: &Value) -> ControllerSpec {
         let watch = Watch::dynamic(kind.clone());
         controller = match is_rollout(kind) {
             true => controller.watches_with(rollouts(watch).optional(), run(kind)),
-            false => controller.watches_with(watch.metadata_only().optional(), scaled(kind)),
+            false => controller.watches_names(watch.metadata_only().optional(), scaled(kind)),
         };
     }
     controller.field_manager(FIELD_MANAGER).workers(workers).reconciler(TDSetReconciler { allowed })
 }
 
-type Names = Vec<(Option<String>, String)>;
-
 /// The TDSets that scale an object of this kind.
-fn scaled<K: AnyObject>(kind: &Kind) -> impl Fn(&K, &Lookup<'_>) -> Names + Send + Sync + 'static {
+fn scaled(kind: &Kind) -> impl Fn(Name, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
     let (group, kind) = (kind.group.clone(), kind.kind.clone());
-    move |object, lookup| {
-        let namespace = object.namespace().unwrap_or_default();
-        scalers(lookup, &value(&group, &kind, &namespace, &object.name_any()))
+    move |(namespace, name), lookup| {
+        scalers(lookup, &value(&group, &kind, namespace.as_deref().unwrap_or_default(), &name))
     }
 }
 
@@ -97,17 +95,16 @@ fn rollouts(watch: Watch<DynamicObject>) -> Watch<DynamicObject> {
 }
 
 /// The TDSets that scale a Rollout, or the workload whose template it runs.
-fn run(kind: &Kind) -> impl Fn(&DynamicObject, &Lookup<'_>) -> Names + Send + Sync + 'static {
-    let own = scaled::<DynamicObject>(kind);
+fn run(kind: &Kind) -> impl Fn(&DynamicObject, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
+    let own = scaled(kind);
     move |rollout, lookup| {
         let others = values_run(rollout).into_iter().flat_map(|value| scalers(lookup, &value));
-        own(rollout, lookup).into_iter().chain(others).collect()
+        own((rollout.namespace(), rollout.name_any()), lookup).into_iter().chain(others).collect()
     }
 }
 
-fn scalers(lookup: &Lookup<'_>, value: &str) -> Names {
-    let found = lookup.indexed::<TDSet>(TARGETS, value).into_iter();
-    found.map(|set| (set.namespace(), set.name_any())).collect()
+fn scalers(lookup: &Lookup<'_>, value: &str) -> Vec<Name> {
+    lookup.indexed_names::<TDSet>(TARGETS, value)
 }
 
 impl Reconciler for TDSetReconciler {

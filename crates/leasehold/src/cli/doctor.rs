@@ -342,8 +342,8 @@ async fn of_clusters(
     let look = |cluster: Cluster| {
         let needs = Arc::clone(&needs);
         async move {
-            let about = format!("cluster {}", cluster.name);
-            let looking = of_cluster(&cluster.client, &about, &needs);
+            let (about, client) = (format!("cluster {}", cluster.name), cluster.wire.client());
+            let looking = of_cluster(&client, &about, &needs);
             let looked = tokio::time::timeout(CLUSTER_WITHIN, looking).await;
             looked.unwrap_or_else(|_| {
                 let what = format!(

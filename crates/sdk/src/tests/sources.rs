@@ -81,6 +81,30 @@ async fn each_source_has_predicates_of_its_own() {
     world.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_name_is_mapped_though_nobody_can_decode_its_object() {
+    let spec = Controller::for_kind::<ConfigMap>("maps")
+        .index("name", |map: &ConfigMap| map.metadata.name.clone().into_iter().collect())
+        .watches_names(Watch::<Secret>::all(), |(_, name), lookup| {
+            lookup.indexed_names::<ConfigMap>("name", &name)
+        })
+        .reconciler(run(idle));
+    let (world, mut server) = holding(vec![spec], 1);
+    let _maps = server.asked().await.list(5, &[config_map("a", 1), config_map("b", 1)]);
+    let unfit = |version| {
+        let mut secret = secret("a", version, &[], false);
+        secret["data"] = json!({"key": ["no text"]});
+        secret
+    };
+    let secrets = server.asked().await.list(5, &[unfit(2)]);
+    world.wait_entries(4).await;
+    let before = world.journal().len();
+    secrets.event("MODIFIED", &unfit(6));
+    settle().await;
+    assert_eq!(runs(&world, before), ["ns/a"]);
+    world.stop().await;
+}
+
 fn in_namespace(mut object: Value, namespace: &str) -> Value {
     object["metadata"]["namespace"] = namespace.into();
     object["metadata"]["uid"] = format!("uid-{namespace}-{}", object["metadata"]["name"]).into();
