@@ -17,7 +17,7 @@ use crate::latencies::GREAT_LAG;
 pub const MAX_STEPS: u32 = 40;
 /// How many rates in a row above the limit, each [`Curve::factor`] times the one before, show that it is crossed.
 const ABOVE: i32 = 3;
-/// How often a rate is run whose p99 is near the limit.
+/// How often a rate is run whose p99 is near the limit, or which is between others.
 const RUNS: usize = 3;
 /// A p99 is near the limit if it is neither above nor below it by more than this factor.
 const NEAR: f64 = 2.0;
@@ -152,10 +152,14 @@ impl Curve {
         (!is_crossed && !is_enough).then_some(last.per_second * self.factor)
     }
 
-    /// Whether to run a rate again after these runs of it.
-    pub fn again(&self, runs: &[Rung]) -> bool {
+    /// Whether to run a rate again after these runs of it and those of others. Between two rates, one run that is far
+    /// off would move the crossing by all that is between them.
+    pub fn again(&self, rungs: &[Rung], runs: &[Rung]) -> bool {
         let near = self.p99_ms / NEAR..=self.p99_ms * NEAR;
-        runs.first().is_none_or(|first| near.contains(&first.p99_ms) && runs.len() < RUNS)
+        runs.first().is_none_or(|first| {
+            let is_between = rungs.last().is_some_and(|last| first.per_second < last.per_second);
+            (is_between || near.contains(&first.p99_ms)) && runs.len() < RUNS
+        })
     }
 }
 
@@ -406,8 +410,11 @@ mod tests {
             (&[90.0, 900.0, 1.0], false),
         ];
         for (p99, again) in table {
-            assert_eq!(curve.again(&runs(p99)), again, "{p99:?}");
+            assert_eq!(curve.again(&[], &runs(p99)), again, "{p99:?}");
         }
+        let higher = [rung(2.0, 201.0)];
+        assert!(curve.again(&higher, &runs(&[9000.0, 9000.0])));
+        assert!(!curve.again(&higher, &runs(&[9000.0; 3])));
         let found = median(runs(&[90.0, 900.0, 1.0])).unwrap();
         assert_eq!((found.p99_ms, found.runs_p99_ms), (90.0, vec![1.0, 90.0, 900.0]));
         assert_eq!(median(Vec::new()), None);

@@ -146,7 +146,7 @@ async fn climb_on(run: &mut Run<'_, '_>, curve: &Curve) -> anyhow::Result<Climb>
     let mut peak_mib = 0.0;
     while let Some(per_second) = curve.next(first, &rungs) {
         let mut runs: Vec<Rung> = Vec::new();
-        while curve.again(&runs) {
+        while curve.again(&rungs, &runs) {
             let (rung, peak) = undisturbed(run, &probes, per_second, curve).await?;
             peak_mib = f64::max(peak_mib, peak);
             runs.push(rung);
