@@ -1,4 +1,4 @@
-//! Makes a client from an [`Access`].
+//! Makes the wire to a cluster from an [`Access`], and clients over it.
 //!
 //! Clients get a connect timeout but no read timeout: a watch may be silent for minutes, and the sender
 //! of a request knows its deadline. They do not retry by themselves, because a retried write could

@@ -2,8 +2,8 @@
 //! HTTP/1.1.
 //!
 //! ```text
-//!   kube::Client ▶ base URI ▶ gzip ▶ Authenticated ▶ Connections ─┬▶ connection 1: up to 64 streams
-//!                                                                 └▶ connection 2, when 1 is full
+//!   Wire ▶ bounds ▶ base URI ▶ gzip ▶ Authenticated ▶ Connections ─┬▶ connection 1: up to 64 streams
+//!                                                                  └▶ connection 2, when 1 is full
 //! ```
 //!
 //! A watch keeps a stream open as long as it lives, and servers limit the streams of a connection
