@@ -120,6 +120,7 @@ impl Fleet {
             observer: Arc::new(Unobserved),
             seed: 1,
             cluster_labels: Arc::default(),
+            allocated: None,
             upstream: upstream::UpstreamLimits::default(),
             budgets: model::Budgets::default(),
             stamps: false,

@@ -7,9 +7,10 @@
 //! not come here: one of them would push out everything else.
 //!
 //! # Invariants
-//! - At most the cap is held, by an estimate: four bytes a byte of JSON, which is what `k8s-openapi`'s Pod
-//!   takes, and more for each object within (`weight`); most types take less. The cap follows what the stores hold packed, so that
-//!   a replica with a third of a fleet takes a third of the memory.
+//! - At most the cap is held, as the allocator counts it ([`Allocated`]), or else by an estimate: four bytes a byte of
+//!   JSON, which is what `k8s-openapi`'s Pod takes, and more for each object within (`weight`); most types take a
+//!   fraction of that. The cap follows what the stores hold packed, so that a replica with a third of a fleet takes a
+//!   third of the memory.
 //! - A cluster that has more than its share keeps nothing more while that would push out values of others.
 //! - A value is found only for the entry it was decoded from. The address of an entry names it: a
 //!   slot holds a weak pointer, so no other entry can get that address.
@@ -29,8 +30,8 @@ use super::entry::{DecodeError, Entry};
 /// What a cache of decoded values may hold at most, by default, in bytes: some thousand objects that
 /// are worked on at once. Beside the packed objects of a large fleet this is little.
 pub const DECODED_BYTES: usize = 64 << 20;
-/// What it may hold at least, however little is packed: values of 256 KiB of JSON are kept.
-const DECODED_BYTES_LEAST: usize = 8 << 20;
+/// What it may hold at least, however little is packed: some thousand values of a few KiB, or one of a MiB of JSON.
+const DECODED_BYTES_LEAST: usize = 32 << 20;
 /// How often values grow older: one that was not read between two calls of [`DecodedCache::age`] is
 /// dropped.
 pub const AGE_EVERY: Duration = Duration::from_secs(30);
@@ -44,9 +45,15 @@ const CLUSTERS: usize = 4;
 /// A value's usual size, in bytes: says how many slots to expect.
 const USUAL_BYTES: usize = 16 << 10;
 
+/// Bytes that the calling thread has allocated and not freed, as its allocator counts them; below zero if it has freed
+/// what others allocated.
+pub type Allocated = fn() -> i64;
+
 /// Keeps decoded values while they are used.
 pub struct DecodedCache {
     most: usize,
+    /// Weighs a value by what decoding it allocates.
+    allocated: Option<Allocated>,
     /// What may be held now.
     cap: AtomicUsize,
     slots: Cache<Key, Slot, ByBytes>,
@@ -98,6 +105,11 @@ impl Weighter<Key, Slot> for ByBytes {
 impl DecodedCache {
     /// A cache that holds at most `most` bytes, by its estimate. Zero holds nothing.
     pub fn new(most: usize) -> Self {
+        Self::weighing(most, None)
+    }
+
+    /// A cache that holds at most `most` bytes: as the allocator counts them, if it does.
+    pub fn weighing(most: usize, allocated: Option<Allocated>) -> Self {
         let options = OptionsBuilder::new()
             .shards(PARTS)
             .estimated_items_capacity(most / USUAL_BYTES)
@@ -106,7 +118,7 @@ impl DecodedCache {
             .expect("both capacities are set");
         let (hasher, lifecycle) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
         let slots = Cache::with_options(options, ByBytes, hasher, lifecycle);
-        Self { most, cap: AtomicUsize::new(most), slots, age: AtomicU32::new(0) }
+        Self { most, allocated, cap: AtomicUsize::new(most), slots, age: AtomicU32::new(0) }
     }
 
     /// From now on it holds no more than what the stores hold packed, or a few MiB if that is less.
@@ -125,7 +137,7 @@ impl DecodedCache {
         });
     }
 
-    /// Bytes held, by the estimate.
+    /// Bytes held, counted or estimated.
     pub fn bytes(&self) -> usize {
         usize::try_from(self.slots.weight()).unwrap_or(usize::MAX)
     }
@@ -152,8 +164,8 @@ impl DecodedPart {
                 return Ok(value);
             }
         }
-        let (value, weight) = entry.decode_weighed()?;
-        let (value, bytes): (Arc<K>, _) = (Arc::new(value), SLOT + weight);
+        let (value, weight): (Arc<K>, _) = self.decode(entry)?;
+        let bytes = SLOT + weight;
         if self.keeps(bytes) {
             self.held.fetch_add(bytes, Ordering::Relaxed);
             let (held, read_at) = (Arc::clone(&self.held), AtomicU32::new(now));
@@ -162,6 +174,19 @@ impl DecodedPart {
             self.cache.slots.insert(key, slot);
         }
         Ok(value)
+    }
+
+    /// Decodes an entry. With the value comes what it takes.
+    fn decode<K: Object>(&self, entry: &Entry) -> Result<(Arc<K>, usize), DecodeError> {
+        let Some(allocated) = self.cache.allocated else {
+            let (value, bytes) = entry.decode_weighed()?;
+            return Ok((Arc::new(value), bytes));
+        };
+        let before = allocated();
+        let value = Arc::new(entry.decode()?);
+        // What is unpacked into is kept by each thread. If it has shrunk meanwhile, that says nothing of the value.
+        let bytes = usize::try_from(allocated() - before).unwrap_or_default();
+        Ok((value, bytes.max(size_of::<K>())))
     }
 
     /// Whether another value of so many bytes is kept.
@@ -193,6 +218,8 @@ impl fmt::Debug for DecodedCache {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::super::StoreWriter;
@@ -306,16 +333,43 @@ mod tests {
 
     #[test]
     fn the_cap_follows_what_is_packed() {
-        let (cache, part) = cache(32 << 20);
-        let all: Vec<_> = (0..800).map(|n| entry(&format!("n-{n}"), 10_000)).collect();
+        let (cache, part) = cache(128 << 20);
+        let all: Vec<_> = (0..3_200).map(|n| entry(&format!("n-{n}"), 10_000)).collect();
         let held = |packed: usize| {
             cache.follow(packed);
             all.iter().for_each(|entry| drop(part.get::<ConfigMap>(entry).unwrap()));
             cache.bytes() >> 20
         };
-        assert!((29..=32).contains(&held(1 << 30)), "the most, of 33 MiB that are read");
-        assert!((13..=16).contains(&held(16 << 20)));
-        assert!((6..=8).contains(&held(1)), "the least");
+        assert!((116..=128).contains(&held(1 << 30)), "the most, of 132 MiB that are read");
+        assert!((52..=64).contains(&held(64 << 20)));
+        assert!((24..=32).contains(&held(1)), "the least");
+    }
+
+    thread_local! {
+        /// What the allocator has counted, and what it counts for each question.
+        static COUNTED: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
+    }
+
+    fn counted() -> i64 {
+        let (sum, each) = COUNTED.get();
+        COUNTED.set((sum + each, each));
+        sum + each
+    }
+
+    #[test]
+    fn values_weigh_what_the_allocator_counts() {
+        let cache = Arc::new(DecodedCache::weighing(1 << 20, Some(counted)));
+        let part = DecodedPart::from(Arc::clone(&cache));
+        let held = |name: &str, each: i64| {
+            COUNTED.set((-1_000, each));
+            let before = cache.bytes();
+            part.get::<ConfigMap>(&entry(name, 10)).unwrap();
+            cache.bytes() - before
+        };
+        assert_eq!(held("counted", 3_000), SLOT + 3_000);
+        assert_eq!(held("too large for a part", 200_000), 0);
+        let least = SLOT + size_of::<ConfigMap>();
+        assert_eq!(held("freed more than it allocated", -5_000), least);
     }
 
     #[test]

@@ -73,7 +73,7 @@ mod laws;
 #[cfg(test)]
 mod tests;
 
-pub use decoded::{AGE_EVERY, DECODED_BYTES, DecodedCache, DecodedPart};
+pub use decoded::{AGE_EVERY, Allocated, DECODED_BYTES, DecodedCache, DecodedPart};
 pub use entry::{DecodeError, Entry};
 pub use header::{
     Header, HeaderError, Labels, LocalKey, MAX_NAME_BYTES, Owner, ResourceVersion, Uid, is_name,

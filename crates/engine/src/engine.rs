@@ -32,7 +32,7 @@ use crate::spec::ControllerSpec;
 use crate::status::{Board, EngineStatus};
 use crate::supervisor::{Parts, Supervised, Supervisor};
 use crate::triggered::Triggered;
-use cache::{AGE_EVERY, DECODED_BYTES, DecodedCache, OptionsByKind};
+use cache::{AGE_EVERY, Allocated, DECODED_BYTES, DecodedCache, OptionsByKind};
 use metrics::Metrics;
 use queue::{Limits, WorkQueue};
 use upstream::{ServiceMetrics, Services, UpstreamLimits};
@@ -64,6 +64,8 @@ pub struct EngineConfig<'a> {
     pub stamps: bool,
     /// Which clusters have metric label values of their own.
     pub cluster_labels: Arc<ClusterLabels>,
+    /// Asks the allocator, if it counts for each thread: decoded values are then weighed, not estimated.
+    pub allocated: Option<Allocated>,
 }
 
 /// An engine that cannot be assembled.
@@ -126,7 +128,7 @@ impl Engine {
             runners.iter().map(|runner| (Arc::clone(&runner.queue), runner.spec.sources.clone()));
         let (clock, ownership) = (Arc::clone(&config.clock), Arc::clone(&config.ownership));
         let board = Arc::new(Board::new(clock, ownership, controllers, &config.meter));
-        let decoded = Arc::new(DecodedCache::new(DECODED_BYTES));
+        let decoded = Arc::new(DecodedCache::weighing(DECODED_BYTES, config.allocated));
         let (clusters, cache) = (metrics.clusters.clone(), Arc::clone(&decoded));
         let gauges = Gauges::new(Arc::clone(&board), clusters, cache)?;
         config.registry.register(Box::new(gauges))?;

@@ -177,7 +177,7 @@ impl Families {
             )?,
             decoded: IntGauge::new(
                 "leasehold_cache_decoded_bytes",
-                "Bytes of decoded objects that are worked on, an estimate.",
+                "Bytes of decoded objects that are worked on: with jemalloc counted, else an estimate.",
             )?,
             mode: ints(
                 "leasehold_shard_mode",

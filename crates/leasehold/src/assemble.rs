@@ -130,6 +130,7 @@ pub(crate) async fn assemble(
             budgets: config.budgets.clone(),
             stamps: config.stamp_epochs,
             cluster_labels: labels,
+            allocated: telemetry::allocated(),
         },
         specs,
     )

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hashbrown::HashTable;
-use model::{Moment, ObjectKey, Range, ShardId};
+use model::{ClusterName, Moment, ObjectKey, Range, ShardId};
 use slab::Slab;
 
 use super::by_range::containing;
@@ -19,6 +19,7 @@ use super::status::{HeldShard, KeyStatus};
 /// The keys of one cluster. Their hashes are those of namespace and name.
 #[derive(Debug)]
 pub(super) struct ClusterQueue<T> {
+    name: ClusterName,
     /// The shards that have a queue, and those of which keys still run.
     shards: Slab<Shard<T>>,
     /// Where each is. They are of one group, so a range is one shard.
@@ -51,8 +52,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const URGENT_IN_A_ROW: u32 = 3;
 
 impl<T: Clone> ClusterQueue<T> {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(name: ClusterName) -> Self {
         Self {
+            name,
             // Most clusters have one.
             shards: Slab::with_capacity(1),
             by_range: BTreeMap::new(),
@@ -63,6 +65,10 @@ impl<T: Clone> ClusterQueue<T> {
             turn: None,
             urgent: 0,
         }
+    }
+
+    pub(super) fn name(&self) -> &ClusterName {
+        &self.name
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -154,14 +160,9 @@ impl<T: Clone> ClusterQueue<T> {
     /// The slot of a key in a shard that has a queue. Begins to wait if it does not.
     pub(super) fn slot(&mut self, index: usize, key: &ObjectKey, hash: u64) -> u32 {
         let queue = self.queue_mut(index).expect("the caller found it");
-        match queue.slot(key, hash) {
-            Some(slot) => slot,
-            None => {
-                let slot = queue.insert(key.clone(), hash);
-                self.waiting += 1;
-                slot
-            }
-        }
+        let (slot, begins) = queue.waits(key, hash);
+        self.waiting += usize::from(begins);
+        slot
     }
 
     /// Makes an item ready, or raises its priority. Returns whether it became ready to be given out.
@@ -173,11 +174,12 @@ impl<T: Clone> ClusterQueue<T> {
         token: u64,
         now: Moment,
     ) -> bool {
-        let Self { shards, lines, .. } = self;
+        let Self { name, shards, lines, .. } = self;
         let queue = shards.get_mut(index).and_then(|shard| shard.queue.as_mut());
         let Some(queue) = queue else { return false };
         let shard = u32::try_from(index).expect("a u32 can number the shards");
-        let became_ready = queue.make_ready(lines, ReadyItem { token, shard, slot }, reason, now);
+        let place = ReadyItem { token, shard, slot };
+        let became_ready = queue.make_ready((name, lines), place, reason, now);
         self.clear_stale();
         became_ready
     }
@@ -268,18 +270,12 @@ impl<T: Clone> ClusterQueue<T> {
     /// no retry. With it comes the index of its shard.
     pub(super) fn take(&mut self, now: Moment) -> Option<(usize, Item)> {
         let impatient = if self.urgent < URGENT_IN_A_ROW { None } else { self.impatient(now) };
-        let priority = match impatient {
-            Some(priority) => {
-                self.urgent = 0;
-                priority
-            }
-            None => {
-                self.urgent = self.urgent.saturating_add(1);
-                let mut all = Priority::ALL.into_iter();
-                all.find(|priority| self.first(*priority).is_some())?
-            }
+        self.urgent = if impatient.is_some() { 0 } else { self.urgent.saturating_add(1) };
+        let mut all = Priority::ALL.into_iter();
+        let (priority, place) = match impatient {
+            Some(found) => found,
+            None => all.find_map(|priority| Some((priority, self.first(priority)?.1)))?,
         };
-        let (_, place) = self.first(priority)?;
         self.lines.pop(priority);
         let index = place.shard as usize;
         let item = self.queue_mut(index)?.remove(place.slot);
@@ -287,15 +283,17 @@ impl<T: Clone> ClusterQueue<T> {
         Some((index, item))
     }
 
-    /// The priority of the less urgent item that has waited for longest, if that is too long.
-    fn impatient(&mut self, now: Moment) -> Option<Priority> {
+    /// The less urgent item that has waited for longest, if that is too long, and its priority.
+    fn impatient(&mut self, now: Moment) -> Option<(Priority, ReadyItem)> {
         let [_, lower @ ..] = Priority::ALL;
         let first = |priority| {
             let (since, place) = self.first(priority)?;
-            Some((since, place.token, priority))
+            Some((since, priority, place))
         };
-        let (since, _, priority) = lower.into_iter().filter_map(first).min()?;
-        (now.since(since) >= PATIENCE).then_some(priority)
+        let firsts = lower.into_iter().filter_map(first);
+        let (since, priority, place) =
+            firsts.min_by_key(|(since, _, place)| (*since, place.token))?;
+        (now.since(since) >= PATIENCE).then_some((priority, place))
     }
 
     /// Since when the first item of a line is ready, and its place.
@@ -315,12 +313,13 @@ impl<T: Clone> ClusterQueue<T> {
         // A key that waited for its shard to open became ready then.
         let since = since.max(queue.opened().unwrap_or_default());
         let assignment = queue.assignment.clone();
-        if let Some(running) = self.run(&key, hash) {
+        let whole = key.clone().of(&self.name);
+        if let Some(running) = self.run(&whole, hash) {
             running.run_again(from, Reason { priority, retry, span });
             return None;
         }
         let running = Running {
-            key: key.clone(),
+            key,
             hash,
             from,
             since: now,
@@ -330,7 +329,7 @@ impl<T: Clone> ClusterQueue<T> {
         };
         self.running.insert_unique(hash, running, |running| running.hash);
         self.shards[index].running += 1;
-        Some(Popped { key, assignment, waited: now.since(since), span })
+        Some(Popped { key: whole, assignment, waited: now.since(since), span })
     }
 
     /// Clears the stale entries of the lines away once they are many.
@@ -364,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_line_keeps_little_more_than_what_waits_in_it() {
-        let mut cluster = ClusterQueue::new();
+        let mut cluster = ClusterQueue::new("east".parse().unwrap());
         let shard: ShardId = "east/g/0/1".parse().unwrap();
         cluster.hold(&shard, ShardQueue::new(1, Epoch(1), ()));
         let index = cluster.index(&shard).unwrap();
@@ -386,18 +385,18 @@ mod tests {
                 ready(&mut cluster, rising, priority);
             }
             let (_, item) = cluster.take(Moment::default()).unwrap();
-            assert_eq!(&*item.key.name, "rises");
+            assert_eq!(item.key.of(cluster.name()).name.as_ref(), "rises");
         }
         let entries = cluster.lines.entries();
         assert!(entries.iter().all(|entries| *entries <= 2 + KEPT), "{entries:?}");
         let (_, item) = cluster.take(Moment::default()).unwrap();
-        assert_eq!((&*item.key.name, cluster.waiting()), ("first", 0));
+        assert_eq!((item.key.of(cluster.name()).name.as_ref(), cluster.waiting()), ("first", 0));
     }
 
     /// Even while another one goes on.
     #[test]
     fn a_closed_shard_leaves_few_entries_behind() {
-        let mut cluster = ClusterQueue::new();
+        let mut cluster = ClusterQueue::new("east".parse().unwrap());
         let [stays, goes]: [ShardId; 2] =
             ["east/g/0/2", "east/g/1/2"].map(|shard| shard.parse().unwrap());
         let mut token = 0;
@@ -427,7 +426,7 @@ mod tests {
             assert!(entries[0] <= 2 + KEPT, "{entries:?}");
         }
         let (_, item) = cluster.take(Moment::default()).unwrap();
-        assert_eq!(&*item.key.name, "0");
+        assert_eq!(item.key.of(cluster.name()).name.as_ref(), "0");
         assert!(cluster.take(Moment::default()).is_none() && !cluster.has_ready());
     }
 }

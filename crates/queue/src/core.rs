@@ -37,7 +37,6 @@
 //!    those of others. The engine charges keys that wait to the budget of their cluster.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::BuildHasher;
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
@@ -45,6 +44,7 @@ use model::{ClusterName, Epoch, Moment, ObjectKey, ShardId};
 use slab::Slab;
 use tracing::Span;
 
+use super::arrival::{Arrival, KeyHasher};
 use super::cluster_queue::ClusterQueue;
 use super::item::{Origin, Outcome, Popped, Reason, Running, WakeUp};
 use super::priority::Priority;
@@ -84,7 +84,7 @@ pub struct Queue<T> {
     limits: Limits,
     rate_limiter: RateLimiter,
     rng: fastrand::Rng,
-    hasher: RandomState,
+    hasher: KeyHasher,
     clusters: Slab<ClusterQueue<T>>,
     by_name: HashMap<ClusterName, usize, RandomState>,
     /// Clusters that have a key to give out and are below their limit, each with the number of its turn. Turns of
@@ -105,7 +105,7 @@ impl<T: Clone> Queue<T> {
             limits,
             rate_limiter,
             rng,
-            hasher: RandomState::default(),
+            hasher: KeyHasher::default(),
             clusters: Slab::new(),
             by_name: HashMap::default(),
             turns: VecDeque::new(),
@@ -128,7 +128,8 @@ impl<T: Clone> Queue<T> {
         let id = self.fresh_id();
         let clusters = &mut self.clusters;
         let number = self.by_name.entry(shard.cluster.clone());
-        let number = *number.or_insert_with(|| clusters.insert(ClusterQueue::new()));
+        let new = || clusters.insert(ClusterQueue::new(shard.cluster.clone()));
+        let number = *number.or_insert_with(new);
         self.clusters[number].hold(shard, ShardQueue::new(id, epoch, assignment));
     }
 
@@ -211,18 +212,24 @@ impl<T: Clone> Queue<T> {
         cause: &Span,
         now: Moment,
     ) -> Added {
+        let (key, cause, hash) = (key.clone(), cause.clone(), self.hash(key));
+        self.arrive(Arrival { key, hash, uid_hash, priority, cause, at: now })
+    }
+
+    /// [`Self::add`] of a key whose hash is known.
+    pub(super) fn arrive(&mut self, arrival: Arrival) -> Added {
+        let Arrival { key, hash, uid_hash, priority, cause: span, at: now } = arrival;
         let Some(number) = self.number(&key.cluster) else { return Added::NotHeld };
-        let hash = self.hash(key);
         let cluster = &mut self.clusters[number];
         let Some(index) = cluster.shard_of(uid_hash) else { return Added::NotHeld };
         let Some(shard) = cluster.queue(index) else { return Added::NotHeld };
-        let reason = Reason { priority, retry: false, span: cause.clone() };
+        let reason = Reason { priority, retry: false, span };
         let from = Origin { shard: index, id: shard.id };
-        if let Some(running) = cluster.run(key, hash) {
+        if let Some(running) = cluster.run(&key, hash) {
             running.run_again(from, reason);
             return Added::Queued;
         }
-        let slot = cluster.slot(index, key, hash);
+        let slot = cluster.slot(index, &key, hash);
         self.next_id += 1;
         self.adds += u64::from(cluster.make_ready(index, slot, reason, self.next_id, now));
         self.enlist(number);
@@ -269,7 +276,7 @@ impl<T: Clone> Queue<T> {
             let cluster = &mut self.clusters[number];
             // If the shard was closed meanwhile, nothing of it waits any more.
             if let Some(shard) = cluster.still(run.from) {
-                let slot = cluster.slot(shard, &run.key, hash);
+                let slot = cluster.slot(shard, key, hash);
                 let queue = cluster.queue_mut(shard);
                 let replaced =
                     queue.and_then(|queue| queue.delay(slot, wake_up, priority, failures));
@@ -343,13 +350,15 @@ impl<T: Clone> Queue<T> {
 
     /// The keys that have run longest; at most so many.
     pub fn longest(&self, count: usize, now: Moment) -> Vec<RunningKey> {
-        let mut all: Vec<_> =
-            self.clusters.iter().flat_map(|(_, cluster)| cluster.running()).collect();
-        all.sort_by_key(|running| running.since);
+        let clusters = self.clusters.iter().map(|(_, cluster)| cluster);
+        let mut all: Vec<_> = clusters
+            .flat_map(|cluster| cluster.running().iter().map(move |run| (cluster.name(), run)))
+            .collect();
+        all.sort_by_key(|(_, run)| run.since);
         all.truncate(count);
-        let shown = |running: &Running| RunningKey {
-            key: running.key.to_string(),
-            seconds: now.since(running.since).as_secs_f64(),
+        let shown = |(cluster, run): (&ClusterName, &Running)| RunningKey {
+            key: run.key.clone().of(cluster).to_string(),
+            seconds: now.since(run.since).as_secs_f64(),
         };
         all.into_iter().map(shown).collect()
     }
@@ -369,9 +378,13 @@ impl<T: Clone> Queue<T> {
         Some((number, self.clusters[number].index(shard)?))
     }
 
-    /// The hash of a key among those of its cluster.
+    /// What hashes keys.
+    pub(super) fn hasher(&self) -> KeyHasher {
+        self.hasher.clone()
+    }
+
     fn hash(&self, key: &ObjectKey) -> u64 {
-        self.hasher.hash_one((&key.namespace, &key.name))
+        self.hasher.hash(key)
     }
 
     fn fresh_id(&mut self) -> u64 {

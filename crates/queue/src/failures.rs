@@ -7,10 +7,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use model::{ClusterName, Moment, ObjectKey};
 
+use super::item::Local;
 use super::status::{FailingKey, FailureStatus};
 
 /// The most failing keys of one cluster that are kept.
@@ -21,9 +21,6 @@ const MAX_ERROR_BYTES: usize = 1024;
 /// The failing keys of a queue.
 #[derive(Debug, Default)]
 pub(super) struct Failures(BTreeMap<ClusterName, BTreeMap<Local, Failure>>);
-
-/// A key among those of its cluster.
-type Local = (Option<Arc<str>>, Arc<str>);
 
 #[derive(Debug)]
 struct Failure {
@@ -44,7 +41,7 @@ impl Failures {
         now: Moment,
     ) {
         let cluster = self.0.entry(key.cluster.clone()).or_default();
-        let local = local(key);
+        let local = Local::from(key);
         let before = cluster.remove(&local);
         if cluster.len() >= MAX_FAILING {
             let oldest = cluster.iter().min_by_key(|(_, failure)| failure.last);
@@ -62,7 +59,7 @@ impl Failures {
     /// A run of a key did not fail.
     pub(super) fn succeeded(&mut self, key: &ObjectKey) {
         if let Some(cluster) = self.0.get_mut(&key.cluster)
-            && cluster.remove(&local(key)).is_some()
+            && cluster.remove(&Local::from(key)).is_some()
             && cluster.is_empty()
         {
             self.0.remove(&key.cluster);
@@ -76,7 +73,7 @@ impl Failures {
 
     /// How a key failed last, if it fails.
     pub(super) fn of(&self, key: &ObjectKey, now: Moment) -> Option<FailureStatus> {
-        Some(self.0.get(&key.cluster)?.get(&local(key))?.status(now))
+        Some(self.0.get(&key.cluster)?.get(&Local::from(key))?.status(now))
     }
 
     /// The keys that failed most often; at most so many.
@@ -88,13 +85,9 @@ impl Failures {
         let mut all: Vec<(&ClusterName, &Local, &Failure)> = self.0.iter().flat_map(of).collect();
         all.sort_by_key(|(.., failure)| Reverse(failure.times));
         all.truncate(count);
-        let shown = |(cluster, (namespace, name), failure): (&ClusterName, &Local, &Failure)| {
-            let key = ObjectKey {
-                cluster: cluster.clone(),
-                namespace: namespace.clone(),
-                name: Arc::clone(name),
-            };
-            FailingKey { key: key.to_string(), failure: failure.status(now) }
+        let shown = |(cluster, local, failure): (&ClusterName, &Local, &Failure)| FailingKey {
+            key: local.clone().of(cluster).to_string(),
+            failure: failure.status(now),
         };
         all.into_iter().map(shown).collect()
     }
@@ -110,10 +103,6 @@ impl Failure {
             first_seconds: now.since(self.first).as_secs_f64(),
         }
     }
-}
-
-fn local(key: &ObjectKey) -> Local {
-    (key.namespace.clone(), Arc::clone(&key.name))
 }
 
 #[cfg(test)]

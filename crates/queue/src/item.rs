@@ -1,9 +1,10 @@
 //! One key's life in a queue: an [`Item`] while it waits, for a [`Reason`]; [`Popped`] when it is
 //! handed out; [`Running`] until an [`Outcome`] ends the run.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Moment, ObjectKey};
+use model::{ClusterName, Moment, ObjectKey};
 use tracing::Span;
 
 use super::priority::Priority;
@@ -13,10 +14,18 @@ use super::priority::Priority;
 /// than moments.
 pub(super) type WakeUp = (u64, u64);
 
+/// A key among those of its cluster. Threads that share the name of a cluster wait for each other whenever one of them
+/// counts a reference to it, so a queue has it once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Local {
+    namespace: Option<Arc<str>>,
+    name: Arc<str>,
+}
+
 /// A key that waits in a shard's queue: ready, delayed, or both.
 #[derive(Debug)]
 pub(super) struct Item {
-    pub(super) key: ObjectKey,
+    pub(super) key: Local,
     /// The hash of its key, computed once, when it is added.
     pub(super) hash: u64,
     /// Why it is ready, if it is.
@@ -36,7 +45,7 @@ pub(super) struct Item {
 /// A key that is being reconciled.
 #[derive(Debug)]
 pub(super) struct Running {
-    pub(super) key: ObjectKey,
+    pub(super) key: Local,
     pub(super) hash: u64,
     /// The shard queue it was taken from.
     pub(super) from: Origin,
@@ -104,8 +113,26 @@ pub(super) struct Reason {
     pub(super) span: Span,
 }
 
+impl From<&ObjectKey> for Local {
+    fn from(key: &ObjectKey) -> Self {
+        Self { namespace: key.namespace.clone(), name: Arc::clone(&key.name) }
+    }
+}
+
+impl Local {
+    /// The key, whole.
+    pub(super) fn of(self, cluster: &ClusterName) -> ObjectKey {
+        ObjectKey { cluster: cluster.clone(), namespace: self.namespace, name: self.name }
+    }
+
+    /// Whether it is that of a key of the cluster.
+    pub(super) fn is(&self, key: &ObjectKey) -> bool {
+        self.name == key.name && self.namespace == key.namespace
+    }
+}
+
 impl Item {
-    pub(super) fn new(key: ObjectKey, hash: u64) -> Self {
+    pub(super) fn new(key: Local, hash: u64) -> Self {
         Self {
             key,
             hash,
@@ -119,13 +146,13 @@ impl Item {
     }
 
     pub(super) fn is(&self, key: &ObjectKey, hash: u64) -> bool {
-        self.hash == hash && same(&self.key, key)
+        self.hash == hash && self.key.is(key)
     }
 }
 
 impl Running {
     pub(super) fn is(&self, key: &ObjectKey, hash: u64) -> bool {
-        self.hash == hash && same(&self.key, key)
+        self.hash == hash && self.key.is(key)
     }
 
     /// Failures in a row once this run has ended.
@@ -155,21 +182,16 @@ impl Running {
     }
 }
 
-/// Whether two keys of one cluster are the same.
-fn same(one: &ObjectKey, other: &ObjectKey) -> bool {
-    one.name == other.name && one.namespace == other.namespace
-}
-
 /// The span of a key's wait. Without a cause there is none: the initial list makes no traces.
-pub(super) fn queue_span(cause: &Span, key: &ObjectKey) -> Span {
+pub(super) fn queue_span(cause: &Span, cluster: &ClusterName, key: &Local) -> Span {
     if cause.is_disabled() {
         return Span::none();
     }
     tracing::info_span!(
         parent: cause,
         "queue",
-        cluster = %key.cluster,
-        key = %key,
+        cluster = %cluster,
+        key = %key.clone().of(cluster),
         otel.kind = "internal",
     )
 }
@@ -179,9 +201,9 @@ pub(super) fn queue_span(cause: &Span, key: &ObjectKey) -> Span {
 /// Only the span of a wait ever links to others, and only to causes, which link to none: the
 /// exporter locks both ends of a link, so a span that links to itself, or two that link to each
 /// other, would stop the thread for good.
-pub(super) fn link(waiting: &mut Span, cause: &Span, key: &ObjectKey) {
+pub(super) fn link(waiting: &mut Span, cause: &Span, cluster: &ClusterName, key: &Local) {
     if waiting.is_disabled() {
-        *waiting = queue_span(cause, key);
+        *waiting = queue_span(cause, cluster, key);
     } else {
         waiting.follows_from(cause.id());
     }

@@ -1,6 +1,7 @@
 //! Work queues, one for each controller. The decisions are in [`core`], which is pure; [`WorkQueue`]
 //! adds the clock, the lock and the waiting.
 
+mod arrival;
 mod by_range;
 mod cluster_queue;
 pub mod core;
@@ -26,9 +27,10 @@ use model::{Clock, ClusterName, ControllerName, Epoch, Moment, ObjectKey, ShardI
 use tokio::sync::Notify;
 use tracing::Span;
 
+use self::arrival::{Arrival, KeyHasher};
 pub use self::by_range::containing;
 pub use self::core::Limits;
-use self::core::{Added, Queue};
+use self::core::Queue;
 use self::failures::Failures;
 pub use self::item::{Outcome, Popped};
 pub use self::metrics::QueueMetrics;
@@ -46,7 +48,7 @@ const MAX_NAP: Duration = Duration::from_secs(10);
 /// The shortest, so that the runner does not spin when timers and clock differ a little.
 const MIN_NAP: Duration = Duration::from_millis(1);
 
-/// Keys that are added before others get the lock.
+/// Keys that are added before others get the lock, and the most that wait for whoever has it.
 const ADDED_AT_ONCE: usize = 64;
 
 /// A key, and the hash of its primary object's uid if it is known.
@@ -58,6 +60,10 @@ pub struct WorkQueue<T> {
     name: ControllerName,
     clock: Arc<dyn Clock>,
     state: Mutex<Queue<T>>,
+    hasher: KeyHasher,
+    /// Keys that have come. Whoever has the state next puts them in first, so that it does not go from thread to
+    /// thread with each key, and those who add hardly ever wait.
+    arrivals: Mutex<Vec<Arrival>>,
     failures: Mutex<Failures>,
     successes: Mutex<Successes>,
     metrics: QueueMetrics,
@@ -78,10 +84,13 @@ impl<T: Clone> WorkQueue<T> {
         clock: Arc<dyn Clock>,
         metrics: QueueMetrics,
     ) -> Self {
+        let queue = Queue::new(limits, rate_limiter, rng);
         Self {
             name,
             clock,
-            state: Mutex::new(Queue::new(limits, rate_limiter, rng)),
+            hasher: queue.hasher(),
+            state: Mutex::new(queue),
+            arrivals: Mutex::default(),
             failures: Mutex::default(),
             successes: Mutex::default(),
             metrics,
@@ -96,15 +105,22 @@ impl<T: Clone> WorkQueue<T> {
         &self.name
     }
 
-    /// Runs `act` on the state, then counts what became ready.
+    /// Puts in what has come, runs `act` on the state, then counts what became ready.
     fn with<R>(&self, act: impl FnOnce(&mut Queue<T>, Moment) -> R) -> R {
         let now = self.clock.now();
         let mut state = self.state.lock().expect("no holder of this lock panics");
+        for arrival in std::mem::take(&mut *self.arrivals()) {
+            state.arrive(arrival);
+        }
         let result = act(&mut state, now);
         let (adds, retries) = state.take_counts();
         drop(state);
-        self.metrics.adds.inc_by(adds);
-        self.metrics.retries.inc_by(retries);
+        // Threads wait for each other at a counter, even if one adds nothing.
+        for (counter, count) in [(&self.metrics.adds, adds), (&self.metrics.retries, retries)] {
+            if count > 0 {
+                counter.inc_by(count);
+            }
+        }
         result
     }
 
@@ -161,14 +177,29 @@ impl<T: Clone> WorkQueue<T> {
                 // Many keys must not starve the other tasks of this thread.
                 tokio::task::consume_budget().await;
             }
-            let queued = self.with(|queue, now| {
-                let add = |(key, hash): &HashedKey| queue.add(key, *hash, priority, cause, now);
-                keys.iter().map(add).filter(|added| *added == Added::Queued).count()
-            });
-            if queued > 0 {
-                self.ready.notify_one();
+            let at = self.clock.now();
+            let of = |(key, uid_hash): &HashedKey| Arrival {
+                key: key.clone(),
+                hash: self.hasher.hash(key),
+                uid_hash: *uid_hash,
+                priority,
+                cause: cause.clone(),
+                at,
+            };
+            let new: Vec<_> = keys.iter().map(of).collect();
+            let mut arrivals = self.arrivals();
+            arrivals.extend(new);
+            let are_many = arrivals.len() >= ADDED_AT_ONCE;
+            drop(arrivals);
+            if are_many {
+                self.with(|_, _| ());
             }
+            self.ready.notify_one();
         }
+    }
+
+    fn arrivals(&self) -> MutexGuard<'_, Vec<Arrival>> {
+        self.arrivals.lock().expect("no holder of this lock panics")
     }
 
     /// The next key. Waits until there is one. Only the runner calls this; what runs takes its next key by
@@ -377,6 +408,34 @@ mod tests {
         let mut added = std::pin::pin!(queue.add(&keys, Priority::Resync, &cause));
         assert!(added.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
         assert_eq!(queue.waiting(&shard.cluster), keys.len());
+    }
+
+    #[tokio::test]
+    async fn who_adds_a_key_leaves_it_to_the_thread_that_has_the_state() {
+        let (queue, shard) = queue();
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut cx = Context::from_waker(&waker);
+        let mut runner = std::pin::pin!(queue.next());
+        assert!(runner.as_mut().poll(&mut cx).is_pending());
+        let keys = ["a", "b", "a"].map(|name| (key(name), None));
+        let cause = Span::none();
+        let mut add = |keys: &[HashedKey]| {
+            let mut added = std::pin::pin!(queue.add(keys, Priority::Change, &cause));
+            assert!(added.as_mut().poll(&mut cx).is_ready());
+        };
+        let state = queue.state.lock().unwrap();
+        add(&keys[..2]);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "the runner puts them in");
+        drop(state);
+        add(&keys[2..]);
+        assert_eq!(queue.waiting(&shard.cluster), 2);
+        assert_eq!(&*runner.await.key.name, "a", "it came first");
+        let state = queue.state.lock().unwrap();
+        add(&keys[2..]);
+        drop(state);
+        queue.close(&shard);
+        assert_eq!(queue.waiting(&shard.cluster), 0, "it came before the shard was closed");
     }
 
     #[tokio::test]

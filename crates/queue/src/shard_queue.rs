@@ -5,10 +5,11 @@
 //! its ready items stand in the lines of its cluster.
 
 use hashbrown::HashTable;
-use model::{Epoch, Moment, ObjectKey};
+use hashbrown::hash_table::Entry;
+use model::{ClusterName, Epoch, Moment, ObjectKey};
 use slab::Slab;
 
-use super::item::{Item, Reason, WakeUp, link, queue_span};
+use super::item::{Item, Local, Reason, WakeUp, link, queue_span};
 use super::lines::{KEPT, Lines, ReadyItem};
 use super::priority::Priority;
 
@@ -84,19 +85,26 @@ impl<T> ShardQueue<T> {
         self.slot(key, hash).and_then(|slot| self.items.get(slot as usize))
     }
 
-    /// The slot of a key that begins to wait.
-    pub(super) fn insert(&mut self, key: ObjectKey, hash: u64) -> u32 {
-        let slot = u32::try_from(self.items.insert(Item::new(key, hash)));
-        let slot = slot.expect("fewer items wait than a u32 can number");
-        self.slots.insert_unique(hash, slot, |slot| self.items[*slot as usize].hash);
-        slot
+    /// The slot of a key, and whether it begins to wait.
+    pub(super) fn waits(&mut self, key: &ObjectKey, hash: u64) -> (u32, bool) {
+        let items = &mut self.items;
+        let is = |slot: &u32| items[*slot as usize].is(key, hash);
+        match self.slots.entry(hash, is, |slot| items[*slot as usize].hash) {
+            Entry::Occupied(slot) => (*slot.get(), false),
+            Entry::Vacant(place) => {
+                let slot = u32::try_from(items.insert(Item::new(Local::from(key), hash)));
+                let slot = slot.expect("fewer items wait than a u32 can number");
+                place.insert(slot);
+                (slot, true)
+            }
+        }
     }
 
     /// Makes an item ready, or raises its priority, in its own lines or, once it is open, in those of its cluster.
     /// Returns whether it became ready to be given out.
     pub(super) fn make_ready(
         &mut self,
-        of_cluster: &mut Lines,
+        (cluster, of_cluster): (&ClusterName, &mut Lines),
         place: ReadyItem,
         reason: Reason,
         now: Moment,
@@ -108,14 +116,14 @@ impl<T> ShardQueue<T> {
         match &mut item.ready {
             Some(ready) => {
                 ready.retry |= reason.retry;
-                link(&mut ready.span, &reason.span, &item.key);
+                link(&mut ready.span, &reason.span, cluster, &item.key);
                 if priority >= ready.priority {
                     return false;
                 }
                 lines.leave(std::mem::replace(&mut ready.priority, priority));
             }
             None => {
-                let span = queue_span(&reason.span, &item.key);
+                let span = queue_span(&reason.span, cluster, &item.key);
                 item.ready = Some(Reason { span, ..reason });
                 item.since = now;
             }

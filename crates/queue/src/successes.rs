@@ -3,16 +3,20 @@
 //! A table of one size, 32 KiB: a key takes the slot of another one, so that of many keys only those that ended last
 //! are known.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use model::{Moment, ObjectKey};
 
 const SLOTS: usize = 1 << 12;
 
 /// The successes of a queue, by the hashes of their keys.
 #[derive(Debug, Default)]
-pub(super) struct Successes(Vec<Slot>);
+pub(super) struct Successes {
+    slots: Vec<Slot>,
+    hasher: RandomState,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
@@ -25,29 +29,27 @@ struct Slot {
 impl Successes {
     /// A run of a key did not fail.
     pub(super) fn succeeded(&mut self, key: &ObjectKey, now: Moment) {
-        if self.0.is_empty() {
-            self.0 = vec![Slot::default(); SLOTS];
+        if self.slots.is_empty() {
+            self.slots = vec![Slot::default(); SLOTS];
         }
-        let (slot, tag) = slot(key);
+        let (slot, tag) = self.slot(key);
         let seconds = now.since_origin().as_secs().saturating_add(1);
-        self.0[slot] = Slot { tag, at: u32::try_from(seconds).unwrap_or(u32::MAX) };
+        self.slots[slot] = Slot { tag, at: u32::try_from(seconds).unwrap_or(u32::MAX) };
     }
 
     /// How long ago that was, if it is known.
     pub(super) fn of(&self, key: &ObjectKey, now: Moment) -> Option<Duration> {
-        let (slot, tag) = slot(key);
-        let known = self.0.get(slot).filter(|known| known.tag == tag && known.at > 0)?;
+        let (slot, tag) = self.slot(key);
+        let known = self.slots.get(slot).filter(|known| known.tag == tag && known.at > 0)?;
         let at = Duration::from_secs(u64::from(known.at - 1));
         Some(now.since(Moment::from_origin(at)))
     }
-}
 
-fn slot(key: &ObjectKey) -> (usize, u32) {
-    let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
-    let hash = hasher.finish();
-    let slot = usize::try_from(hash % SLOTS as u64).expect("fewer than SLOTS");
-    (slot, u32::try_from(hash >> 32).expect("half of it"))
+    fn slot(&self, key: &ObjectKey) -> (usize, u32) {
+        let hash = self.hasher.hash_one(key);
+        let slot = usize::try_from(hash % SLOTS as u64).expect("fewer than SLOTS");
+        (slot, u32::try_from(hash >> 32).expect("half of it"))
+    }
 }
 
 #[cfg(test)]
@@ -80,7 +82,7 @@ mod tests {
         for name in &names {
             successes.succeeded(&key(name), at(1));
         }
-        assert_eq!(successes.0.len(), SLOTS);
+        assert_eq!(successes.slots.len(), SLOTS);
         let known = names.iter().filter(|name| successes.of(&key(name), at(1)).is_some());
         // Each slot has one, and hardly a slot is without.
         assert!((SLOTS / 10 * 9..=SLOTS).contains(&known.count()));

@@ -1,4 +1,5 @@
-//! The program's allocator, and what it says of itself: jemalloc with the feature of that name, else glibc's.
+//! The program's allocator, and what it says of itself: jemalloc with the feature of that name, else glibc's. Others
+//! say nothing.
 //! Shell: asks it at each scrape.
 //!
 //! Resident memory alone does not tell objects from what the allocator keeps for later.
@@ -6,6 +7,12 @@
 use prometheus::IntGauge;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
+
+/// Says what the calling thread has allocated and not freed, in bytes: below zero if it has freed what others allocated.
+/// `None` with an allocator that does not count for each thread.
+pub fn allocated() -> Option<fn() -> i64> {
+    said::OF_THREAD
+}
 
 /// The series of one allocator.
 #[derive(Debug)]
@@ -47,6 +54,7 @@ impl Collector for Allocator {
 /// Bytes allocated, and bytes held.
 #[cfg(feature = "jemalloc")]
 mod said {
+    use tikv_jemalloc_ctl::thread::{ThreadLocal, allocatedp, deallocatedp};
     use tikv_jemalloc_ctl::{epoch, stats};
     use tikv_jemallocator::Jemalloc;
 
@@ -57,12 +65,29 @@ mod said {
         epoch::advance().ok()?;
         Some((stats::allocated::read().ok()?, stats::resident::read().ok()?))
     }
+
+    pub(super) const OF_THREAD: Option<fn() -> i64> = Some(of_thread);
+
+    thread_local! {
+        /// Where jemalloc counts what this thread allocates, and what it frees.
+        static COUNTS: Option<(ThreadLocal<u64>, ThreadLocal<u64>)> =
+            allocatedp::read().ok().zip(deallocatedp::read().ok());
+    }
+
+    fn of_thread() -> i64 {
+        let left = |(allocated, freed): &(ThreadLocal<u64>, ThreadLocal<u64>)| {
+            allocated.get().wrapping_sub(freed.get()).cast_signed()
+        };
+        COUNTS.with(|counts| counts.as_ref().map_or(0, left))
+    }
 }
 
 /// Bytes allocated, and bytes held: of arenas, and of allocations that have a mapping of their own.
-#[cfg(not(feature = "jemalloc"))]
+#[cfg(all(not(feature = "jemalloc"), target_os = "linux", target_env = "gnu"))]
 mod said {
     use malloc_info::info::{Malloc, SystemType, TotalType};
+
+    pub(super) const OF_THREAD: Option<fn() -> i64> = None;
 
     pub(super) fn bytes() -> Option<(usize, usize)> {
         let Malloc { total, system, .. } = malloc_info::malloc_info().ok()?;
@@ -75,7 +100,16 @@ mod said {
     }
 }
 
-#[cfg(test)]
+#[cfg(not(any(feature = "jemalloc", all(target_os = "linux", target_env = "gnu"))))]
+mod said {
+    pub(super) const OF_THREAD: Option<fn() -> i64> = None;
+
+    pub(super) fn bytes() -> Option<(usize, usize)> {
+        None
+    }
+}
+
+#[cfg(all(test, any(feature = "jemalloc", all(target_os = "linux", target_env = "gnu"))))]
 mod tests {
     use super::*;
 
@@ -97,6 +131,20 @@ mod tests {
         drop((large, small));
         let after = now();
         assert!(after.0 < with.0 - 120 * MIB, "{with:?} {after:?}");
+    }
+
+    #[cfg(feature = "jemalloc")]
+    #[test]
+    fn each_thread_is_told_what_it_has_allocated() {
+        let allocated = allocated().unwrap();
+        let before = allocated();
+        let values: Vec<Box<[u8; 1000]>> = (0..100).map(|_| Box::new([1; 1000])).collect();
+        let of_others = || std::thread::spawn(|| vec![1_u8; 1 << 20]).join();
+        let from_another = of_others().unwrap();
+        let with = allocated() - before;
+        assert!((100_000..150_000).contains(&with), "{with}");
+        drop((values, from_another));
+        assert!(allocated() - before < -1_000_000, "it freed what another thread allocated");
     }
 
     #[test]

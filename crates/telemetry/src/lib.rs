@@ -17,7 +17,6 @@
 //! - A span with the field `otel.kind` is only for traces: without a collector it costs nothing, and no
 //!   log line shows its fields.
 
-#[cfg(any(feature = "jemalloc", all(target_os = "linux", target_env = "gnu")))]
 mod allocator;
 mod log;
 mod metrics;
@@ -35,6 +34,7 @@ use tracing_subscriber::layer::SubscriberExt;
 #[cfg(feature = "otlp")]
 use tracing_subscriber::registry::LookupSpan;
 
+pub use crate::allocator::allocated;
 pub use crate::log::{LogConfig, LogFormat};
 pub use crate::metrics::{Format, encode, registry};
 pub use crate::process::{memory_limit, raise_open_files};

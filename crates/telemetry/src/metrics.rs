@@ -15,7 +15,6 @@ pub fn registry() -> Registry {
             .and_then(|process| registry.register(Box::new(process)))
             .expect("the names are well formed, and a new registry holds none that could clash");
     }
-    #[cfg(any(feature = "jemalloc", all(target_os = "linux", target_env = "gnu")))]
     crate::allocator::Allocator::of_self()
         .and_then(|allocator| registry.register(Box::new(allocator)))
         .expect("the names are well formed, and a new registry holds none that could clash");

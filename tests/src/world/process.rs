@@ -255,6 +255,7 @@ impl Parts {
             budgets: model::Budgets::default(),
             stamps: false,
             cluster_labels: Arc::default(),
+            allocated: None,
         };
         Engine::new(config, self.specs).expect("the controllers fit together")
     }

@@ -441,6 +441,7 @@ impl TestEnv {
             budgets: model::Budgets::default(),
             stamps: false,
             cluster_labels: Arc::default(),
+            allocated: None,
         };
         let engine = Engine::new(config, controllers).expect("controllers of different names");
         let shutdown = CancellationToken::new();

@@ -164,6 +164,7 @@ impl World {
                 budgets: model::Budgets::default(),
                 stamps: false,
                 cluster_labels: Arc::default(),
+                allocated: None,
             },
             controllers,
         )

@@ -2,12 +2,9 @@
 //! with the workload cluster as its home. Mode `bare` is a loop that only sends the same patches,
 //! over the connection that the manager would use; mode `queue` is the work queue alone.
 
-#[cfg(not(feature = "jemalloc"))]
-use std::alloc::System as Allocator;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use cap::Cap;
 use clap::Parser;
 use clusters::Access;
 use clusters::connect::{Connector, Role};
@@ -23,16 +20,10 @@ use peer::lines::{Line, Request, Requests, say};
 use peer::{Args, Mode, Tally, clock};
 use prometheus::Registry;
 use sdk::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler, predicate};
-#[cfg(feature = "jemalloc")]
-use tikv_jemallocator::Jemalloc as Allocator;
 use tokio_util::sync::CancellationToken;
 
 mod idle;
 mod work_queue;
-
-/// Counts allocations, so that it can report its heap.
-#[global_allocator]
-static ALLOCATOR: Cap<Allocator> = Cap::new(Allocator, usize::MAX);
 
 /// The name of the controller.
 const NAME: &str = "bench";
@@ -133,7 +124,7 @@ async fn run(args: &Args) -> Result<()> {
             }
             Request::Heap => {
                 let cache_bytes = Some(sum(&metrics, "leasehold_cache_bytes"));
-                say(Line::Heap { bytes: ALLOCATOR.allocated(), cache_bytes });
+                say(Line::Heap { bytes: heap(&metrics), cache_bytes });
             }
             Request::Trigger(_) => {}
         }
@@ -156,11 +147,18 @@ async fn bare(args: &Args) -> Result<()> {
     while let Some(request) = requests.next().await? {
         match request {
             Request::Count => say(Line::Counted { objects: 0 }),
-            Request::Heap => say(Line::Heap { bytes: ALLOCATOR.allocated(), cache_bytes: None }),
+            Request::Heap => {
+                say(Line::Heap { bytes: heap(&telemetry::registry()), cache_bytes: None });
+            }
             Request::Trigger(trigger) => bare::patch_all(&client, args, trigger).await?,
         }
     }
     Ok(())
+}
+
+/// Bytes that the allocator counts.
+fn heap(metrics: &Registry) -> usize {
+    sum(metrics, "leasehold_allocator_allocated_bytes")
 }
 
 /// A gauge, summed over its series.

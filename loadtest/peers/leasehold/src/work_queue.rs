@@ -41,10 +41,15 @@ fn keys_per_second(count: usize) -> Result<f64> {
             })
         });
         on_this_thread(async {
+            // As a worker does, which takes its next key where it ends a run.
+            let mut next = None;
             for _ in &keys {
-                let popped = queue.next().await;
+                let popped = match next.take() {
+                    Some(popped) => popped,
+                    None => queue.next().await,
+                };
                 queue.succeeded(&popped.key);
-                queue.finish(&popped.key, Outcome::Done);
+                next = queue.finish_and_take(&popped.key, Outcome::Done);
             }
         })?;
         adding.join().map_err(|_| anyhow!("the thread that adds keys panicked"))?
