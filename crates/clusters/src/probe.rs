@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::identity::{Told, ask};
 use crate::turns::{Lane, Turns};
+use kube::Client;
 use marks::{Looked, Own, Sightings, look};
 use model::{Clock, Cluster};
 
@@ -56,24 +57,24 @@ pub(crate) async fn probe(
 }
 
 async fn ask_all(cluster: &Cluster, clock: &dyn Clock, wanted: Wanted) -> Probed {
-    let began = clock.now();
-    let answer = if wanted.identity { Some(ask(&cluster.wire.client()).await) } else { None };
+    let (began, client) = (clock.now(), cluster.wire.client());
+    let answer = if wanted.identity { Some(ask(&client).await) } else { None };
     let finding = match &answer {
         Some(Told::Known(_)) => Ok(()),
         Some(Told::Silent(reason)) => Err(Arc::clone(reason)),
-        Some(Told::Untold(_)) | None => version(cluster).await,
+        Some(Told::Untold(_)) | None => version(&client).await,
     };
     let looked = match wanted.marks.filter(|_| finding.is_ok()) {
-        Some((own, sightings)) => Some(look(&cluster.wire.client(), &own, sightings, clock).await),
+        Some((own, sightings)) => Some(look(&client, &own, sightings, clock).await),
         None => None,
     };
     Probed { finding, answer, looked, is_prompt: clock.now().since(began) < PROMPT }
 }
 
-/// Asks `cluster` for its version.
-async fn version(cluster: &Cluster) -> Finding {
+/// Asks for the version.
+async fn version(client: &Client) -> Finding {
     // Open to every authenticated user by default, through the role system:public-info-viewer.
-    match tokio::time::timeout(PROBE_TIMEOUT, cluster.wire.client().apiserver_version()).await {
+    match tokio::time::timeout(PROBE_TIMEOUT, client.apiserver_version()).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => Err(format!(
             "its API server answers {} to GET /version: {}; fix: renew the credentials in the \

@@ -205,11 +205,11 @@ enum Step {
     /// Its client was made, or not.
     Made { attempt: u32, made: Result<(Wire, Life), Arc<Unusable>> },
     /// Its server was asked which cluster it is.
-    Asked { link: Wire, attempt: u32, answer: Told },
+    Asked { wire: Wire, attempt: u32, answer: Told },
     /// Its server has been left alone, which said again and again that it is another cluster.
-    LeftAlone { link: Wire },
+    LeftAlone { wire: Wire },
     /// Its marks were looked at.
-    Looked { link: Wire, looked: Looked },
+    Looked { wire: Wire, looked: Looked },
 }
 
 /// What the registry keeps for each provider. One that is slow takes no turn and no client of another's clusters.
@@ -448,14 +448,14 @@ impl Task {
     /// Goes on after a step.
     fn step(&mut self, name: ClusterName, step: Step) {
         match step {
-            Step::Made { made: Ok((link, life)), .. } => self.identify(name, link, life),
+            Step::Made { made: Ok((wire, life)), .. } => self.identify(name, wire, life),
             Step::Made { made: Err(error), attempt } => {
                 self.down(&name, error.reason().into());
                 self.make(&name, attempt.saturating_add(1));
             }
-            Step::Asked { link, attempt, answer } => self.asked(name, link, attempt, answer),
-            Step::LeftAlone { link } => self.ask(name, link, 0),
-            Step::Looked { link, looked } => self.looked(&name, link, looked),
+            Step::Asked { wire, attempt, answer } => self.asked(name, wire, attempt, answer),
+            Step::LeftAlone { wire } => self.ask(name, wire, 0),
+            Step::Looked { wire, looked } => self.looked(&name, wire, looked),
         }
     }
 

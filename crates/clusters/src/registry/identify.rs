@@ -14,43 +14,43 @@ use crate::identity::{FLIPPING, Told, ask, ask_after};
 impl Task {
     /// Goes on with a cluster whose server is known. Any other is asked in a task of its own: at most one for
     /// each cluster, over the connection that its informers will use.
-    pub(super) fn identify(&mut self, name: ClusterName, link: Wire, life: Life) {
+    pub(super) fn identify(&mut self, name: ClusterName, wire: Wire, life: Life) {
         let Some(entry) = self.entries.get_mut(&name) else { return };
         entry.life = Some(life);
         if self.probing == Probing::Off || entry.identity().is_some() {
             // It was told earlier, perhaps long ago.
             entry.just_told = false;
-            return self.mark(name, link, Duration::ZERO);
+            return self.mark(name, wire, Duration::ZERO);
         }
-        self.ask(name, link, 0);
+        self.ask(name, wire, 0);
     }
 
-    pub(super) fn ask(&mut self, name: ClusterName, link: Wire, attempt: u32) {
+    pub(super) fn ask(&mut self, name: ClusterName, wire: Wire, attempt: u32) {
         let Some(entry) = self.entries.get_mut(&name) else { return };
         let of = entry.source.fingerprint;
         entry.making = Some(self.work.spawn(async move {
             if attempt > 0 {
                 tokio::time::sleep(ask_after(attempt)).await;
             }
-            let answer = ask(&link.client()).await;
-            Report::Step { name, of, step: Step::Asked { link, attempt, answer } }
+            let answer = ask(&wire.client()).await;
+            Report::Step { name, of, step: Step::Asked { wire, attempt, answer } }
         }));
     }
 
-    pub(super) fn asked(&mut self, name: ClusterName, link: Wire, attempt: u32, answer: Told) {
+    pub(super) fn asked(&mut self, name: ClusterName, wire: Wire, attempt: u32, answer: Told) {
         if let Told::Silent(reason) = answer {
             self.down(&name, reason);
-            return self.ask(name, link, attempt.saturating_add(1));
+            return self.ask(name, wire, attempt.saturating_add(1));
         }
         let is_told = matches!(answer, Told::Known(_));
         match self.learn(&name, answer) {
-            Some(wait) => self.told(name, link, wait),
+            Some(wait) => self.told(name, wire, wait),
             None => {
                 let Some(entry) = self.entries.get_mut(&name) else { return };
                 entry.just_told = is_told;
                 match entry.may_tell() {
-                    Some(times) => self.ask(name, link, times),
-                    None => self.mark(name, link, Duration::ZERO),
+                    Some(times) => self.ask(name, wire, times),
+                    None => self.mark(name, wire, Duration::ZERO),
                 }
             }
         }
@@ -58,19 +58,19 @@ impl Task {
 
     /// Goes on with a cluster whose server says that it is another than before: at once, or after it has been
     /// left alone and has said the same again.
-    pub(super) fn told(&mut self, name: ClusterName, link: Wire, wait: Duration) {
+    pub(super) fn told(&mut self, name: ClusterName, wire: Wire, wait: Duration) {
         if !wait.is_zero() {
             self.down(&name, FLIPPING.into());
         }
         let Some(entry) = self.entries.get_mut(&name) else { return };
         if wait.is_zero() {
             entry.just_told = true;
-            return self.mark(name, link, Duration::ZERO);
+            return self.mark(name, wire, Duration::ZERO);
         }
         let of = entry.source.fingerprint;
         entry.making = Some(self.work.spawn(async move {
             tokio::time::sleep(wait).await;
-            Report::Step { name, of, step: Step::LeftAlone { link } }
+            Report::Step { name, of, step: Step::LeftAlone { wire } }
         }));
     }
 

@@ -47,9 +47,9 @@ impl Task {
 
     /// Engages a cluster in which no other fleet does the same, after `delay`. The look is a task of its own:
     /// at most one for each cluster.
-    pub(super) fn mark(&mut self, name: ClusterName, link: Wire, delay: Duration) {
+    pub(super) fn mark(&mut self, name: ClusterName, wire: Wire, delay: Duration) {
         let Some(entry) = self.entries.get_mut(&name) else { return };
-        let Some(own) = self.own.clone() else { return self.engage(&name, link) };
+        let Some(own) = self.own.clone() else { return self.engage(&name, wire) };
         let of = entry.source.fingerprint;
         let (sightings, clock) = (entry.sightings.clone(), Arc::clone(&self.clock));
         let Provided { looks, probes, .. } = &self.providers[entry.place];
@@ -61,18 +61,18 @@ impl Task {
                 tokio::time::sleep(delay).await;
                 probes.turn(Lane::Late).await
             };
-            let looked = look(&link.client(), &own, sightings, &*clock).await;
-            Report::Step { name, of, step: Step::Looked { link, looked } }
+            let looked = look(&wire.client(), &own, sightings, &*clock).await;
+            Report::Step { name, of, step: Step::Looked { wire, looked } }
         }));
     }
 
     /// A look before the cluster is engaged has ended.
-    pub(super) fn looked(&mut self, name: &ClusterName, link: Wire, looked: Looked) {
+    pub(super) fn looked(&mut self, name: &ClusterName, wire: Wire, looked: Looked) {
         match self.stand(name, looked) {
-            Some(refusal) => self.refuse(name, link, &refusal),
+            Some(refusal) => self.refuse(name, wire, &refusal),
             None => match self.entries.get(name).and_then(Entry::may_be_marked) {
-                Some(times) => self.mark(name.clone(), link, ask_after(times)),
-                None => self.engage(name, link),
+                Some(times) => self.mark(name.clone(), wire, ask_after(times)),
+                None => self.engage(name, wire),
             },
         }
     }
@@ -116,10 +116,10 @@ impl Task {
         }
     }
 
-    fn refuse(&mut self, name: &ClusterName, link: Wire, refusal: &Refusal) {
+    fn refuse(&mut self, name: &ClusterName, wire: Wire, refusal: &Refusal) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let wait = entry.refused(self.clock.now());
         self.down(name, Arc::clone(&refusal.reason));
-        self.mark(name.clone(), link, wait);
+        self.mark(name.clone(), wire, wait);
     }
 }
