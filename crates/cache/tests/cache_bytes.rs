@@ -9,8 +9,9 @@ use std::alloc::System;
 use std::sync::{Arc, Mutex};
 
 use cap::Cap;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::DynamicObject;
-use leasehold_cache::{DecodedCache, Index, Store, StoreOptions, StoreWriter};
+use leasehold_cache::{DECODED_BYTES, DecodedCache, Index, Store, StoreOptions, StoreWriter};
 use model::Selector;
 use serde_json::Value;
 
@@ -159,4 +160,37 @@ fn a_dense_object_is_refused_or_decodes_to_little() {
         }
     }
     assert!(refused >= 5, "{refused}");
+}
+
+/// As when a change concerns all objects, again and again: what is decoded for the first time is found by the others.
+#[test]
+fn some_thousand_objects_are_decoded_once_however_little_is_packed() {
+    const COUNT: usize = 5000;
+    let _turn = TURN.lock();
+    let allocated = || i64::try_from(ALLOCATOR.allocated()).expect("less than half of all memory");
+    let decoded = Arc::new(DecodedCache::weighing(DECODED_BYTES, Some(allocated)));
+    let mut writer = StoreWriter::new(StoreOptions::default(), Arc::clone(&decoded));
+    let data: serde_json::Map<_, _> =
+        (0..10).map(|key| (format!("key-{key}"), "value".repeat(40).into())).collect();
+    for number in 0..COUNT {
+        let metadata =
+            serde_json::json!({"name": number.to_string(), "uid": "u", "resourceVersion": "1"});
+        let map = serde_json::json!({"metadata": metadata, "data": data});
+        put(&mut writer, &map.to_string());
+    }
+    writer.finish_replace();
+    writer.settle();
+    let store = writer.store();
+    decoded.follow(store.packed_bytes());
+    let sweep = || -> Vec<Arc<ConfigMap>> {
+        let get = |number: usize| store.get_decoded(None, &number.to_string());
+        (0..COUNT).map(|number| get(number).expect("it is there").expect("a ConfigMap")).collect()
+    };
+    let before = ALLOCATOR.allocated();
+    let first = sweep();
+    let takes = ALLOCATOR.allocated() - before;
+    let found = first.iter().zip(sweep()).filter(|(one, other)| Arc::ptr_eq(one, other)).count();
+    assert_eq!(found, COUNT, "{takes} bytes are decoded");
+    let says = decoded.bytes();
+    assert!((takes * 9 / 10..takes * 11 / 10).contains(&says), "says {says}, takes {takes}");
 }
