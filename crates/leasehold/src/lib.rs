@@ -18,7 +18,7 @@
 //! | `console` | pages about the fleet at `/console` of the admin server |
 //! | `cli` | the binary, with `console` |
 //! | `demo` | the command `demo` |
-//! | `jemalloc` | jemalloc as the program's allocator; takes `make` to build |
+//! | `jemalloc` | jemalloc as the program's allocator, which counts what is kept decoded; takes `make` to build |
 //!
 //! All but `sqs` and `jemalloc` are on by default. A program with controllers of its own should rather depend on
 //! `leasehold = { default-features = false }`, and add `testing` in its dev-dependencies.
