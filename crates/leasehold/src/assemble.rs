@@ -103,12 +103,11 @@ pub(crate) async fn assemble(
     if let Some(problem) = unused(&config.budgets, &clusters.watch().borrow()) {
         warn!("{problem}");
     }
-    let traits = traits(&specs, &singles);
     // The engine counts in it and sharding reads it.
     let meter = Meter::new(Arc::clone(&clock));
     let sharding = {
         let _here = liveness.enter();
-        let mut settings = sharding_config(config, traits, owner);
+        let mut settings = sharding_config(config, traits(&specs, &singles), owner);
         settings.cluster_labels = Arc::clone(&labels);
         (settings.disputed, settings.living) = (disputed, living);
         let workload = ProcessWorkload::new(meter.clone(), clusters.clone(), Arc::clone(&clock));

@@ -109,7 +109,8 @@ mod said {
     }
 }
 
-#[cfg(all(test, any(feature = "jemalloc", all(target_os = "linux", target_env = "gnu"))))]
+#[cfg(test)]
+#[cfg(any(feature = "jemalloc", all(target_os = "linux", target_env = "gnu")))]
 mod tests {
     use super::*;
 
