@@ -121,7 +121,7 @@ impl DecodedCache {
         Self { most, allocated, cap: AtomicUsize::new(most), slots, age: AtomicU32::new(0) }
     }
 
-    /// From now on it holds no more than what the stores hold packed, or a few MiB if that is less.
+    /// From now on it holds no more than what the stores hold packed, or 32 MiB if that is less.
     pub fn follow(&self, packed: usize) {
         let cap = packed.max(DECODED_BYTES_LEAST).min(self.most);
         self.cap.store(cap, Ordering::Relaxed);

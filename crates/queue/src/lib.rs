@@ -1,5 +1,6 @@
 //! Work queues, one for each controller. The decisions are in [`core`], which is pure; [`WorkQueue`]
-//! adds the clock, the lock and the waiting.
+//! adds the clock, the lock and the waiting. Keys that are added gather beside the state, under a lock of their own, until
+//! somebody has the state or until they are 64.
 
 mod arrival;
 mod by_range;
