@@ -343,7 +343,10 @@ impl Task {
                 return;
             }
             entry.stop_making();
-            entry.engaged = entry.engaged.filter(|_| self.sent);
+            if !self.sent {
+                // Nobody has worked on what it was engaged with, and nobody is to begin with it.
+                (entry.engaged, entry.serving) = (None, Serving::Connecting);
+            }
             entry.replace(source.clone(), self.clock.now())
         } else {
             let mut entry = Entry::new(source.clone(), place);

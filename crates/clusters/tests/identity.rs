@@ -10,14 +10,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use leasehold_clusters::{
-    ClusterStatus, Clusters, KubeconfigFile, Probing, Registry, State, Trust,
+    ClusterProvider, ClusterStatus, Clusters, KubeconfigFile, Probing, Registry, Snapshot, State,
+    Trust,
 };
 use marks::Marker;
 use model::{ClusterSet, DisputedNames, ManualClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The longest that anything here may take on a busy machine.
@@ -109,15 +112,44 @@ async fn spawn_with(
     marker: Option<Marker>,
     disputed: watch::Receiver<Arc<DisputedNames>>,
 ) -> Clusters {
-    let provider = |path: &&Path| KubeconfigFile::new(*path, None).trusted(Trust::own()).provider();
-    let providers = paths.iter().map(provider).collect();
+    let mut clusters = of(paths.iter().map(|path| provider(path)).collect(), marker, disputed);
+    clusters.ready().await.unwrap();
+    clusters
+}
+
+fn provider(path: &Path) -> Box<dyn ClusterProvider> {
+    KubeconfigFile::new(path, None).trusted(Trust::own()).provider()
+}
+
+fn of(
+    providers: Vec<Box<dyn ClusterProvider>>,
+    marker: Option<Marker>,
+    disputed: watch::Receiver<Arc<DisputedNames>>,
+) -> Clusters {
     let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
     let (stop, metrics) = (CancellationToken::new(), prometheus::Registry::new());
     let metrics = (&metrics, Arc::default());
-    let spawned = Registry::spawn(providers, Probing::On, marker, disputed, stop, metrics, clock);
-    let mut clusters = spawned.unwrap();
-    clusters.ready().await.unwrap();
-    clusters
+    Registry::spawn(providers, Probing::On, marker, disputed, stop, metrics, clock).unwrap()
+}
+
+/// A provider that answers for the first time when it may.
+struct Late(Box<dyn ClusterProvider>, Option<oneshot::Receiver<()>>);
+
+impl ClusterProvider for Late {
+    fn label(&self) -> String {
+        self.0.label()
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Snapshot> {
+        let Self(provider, may) = self;
+        async move {
+            if let Some(may) = may.take() {
+                may.await.unwrap();
+            }
+            provider.next().await
+        }
+        .boxed()
+    }
 }
 
 /// `east=u1@3`: the name, which cluster it is, and its incarnation; or `east: ` and why it is down.
@@ -286,7 +318,9 @@ async fn of_two_clusters_of_a_name_a_replica_that_starts_finds_the_one_that_the_
     write(&old, "t", &[("c1", &one)]);
     let (disputes, disputed) = watch::channel(Arc::default());
     let clusters = spawn_disputed(&[&new, &old], disputed).await;
-    becomes(&clusters, "c1", "c1=u2@1").await;
+    let engaged = until(&clusters, "c1", |text| text.starts_with("c1=u2@")).await;
+    // Perhaps its other source was read first: then it was engaged before, and that was not published.
+    let number: u64 = engaged["c1=u2@".len()..].parse().unwrap();
     let say = |uid: &str| {
         disputes.send_replace(Arc::new([("c1".parse().unwrap(), uid.parse().unwrap())].into()));
     };
@@ -297,7 +331,28 @@ async fn of_two_clusters_of_a_name_a_replica_that_starts_finds_the_one_that_the_
     disputes.send_replace(Arc::default());
     write(&new, "t2", &[("c1", &two)]);
     one.say(200, &told("u1"));
-    becomes(&clusters, "c1", "c1=u1@2").await;
+    becomes(&clusters, "c1", &format!("c1=u1@{}", number + 1)).await;
     let problems = &clusters.status().problems;
     assert!(problems[0].contains("/a-new, context \"c1\" is left out"), "{problems:?}");
+}
+
+#[tokio::test]
+async fn what_another_source_takes_away_at_the_start_is_never_published() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    let (one, two) = (Server::start(200, &told("u1")).await, Server::start(200, &told("u2")).await);
+    write(&first, "t", &[("c1", &one)]);
+    write(&second, "t", &[("c1", &two)]);
+    let (answer, may) = oneshot::channel();
+    let providers: Vec<Box<dyn ClusterProvider>> =
+        vec![Box::new(Late(provider(&first), Some(may))), provider(&second)];
+    let mut clusters = of(providers, None, watch::channel(Arc::default()).1);
+    // Time enough to engage the second.
+    let early = tokio::time::timeout(Duration::from_millis(500), clusters.ready()).await;
+    assert!(early.is_err(), "published before it is known which source has the name");
+    answer.send(()).unwrap();
+    clusters.ready().await.unwrap();
+    let set = clusters.watch().borrow().clone();
+    let c1 = set.get(&"c1".parse().unwrap()).unwrap();
+    assert_eq!(c1.identity.as_ref().unwrap().uid.as_str(), "u1");
 }
