@@ -99,7 +99,10 @@ pub async fn run(options: &Options) -> anyhow::Result<Outcome> {
                 climbs.push(climb);
             }
             Err(error) => {
-                found.wrong.push(format!("{}: {error:#}; see {logs}", replicas_of(replicas)));
+                let failed = format!("{}: {error:#}; see {logs}", replicas_of(replicas));
+                // The next takes a while.
+                println!("  {failed}");
+                found.wrong.push(failed);
             }
         }
         let curves = Curves { scenario, machine: &machine, climbs: &climbs };

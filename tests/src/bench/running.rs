@@ -74,6 +74,13 @@ pub struct Running {
 impl Running {
     /// Starts a peer, and waits until it has cached everything and is quiet.
     pub async fn settled(testbed: &Testbed<'_>, peer: Peer, task: Task<'_>) -> Result<Self> {
+        let mut this = Self::cached(testbed, peer, task).await?;
+        this.quiet().await?;
+        Ok(this)
+    }
+
+    /// Starts a peer, and waits until it has cached everything.
+    pub async fn cached(testbed: &Testbed<'_>, peer: Peer, task: Task<'_>) -> Result<Self> {
         let mut this = Self::start(testbed, peer, task).await?;
         if !peer.is_bare() {
             let what = format!("{} to cache {} objects", peer.name(), task.objects);
@@ -82,7 +89,6 @@ impl Running {
             })
             .await?;
         }
-        this.quiet().await?;
         Ok(this)
     }
 
