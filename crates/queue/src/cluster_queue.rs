@@ -10,7 +10,7 @@ use model::{ClusterName, Moment, ObjectKey, Range, ShardId};
 use slab::Slab;
 
 use super::by_range::containing;
-use super::item::{Item, Origin, Popped, Reason, Running, WakeUp};
+use super::item::{Item, Local, Origin, Popped, Reason, Running, WakeUp};
 use super::lines::{Lines, ReadyItem};
 use super::priority::Priority;
 use super::shard_queue::ShardQueue;
@@ -158,9 +158,9 @@ impl<T: Clone> ClusterQueue<T> {
     }
 
     /// The slot of a key in a shard that has a queue. Begins to wait if it does not.
-    pub(super) fn slot(&mut self, index: usize, key: &ObjectKey, hash: u64) -> u32 {
+    pub(super) fn slot(&mut self, index: usize, key: impl Into<Local>, hash: u64) -> u32 {
         let queue = self.queue_mut(index).expect("the caller found it");
-        let (slot, begins) = queue.waits(key, hash);
+        let (slot, begins) = queue.waits(key.into(), hash);
         self.waiting += usize::from(begins);
         slot
     }
@@ -225,7 +225,10 @@ impl<T: Clone> ClusterQueue<T> {
     }
 
     /// The run of a key.
-    pub(super) fn run(&mut self, key: &ObjectKey, hash: u64) -> Option<&mut Running> {
+    pub(super) fn run<K>(&mut self, key: &K, hash: u64) -> Option<&mut Running>
+    where
+        Local: PartialEq<K>,
+    {
         self.running.find_mut(hash, |running| running.is(key, hash))
     }
 
@@ -313,11 +316,11 @@ impl<T: Clone> ClusterQueue<T> {
         // A key that waited for its shard to open became ready then.
         let since = since.max(queue.opened().unwrap_or_default());
         let assignment = queue.assignment.clone();
-        let whole = key.clone().of(&self.name);
-        if let Some(running) = self.run(&whole, hash) {
+        if let Some(running) = self.run(&key, hash) {
             running.run_again(from, Reason { priority, retry, span });
             return None;
         }
+        let whole = key.clone().of(&self.name);
         let running = Running {
             key,
             hash,

@@ -46,7 +46,7 @@ use tracing::Span;
 
 use super::arrival::{Arrival, KeyHasher};
 use super::cluster_queue::ClusterQueue;
-use super::item::{Origin, Outcome, Popped, Reason, Running, WakeUp};
+use super::item::{Local, Origin, Outcome, Popped, Reason, Running, WakeUp};
 use super::priority::Priority;
 use super::rate_limiter::{RateLimiter, SHORTEST};
 use super::shard_queue::ShardQueue;
@@ -212,14 +212,29 @@ impl<T: Clone> Queue<T> {
         cause: &Span,
         now: Moment,
     ) -> Added {
-        let (key, cause, hash) = (key.clone(), cause.clone(), self.hash(key));
-        self.arrive(Arrival { key, hash, uid_hash, priority, cause, at: now })
+        let Some(number) = self.number(&key.cluster) else { return Added::NotHeld };
+        let (hash, cause) = (self.hash(key), cause.clone());
+        let key = Local::from(key);
+        let arrival = Arrival { cluster: None, key, hash, uid_hash, priority, cause, at: now };
+        self.arrive(number, arrival)
     }
 
-    /// [`Self::add`] of a key whose hash is known.
-    pub(super) fn arrive(&mut self, arrival: Arrival) -> Added {
-        let Arrival { key, hash, uid_hash, priority, cause: span, at: now } = arrival;
-        let Some(number) = self.number(&key.cluster) else { return Added::NotHeld };
+    /// [`Self::add`] for keys that have come, in order.
+    pub(super) fn arrive_all(&mut self, arrivals: impl IntoIterator<Item = Arrival>) {
+        let mut number = None;
+        for arrival in arrivals {
+            if let Some(cluster) = &arrival.cluster {
+                number = self.number(cluster);
+            }
+            if let Some(number) = number {
+                self.arrive(number, arrival);
+            }
+        }
+    }
+
+    /// A key of the cluster of that number comes.
+    fn arrive(&mut self, number: usize, arrival: Arrival) -> Added {
+        let Arrival { key, hash, uid_hash, priority, cause: span, at: now, .. } = arrival;
         let cluster = &mut self.clusters[number];
         let Some(index) = cluster.shard_of(uid_hash) else { return Added::NotHeld };
         let Some(shard) = cluster.queue(index) else { return Added::NotHeld };
@@ -229,7 +244,7 @@ impl<T: Clone> Queue<T> {
             running.run_again(from, reason);
             return Added::Queued;
         }
-        let slot = cluster.slot(index, &key, hash);
+        let slot = cluster.slot(index, key, hash);
         self.next_id += 1;
         self.adds += u64::from(cluster.make_ready(index, slot, reason, self.next_id, now));
         self.enlist(number);

@@ -124,9 +124,11 @@ impl Local {
     pub(super) fn of(self, cluster: &ClusterName) -> ObjectKey {
         ObjectKey { cluster: cluster.clone(), namespace: self.namespace, name: self.name }
     }
+}
 
-    /// Whether it is that of a key of the cluster.
-    pub(super) fn is(&self, key: &ObjectKey) -> bool {
+/// Of keys of its cluster.
+impl PartialEq<ObjectKey> for Local {
+    fn eq(&self, key: &ObjectKey) -> bool {
         self.name == key.name && self.namespace == key.namespace
     }
 }
@@ -145,14 +147,20 @@ impl Item {
         }
     }
 
-    pub(super) fn is(&self, key: &ObjectKey, hash: u64) -> bool {
-        self.hash == hash && self.key.is(key)
+    pub(super) fn is<K>(&self, key: &K, hash: u64) -> bool
+    where
+        Local: PartialEq<K>,
+    {
+        self.hash == hash && self.key == *key
     }
 }
 
 impl Running {
-    pub(super) fn is(&self, key: &ObjectKey, hash: u64) -> bool {
-        self.hash == hash && self.key.is(key)
+    pub(super) fn is<K>(&self, key: &K, hash: u64) -> bool
+    where
+        Local: PartialEq<K>,
+    {
+        self.hash == hash && self.key == *key
     }
 
     /// Failures in a row once this run has ended.

@@ -1,6 +1,6 @@
 //! Work queues, one for each controller. The decisions are in [`core`], which is pure; [`WorkQueue`]
 //! adds the clock, the lock and the waiting. Keys that are added gather beside the state, under a lock of their own, until
-//! somebody has the state or until they are 64.
+//! somebody takes the state: who adds the 64th does, if nobody has it.
 
 mod arrival;
 mod by_range;
@@ -21,6 +21,7 @@ mod status;
 mod successes;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -28,11 +29,12 @@ use model::{Clock, ClusterName, ControllerName, Epoch, Moment, ObjectKey, ShardI
 use tokio::sync::Notify;
 use tracing::Span;
 
-use self::arrival::{Arrival, KeyHasher};
+use self::arrival::{Arrival, Arrivals, KeyHasher};
 pub use self::by_range::containing;
 pub use self::core::Limits;
 use self::core::Queue;
 use self::failures::Failures;
+use self::item::Local;
 pub use self::item::{Outcome, Popped};
 pub use self::metrics::QueueMetrics;
 pub use self::priority::Priority;
@@ -49,8 +51,10 @@ const MAX_NAP: Duration = Duration::from_secs(10);
 /// The shortest, so that the runner does not spin when timers and clock differ a little.
 const MIN_NAP: Duration = Duration::from_millis(1);
 
-/// Keys that are added before others get the lock, and the most that wait for whoever has it.
+/// Keys that are added before others get the lock. So many that have come are put in, if nobody has the state.
 const ADDED_AT_ONCE: usize = 64;
+/// So many are, whoever has it: who adds them waits for it.
+const MOST_ARRIVALS: usize = 1024;
 
 /// A key, and the hash of its primary object's uid if it is known.
 pub type HashedKey = (ObjectKey, Option<u64>);
@@ -60,20 +64,54 @@ pub type HashedKey = (ObjectKey, Option<u64>);
 pub struct WorkQueue<T> {
     name: ControllerName,
     clock: Arc<dyn Clock>,
-    state: Mutex<Queue<T>>,
+    state: Mutex<State<T>>,
     hasher: KeyHasher,
     /// Keys that have come. Whoever has the state next puts them in first, so that it does not go from thread to
     /// thread with each key, and those who add hardly ever wait.
-    arrivals: Mutex<Vec<Arrival>>,
-    failures: Mutex<Failures>,
-    successes: Mutex<Successes>,
+    arrivals: Mutex<Arrivals>,
+    records: Mutex<Records>,
     metrics: QueueMetrics,
     /// A key may be ready. Only the runner waits for it.
     ready: Notify,
-    /// A run ended.
+    /// Whether the runner was told so since it looked last. Threads that tell it wait for each other, so it is not told
+    /// twice.
+    is_told: AtomicBool,
+    /// A run ended, and somebody waits until a shard is idle.
     settled: Notify,
+    /// How many wait for that: most runs end while nobody does.
+    idlers: AtomicUsize,
     /// A shard was closed.
     closed: Notify,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    queue: Queue<T>,
+    /// Empty, with room for the keys that come next.
+    room: Vec<Arrival>,
+}
+
+/// How keys ended last.
+#[derive(Debug, Default)]
+struct Records {
+    failures: Failures,
+    successes: Successes,
+}
+
+/// One more of somebody, until it is dropped.
+struct OneMore<'a>(&'a AtomicUsize);
+
+impl<'a> OneMore<'a> {
+    fn of(number: &'a AtomicUsize) -> Self {
+        number.fetch_add(1, Ordering::AcqRel);
+        Self(number)
+    }
+}
+
+impl Drop for OneMore<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl<T: Clone> WorkQueue<T> {
@@ -90,13 +128,14 @@ impl<T: Clone> WorkQueue<T> {
             name,
             clock,
             hasher: queue.hasher(),
-            state: Mutex::new(queue),
+            state: Mutex::new(State { queue, room: Vec::new() }),
             arrivals: Mutex::default(),
-            failures: Mutex::default(),
-            successes: Mutex::default(),
+            records: Mutex::default(),
             metrics,
             ready: Notify::new(),
+            is_told: AtomicBool::new(false),
             settled: Notify::new(),
+            idlers: AtomicUsize::new(0),
             closed: Notify::new(),
         }
     }
@@ -109,12 +148,20 @@ impl<T: Clone> WorkQueue<T> {
     /// Puts in what has come, runs `act` on the state, then counts what became ready.
     fn with<R>(&self, act: impl FnOnce(&mut Queue<T>, Moment) -> R) -> R {
         let now = self.clock.now();
-        let mut state = self.state.lock().expect("no holder of this lock panics");
-        for arrival in std::mem::take(&mut *self.arrivals()) {
-            state.arrive(arrival);
-        }
-        let result = act(&mut state, now);
-        let (adds, retries) = state.take_counts();
+        self.within(self.state(), now, act)
+    }
+
+    fn within<R>(
+        &self,
+        mut state: MutexGuard<'_, State<T>>,
+        now: Moment,
+        act: impl FnOnce(&mut Queue<T>, Moment) -> R,
+    ) -> R {
+        let State { queue, room } = &mut *state;
+        self.arrivals().leave(room);
+        queue.arrive_all(room.drain(..));
+        let result = act(queue, now);
+        let (adds, retries) = queue.take_counts();
         drop(state);
         // Threads wait for each other at a counter, even if one adds nothing.
         for (counter, count) in [(&self.metrics.adds, adds), (&self.metrics.retries, retries)] {
@@ -134,7 +181,7 @@ impl<T: Clone> WorkQueue<T> {
     /// were not before.
     pub fn open(&self, shard: &ShardId, epoch: Epoch) -> bool {
         let opened = self.with(|queue, now| queue.open(shard, epoch, now));
-        self.ready.notify_one();
+        self.tell();
         opened
     }
 
@@ -145,7 +192,7 @@ impl<T: Clone> WorkQueue<T> {
             queue.holds(&shard.cluster)
         });
         if !holds {
-            self.failures().forget(&shard.cluster);
+            self.records().failures.forget(&shard.cluster);
         }
         self.closed.notify_waiters();
     }
@@ -168,6 +215,7 @@ impl<T: Clone> WorkQueue<T> {
 
     /// Waits until no key of a shard runs. Close the shard first, or that may never happen.
     pub async fn idle(&self, shard: &ShardId) {
+        let _waits = OneMore::of(&self.idlers);
         until(&self.settled, || self.with(|queue, _| queue.running_of(shard)) == 0).await;
     }
 
@@ -179,34 +227,55 @@ impl<T: Clone> WorkQueue<T> {
                 tokio::task::consume_budget().await;
             }
             let at = self.clock.now();
-            let of = |(key, uid_hash): &HashedKey| Arrival {
-                key: key.clone(),
-                hash: self.hasher.hash(key),
-                uid_hash: *uid_hash,
-                priority,
-                cause: cause.clone(),
-                at,
-            };
-            let new: Vec<_> = keys.iter().map(of).collect();
             let mut arrivals = self.arrivals();
-            arrivals.extend(new);
-            let are_many = arrivals.len() >= ADDED_AT_ONCE;
-            drop(arrivals);
-            if are_many {
-                self.with(|_, _| ());
+            for (key, uid_hash) in keys {
+                let arrival = Arrival {
+                    cluster: None,
+                    key: Local::from(key),
+                    hash: self.hasher.hash(key),
+                    uid_hash: *uid_hash,
+                    priority,
+                    cause: cause.clone(),
+                    at,
+                };
+                arrivals.push(&key.cluster, arrival);
             }
-            self.ready.notify_one();
+            let count = arrivals.len();
+            drop(arrivals);
+            let state = match count {
+                MOST_ARRIVALS.. => Some(self.state()),
+                // Whoever has it takes them when it takes the state next.
+                ADDED_AT_ONCE.. => self.state.try_lock().ok(),
+                _ => None,
+            };
+            if let Some(state) = state {
+                self.within(state, at, |_, _| ());
+            }
+            self.tell();
         }
     }
 
-    fn arrivals(&self) -> MutexGuard<'_, Vec<Arrival>> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+
+    fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
         self.arrivals.lock().expect("no holder of this lock panics")
+    }
+
+    /// Tells the runner that a key may be ready. Whoever tells has changed the state before, under its lock or that of
+    /// the arrivals: if the runner has looked already, it was told nothing since, and is told now.
+    fn tell(&self) {
+        if !self.is_told.load(Ordering::Acquire) && !self.is_told.swap(true, Ordering::AcqRel) {
+            self.ready.notify_one();
+        }
     }
 
     /// The next key. Waits until there is one. Only the runner calls this; what runs takes its next key by
     /// [`Self::finish_and_take`].
     pub async fn next(&self) -> Popped<T> {
         loop {
+            self.is_told.store(false, Ordering::Release);
             let (popped, due) = self.with(|queue, now| {
                 let popped = queue.pop(now);
                 (popped, queue.next_due().map(|at| now.until(at)))
@@ -244,9 +313,11 @@ impl<T: Clone> WorkQueue<T> {
             self.metrics.worked.observe(took.as_secs_f64());
         }
         if is_for_runner {
-            self.ready.notify_one();
+            self.tell();
         }
-        self.settled.notify_waiters();
+        if self.idlers.load(Ordering::Acquire) > 0 {
+            self.settled.notify_waiters();
+        }
     }
 
     /// Counts a key that was taken.
@@ -256,13 +327,16 @@ impl<T: Clone> WorkQueue<T> {
 
     /// Keeps how a run of a key failed, until one does not, for [`Self::look`].
     pub fn failed(&self, key: &ObjectKey, result: &'static str, error: &str) {
-        self.failures().failed(key, result, error, self.clock.now());
+        let now = self.clock.now();
+        self.records().failures.failed(key, result, error, now);
     }
 
     /// A run of a key did not fail.
     pub fn succeeded(&self, key: &ObjectKey) {
-        self.failures().succeeded(key);
-        self.successes().succeeded(key, self.clock.now());
+        let now = self.clock.now();
+        let mut records = self.records();
+        records.failures.succeeded(key);
+        records.successes.succeeded(key, now);
     }
 
     /// Whether a key waits, ready or delayed.
@@ -279,22 +353,18 @@ impl<T: Clone> WorkQueue<T> {
     pub fn look(&self, key: &ObjectKey) -> KeyStatus {
         let status = self.with(|queue, now| queue.look(key, now));
         let now = self.clock.now();
-        let succeeded = self.successes().of(key, now);
-        let succeeded_seconds = succeeded.map(|ago| ago.as_secs_f64());
-        KeyStatus { failure: self.failures().of(key, now), succeeded_seconds, ..status }
+        let records = self.records();
+        let succeeded_seconds = records.successes.of(key, now).map(|ago| ago.as_secs_f64());
+        KeyStatus { failure: records.failures.of(key, now), succeeded_seconds, ..status }
     }
 
-    fn successes(&self) -> MutexGuard<'_, Successes> {
-        self.successes.lock().expect("no holder of this lock panics")
-    }
-
-    fn failures(&self) -> MutexGuard<'_, Failures> {
-        self.failures.lock().expect("no holder of this lock panics")
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().expect("no holder of this lock panics")
     }
 
     /// Its status.
     pub fn status(&self) -> QueueStatus {
-        let failing = self.failures().worst(MAX_SHOWN_KEYS, self.clock.now());
+        let failing = self.records().failures.worst(MAX_SHOWN_KEYS, self.clock.now());
         self.with(|queue, now| QueueStatus {
             controller: self.name.clone(),
             resource: None,
@@ -437,6 +507,12 @@ mod tests {
         drop(state);
         queue.close(&shard);
         assert_eq!(queue.waiting(&shard.cluster), 0, "it came before the shard was closed");
+        queue.warm(&shard, Epoch(2), ());
+        let state = queue.state.lock().unwrap();
+        let many: Vec<_> = (0..MOST_ARRIVALS - 1).map(|n| (key(&n.to_string()), None)).collect();
+        add(&many);
+        drop(state);
+        assert_eq!(queue.waiting(&shard.cluster), many.len(), "whoever comes next puts them in");
     }
 
     #[tokio::test]

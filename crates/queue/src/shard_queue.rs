@@ -86,13 +86,13 @@ impl<T> ShardQueue<T> {
     }
 
     /// The slot of a key, and whether it begins to wait.
-    pub(super) fn waits(&mut self, key: &ObjectKey, hash: u64) -> (u32, bool) {
+    pub(super) fn waits(&mut self, key: Local, hash: u64) -> (u32, bool) {
         let items = &mut self.items;
-        let is = |slot: &u32| items[*slot as usize].is(key, hash);
+        let is = |slot: &u32| items[*slot as usize].is(&key, hash);
         match self.slots.entry(hash, is, |slot| items[*slot as usize].hash) {
             Entry::Occupied(slot) => (*slot.get(), false),
             Entry::Vacant(place) => {
-                let slot = u32::try_from(items.insert(Item::new(Local::from(key), hash)));
+                let slot = u32::try_from(items.insert(Item::new(key, hash)));
                 let slot = slot.expect("fewer items wait than a u32 can number");
                 place.insert(slot);
                 (slot, true)
