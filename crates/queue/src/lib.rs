@@ -73,8 +73,7 @@ pub struct WorkQueue<T> {
     metrics: QueueMetrics,
     /// A key may be ready. Only the runner waits for it.
     ready: Notify,
-    /// Whether the runner was told so since it looked last. Threads that tell it wait for each other, so it is not told
-    /// twice.
+    /// Whether the runner was told so since it looked last: threads that tell it wait for each other, so once is enough.
     is_told: AtomicBool,
     /// A run ended, and somebody waits until a shard is idle.
     settled: Notify,
@@ -98,17 +97,17 @@ struct Records {
     successes: Successes,
 }
 
-/// One more of somebody, until it is dropped.
-struct OneMore<'a>(&'a AtomicUsize);
+/// Counts one more for as long as it lives.
+struct Counted<'a>(&'a AtomicUsize);
 
-impl<'a> OneMore<'a> {
+impl<'a> Counted<'a> {
     fn of(number: &'a AtomicUsize) -> Self {
         number.fetch_add(1, Ordering::AcqRel);
         Self(number)
     }
 }
 
-impl Drop for OneMore<'_> {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -215,7 +214,7 @@ impl<T: Clone> WorkQueue<T> {
 
     /// Waits until no key of a shard runs. Close the shard first, or that may never happen.
     pub async fn idle(&self, shard: &ShardId) {
-        let _waits = OneMore::of(&self.idlers);
+        let _waits = Counted::of(&self.idlers);
         until(&self.settled, || self.with(|queue, _| queue.running_of(shard)) == 0).await;
     }
 
