@@ -1,6 +1,6 @@
 //! Work queues, one for each controller. The decisions are in [`core`], which is pure; [`WorkQueue`]
 //! adds the clock, the lock and the waiting. Keys that are added gather beside the state, under a lock of their own, until
-//! somebody takes the state: who adds the 64th does, if nobody has it.
+//! somebody takes the state. Whoever adds the 64th takes it, if it is free.
 
 mod arrival;
 mod by_range;
@@ -51,9 +51,9 @@ const MAX_NAP: Duration = Duration::from_secs(10);
 /// The shortest, so that the runner does not spin when timers and clock differ a little.
 const MIN_NAP: Duration = Duration::from_millis(1);
 
-/// Keys that are added before others get the lock. So many that have come are put in, if nobody has the state.
+/// The most keys that are added under one lock. Whoever adds the last of so many puts them in, if the state is free.
 const ADDED_AT_ONCE: usize = 64;
-/// So many are, whoever has it: who adds them waits for it.
+/// Whoever adds the last of so many waits for the state, and puts them in.
 const MOST_ARRIVALS: usize = 1024;
 
 /// A key, and the hash of its primary object's uid if it is known.
@@ -262,8 +262,8 @@ impl<T: Clone> WorkQueue<T> {
         self.arrivals.lock().expect("no holder of this lock panics")
     }
 
-    /// Tells the runner that a key may be ready. Whoever tells has changed the state before, under its lock or that of
-    /// the arrivals: if the runner has looked already, it was told nothing since, and is told now.
+    /// Tells the runner that a key may be ready, once until it looks. Callers first change the state, or what has come,
+    /// under its lock. A runner that looked before that has said so by the flag, and hears of the change.
     fn tell(&self) {
         if !self.is_told.load(Ordering::Acquire) && !self.is_told.swap(true, Ordering::AcqRel) {
             self.ready.notify_one();
