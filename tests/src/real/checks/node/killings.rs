@@ -56,9 +56,14 @@ impl Stage {
 
     /// Kills the process of the owner of the remote cluster's TDSets.
     async fn kill_owner(&self) -> Result<Killing> {
-        let owners = Owners::read(&self.node.control.client).await?;
-        let mut tdsets = owners.settled.iter().filter(|(shard, _)| shard.starts_with(WATCHED));
-        let (_, member) = tdsets.next().context("nobody owns the remote TDSets")?.clone();
+        // A replica that has come to reach the remote cluster may just take a shard of it over.
+        let (owners, member) = wait::until(DEADLINE, "an owner of the remote TDSets", async || {
+            let owners = Owners::read(&self.node.control.client).await?;
+            let mut tdsets = owners.settled.iter().filter(|(shard, _)| shard.starts_with(WATCHED));
+            let member = tdsets.next().map(|(_, member)| member.clone());
+            Ok(member.map(|member| (owners, member)))
+        })
+        .await?;
         let ranges = ranges_of(&owners, &member)?;
         let mut pods = self.pods().await?.into_iter();
         let victim = pods.find(|(pod, _)| is_incarnation(pod, &member));
