@@ -81,14 +81,22 @@ struct Inner {
     /// Writes under way.
     writes: TaskTracker,
     over: AtomicBool,
-    /// What was written and how, for the next reconcile of the key.
-    written: Mutex<Vec<Written>>,
+    answered: Mutex<Answered>,
     /// The streams to Pods, to be cut at the end.
     lines: Mutex<Vec<Weak<Line>>>,
     /// The large answers that the reconcile reads, of all clusters in which it works.
     reads: Reads,
     rejected: IntCounter,
     visit: Option<Visit>,
+}
+
+/// Writes that were answered.
+#[derive(Default)]
+struct Answered {
+    /// What was written and how, for the next reconcile of the key.
+    written: Vec<Written>,
+    /// How long the slowest answer took.
+    slowest: Option<Duration>,
 }
 
 /// What a write in a cluster other than the key's needs besides that cluster's shard.
@@ -136,13 +144,13 @@ impl Fence {
         reads: Reads,
     ) -> Self {
         let (writes, over) = (TaskTracker::new(), AtomicBool::new(false));
-        let (written, lines) = (Mutex::default(), Mutex::default());
+        let (answered, lines) = (Mutex::default(), Mutex::default());
         Self(Arc::new(Inner {
             ownership,
             clock,
             writes,
             over,
-            written,
+            answered,
             lines,
             reads,
             rejected,
@@ -268,9 +276,11 @@ impl Fence {
         error
     }
 
-    /// Remembers what a write did, up to the last [`MAX_WRITTEN`].
-    pub(crate) fn record(&self, one: Written) {
-        let mut written = self.0.written.lock().expect("no holder of this lock panics");
+    /// Remembers how long a write took to be answered, and what it did, up to the last [`MAX_WRITTEN`].
+    pub(crate) fn record(&self, took: Duration, one: Option<Written>) {
+        let Answered { written, slowest } = &mut *self.answered();
+        *slowest = (*slowest).max(Some(took));
+        let Some(one) = one else { return };
         if written.len() == MAX_WRITTEN {
             written.remove(0);
         }
@@ -279,7 +289,16 @@ impl Fence {
 
     /// What was written, as far as the answers show.
     pub(crate) fn take_written(&self) -> Vec<Written> {
-        std::mem::take(&mut self.0.written.lock().expect("no holder of this lock panics"))
+        std::mem::take(&mut self.answered().written)
+    }
+
+    /// How long the slowest write took that was answered.
+    pub(crate) fn slowest_write(&self) -> Option<Duration> {
+        self.answered().slowest
+    }
+
+    fn answered(&self) -> MutexGuard<'_, Answered> {
+        self.0.answered.lock().expect("no holder of this lock panics")
     }
 
     /// Lets no further write begin, cuts the streams to Pods, and waits until no write is under way.

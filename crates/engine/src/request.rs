@@ -163,15 +163,16 @@ impl ClusterClient {
             };
             let (method, uri) = (request.method().clone(), request.uri().clone());
             let (large, expected) = (self.0.large.clone(), Expected::of(&request));
+            let sent = self.0.clock.now();
             let (parts, body) = self.send(ticket, request).await?.into_parts();
             let reads = written.reads().clone();
             let answer = large.in_turn(reads, expected, body).collect().await?.to_bytes();
             let query = uri.query().unwrap_or_default();
-            if parts.status.is_success()
-                && let Some(one) = Written::read(&method, uri.path(), query, &answer)
-            {
-                written.record(one);
-            }
+            let one = parts
+                .status
+                .is_success()
+                .then(|| Written::read(&method, uri.path(), query, &answer));
+            written.record(self.0.clock.now().since(sent), one.flatten());
             let whole = Full::from(answer).map_err(|never| match never {});
             Ok(Response::from_parts(parts, whole.boxed_unsync()))
         };

@@ -44,8 +44,9 @@ use metrics::{ControllerMetrics, ReconcileResult};
 use queue::{Outcome, Popped};
 use upstream::{Services, UpstreamError};
 
-/// Reconciles of one controller that may run at once over all clusters. Waiting for a server costs
-/// memory only, so this is high: clusters that hang must not use it up.
+/// Reconciles of one controller that may run at once over all clusters, at most. Waiting for a server costs
+/// memory only, so this is high: clusters that hang must not use it up. While reconciles make each other late, the
+/// queue runs fewer.
 pub const MAX_RUNNING: usize = 4096;
 /// The most by which a key that was left alone comes back later than the first: as long as the longest usual pause.
 const MOST_APART_MS: u64 = 30_000;
@@ -73,7 +74,7 @@ pub(crate) struct Runner {
 struct Running<'a> {
     queue: &'a AssignmentQueue,
     key: &'a ObjectKey,
-    outcome: Outcome,
+    ended: queue::Ended,
     is_finished: bool,
 }
 
@@ -81,14 +82,14 @@ impl Running<'_> {
     /// Finishes the key, and takes the next one that is ready.
     fn next(mut self) -> Option<Popped<Arc<Assignment>>> {
         self.is_finished = true;
-        self.queue.finish_and_take(self.key, self.outcome)
+        self.queue.finish_and_take(self.key, self.ended)
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         if !self.is_finished {
-            self.queue.finish(self.key, self.outcome);
+            self.queue.finish(self.key, self.ended);
         }
     }
 }
@@ -129,12 +130,12 @@ impl Runner {
             let mut run = Running {
                 queue: &self.queue,
                 key: &key,
-                outcome: Outcome::Failed,
+                ended: Outcome::Failed.into(),
                 is_finished: false,
             };
             // Reconciles that never wait must not starve the other tasks of this thread.
             tokio::task::consume_budget().await;
-            run.outcome = self.one(&key, &assignment, waited, span).await;
+            run.ended = self.one(&key, &assignment, waited, span).await;
             next = if stop.is_cancelled() { None } else { run.next() };
         }
     }
@@ -146,16 +147,16 @@ impl Runner {
         assignment: &Assignment,
         waited: Duration,
         queued: Span,
-    ) -> Outcome {
+    ) -> queue::Ended {
         assignment.context.series.dispatched(waited);
         if !self.caught_up(key, assignment).await {
-            return Outcome::Refused;
+            return Outcome::Refused.into();
         }
         let Assignment { member, shard, epoch, .. } = assignment;
         let permit = self.ownership.permit(shard, *epoch, Purpose::Dispatch);
         if let Err(refusal) = permit {
             tracing::debug!(%key, error = %refusal, "not dispatched");
-            return Outcome::Refused;
+            return Outcome::Refused.into();
         }
         let dispatch = Dispatch {
             member: member.clone(),
@@ -168,9 +169,9 @@ impl Runner {
         // The wait is over; its span ends with this last handle.
         drop(queued);
         self.metrics.active.inc();
-        let outcome = self.reconcile(&dispatch, assignment).instrument(span).await;
+        let ended = self.reconcile(&dispatch, assignment).instrument(span).await;
         self.metrics.active.dec();
-        outcome
+        ended
     }
 
     /// Waits until the cache shows what the last reconcile of the key wrote, within bounds. Returns
@@ -216,7 +217,7 @@ impl Runner {
         )
     }
 
-    async fn reconcile(&self, dispatch: &Dispatch, assignment: &Assignment) -> Outcome {
+    async fn reconcile(&self, dispatch: &Dispatch, assignment: &Assignment) -> queue::Ended {
         let Assignment { context, cancel, meter, .. } = assignment;
         let _busy = meter.begin(&dispatch.key, &*self.clock);
         let (ownership, clock) = (Arc::clone(&self.ownership), Arc::clone(&self.clock));
@@ -252,8 +253,9 @@ impl Runner {
             self.outcome(&dispatch.key, context, ended, took)
         };
         // An error is the user's code, too, which runs when it is shown or dropped.
-        catch_unwind(AssertUnwindSafe(|| conclude(ended)))
-            .unwrap_or_else(|panic| conclude(Ended::Panicked(panic_text(&*panic))))
+        let outcome = catch_unwind(AssertUnwindSafe(|| conclude(ended)))
+            .unwrap_or_else(|panic| conclude(Ended::Panicked(panic_text(&*panic))));
+        queue::Ended { outcome, slowest_write: fence.slowest_write() }
     }
 
     /// Access to other clusters, if the controller may work there.

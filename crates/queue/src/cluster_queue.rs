@@ -15,6 +15,7 @@ use super::lines::{Lines, ReadyItem};
 use super::priority::Priority;
 use super::shard_queue::ShardQueue;
 use super::status::{HeldShard, KeyStatus};
+use super::turns::{Pace, Turn};
 
 /// The keys of one cluster. Their hashes are those of namespace and name.
 #[derive(Debug)]
@@ -31,8 +32,9 @@ pub(super) struct ClusterQueue<T> {
     /// The ready items of open shards.
     lines: Lines,
     running: HashTable<Running>,
-    /// The number of its turn to give out a key, if it waits for one.
-    pub(super) turn: Option<u64>,
+    /// Its turn to give out a key, if it waits for one.
+    pub(super) turn: Option<Turn>,
+    pub(super) pace: Pace,
     /// Keys that came before less urgent ones, one after the other.
     urgent: u32,
 }
@@ -63,6 +65,7 @@ impl<T: Clone> ClusterQueue<T> {
             lines: Lines::default(),
             running: HashTable::new(),
             turn: None,
+            pace: Pace::Unknown,
             urgent: 0,
         }
     }

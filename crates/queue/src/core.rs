@@ -36,7 +36,7 @@
 //!    bounded by whoever adds them, so that nobody waits here for room: one shard's keys would delay
 //!    those of others. The engine charges keys that wait to the budget of their cluster.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
@@ -46,23 +46,23 @@ use tracing::Span;
 
 use super::arrival::{Arrival, KeyHasher};
 use super::cluster_queue::ClusterQueue;
-use super::item::{Local, Origin, Outcome, Popped, Reason, Running, WakeUp};
+use super::concurrency::{Concurrency, LATE, QUICK};
+use super::item::{Ended, Local, Origin, Outcome, Popped, Reason, Running, WakeUp};
 use super::priority::Priority;
 use super::rate_limiter::{RateLimiter, SHORTEST};
 use super::shard_queue::ShardQueue;
 use super::status::{KeyStatus, RunningKey};
+use super::turns::{Pace, Turn, Turns};
 
 /// How long a key waits after the fence refused it. By then the shard is lost, or ours again.
 const REFUSED_DELAY: Duration = Duration::from_secs(1);
-/// How many turns of clusters that have gone may be kept, beside as many as there are clusters.
-const GONE_TURNS: usize = 64;
 
 /// The queue's bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Keys of one cluster that run at once.
     pub per_cluster: usize,
-    /// Keys that run at once in all.
+    /// Keys that run at once in all, at most: fewer while they make each other late.
     pub total: usize,
 }
 
@@ -87,9 +87,9 @@ pub struct Queue<T> {
     hasher: KeyHasher,
     clusters: Slab<ClusterQueue<T>>,
     by_name: HashMap<ClusterName, usize, RandomState>,
-    /// Clusters that have a key to give out and are below their limit, each with the number of its turn. Turns of
-    /// clusters that have gone are passed over: to take each out at once would make the loss of many take long.
-    turns: VecDeque<(usize, u64)>,
+    /// Those of clusters that have a key to give out and are below their limit.
+    turns: Turns,
+    concurrency: Concurrency,
     /// Delayed items in the order in which they are due: the cluster of each, the shard and the slot.
     delayed: BTreeMap<WakeUp, (u32, u32, u32)>,
     running: usize,
@@ -108,7 +108,8 @@ impl<T: Clone> Queue<T> {
             hasher: KeyHasher::default(),
             clusters: Slab::new(),
             by_name: HashMap::default(),
-            turns: VecDeque::new(),
+            turns: Turns::default(),
+            concurrency: Concurrency::new(limits.total),
             delayed: BTreeMap::new(),
             running: 0,
             next_id: 0,
@@ -254,12 +255,13 @@ impl<T: Clone> Queue<T> {
     /// Hands out the next key, if one is ready and within the limits.
     pub fn pop(&mut self, now: Moment) -> Option<Popped<T>> {
         self.wake_due(now);
+        self.concurrency.look(now);
         while self.running < self.limits.total {
-            let (number, turn) = self.turns.pop_front()?;
+            let (number, turn) = self.turns.next(&self.concurrency)?;
             let cluster = self.clusters.get_mut(number);
-            let Some(cluster) = cluster.filter(|cluster| cluster.turn == Some(turn)) else {
-                continue;
-            };
+            let is_its =
+                |cluster: &&mut ClusterQueue<T>| cluster.turn.is_some_and(|t| t.id == turn);
+            let Some(cluster) = cluster.filter(is_its) else { continue };
             cluster.turn = None;
             let has_room = cluster.running().len() < self.limits.per_cluster;
             let taken = has_room.then(|| cluster.take(now)).flatten();
@@ -269,7 +271,10 @@ impl<T: Clone> Queue<T> {
                 self.delayed.remove(&wake_up);
             }
             let popped = cluster.begin(index, item, now);
-            self.running += usize::from(popped.is_some());
+            if popped.is_some() {
+                self.running += 1;
+                self.concurrency.begin(now);
+            }
             self.enlist(number);
             if popped.is_some() {
                 return popped;
@@ -279,11 +284,22 @@ impl<T: Clone> Queue<T> {
     }
 
     /// Ends a run. Returns how long it took; `None` for a key that does not run.
-    pub fn finish(&mut self, key: &ObjectKey, outcome: Outcome, now: Moment) -> Option<Duration> {
+    pub fn finish(
+        &mut self,
+        key: &ObjectKey,
+        ended: impl Into<Ended>,
+        now: Moment,
+    ) -> Option<Duration> {
+        let Ended { outcome, slowest_write } = ended.into();
         let number = self.number(&key.cluster)?;
         let hash = self.hash(key);
         let run = self.clusters[number].end(key, hash)?;
         self.running -= 1;
+        let took = now.since(run.since);
+        let is_success = matches!(outcome, Outcome::Done | Outcome::Requeue { .. });
+        let judged = slowest_write.or((is_success && took <= LATE).then_some(took));
+        self.concurrency.end(run.since, judged, now);
+        self.clusters[number].pace = if took <= QUICK { Pace::Quick } else { Pace::Slow };
         let failures = run.failures_after(outcome);
         if let Some((after, priority)) = self.delay_after(outcome, failures) {
             self.next_id += 1;
@@ -315,19 +331,25 @@ impl<T: Clone> Queue<T> {
         }
         self.enlist(number);
         self.forget_if_empty(number, &key.cluster);
-        Some(now.since(run.since))
+        Some(took)
+    }
+
+    /// Whether a key that is ready waits until fewer run, so that [`Self::next_due`] is when.
+    pub fn is_crowded(&self) -> bool {
+        self.turns.waits(&self.concurrency)
     }
 
     /// Whether [`Self::pop`] may find a key that is ready now.
     pub fn has_turn(&self) -> bool {
-        self.running < self.limits.total && !self.turns.is_empty()
+        self.running < self.limits.total && self.turns.has_next(&self.concurrency)
     }
 
-    /// When the next delayed key is due.
+    /// When a key may be ready that is not now: the next delayed one, or one that waits until what runs is late.
     pub fn next_due(&self) -> Option<Moment> {
-        self.delayed
-            .first_key_value()
-            .map(|((at, _), _)| Moment::from_origin(Duration::from_nanos(*at)))
+        let delayed = self.delayed.first_key_value();
+        let delayed = delayed.map(|((at, _), _)| Moment::from_origin(Duration::from_nanos(*at)));
+        let room = self.is_crowded().then(|| self.concurrency.next_room());
+        delayed.into_iter().chain(room).min()
     }
 
     /// Keys that became ready, and delayed adds, since the last call.
@@ -442,27 +464,33 @@ impl<T: Clone> Queue<T> {
     /// Gives a cluster a turn, if it has a key to give out and may run one more.
     fn enlist(&mut self, number: usize) {
         let cluster = &mut self.clusters[number];
-        if cluster.turn.is_none()
-            && cluster.running().len() < self.limits.per_cluster
-            && cluster.has_ready()
-        {
-            self.next_id += 1;
-            cluster.turn = Some(self.next_id);
-            self.turns.push_back((number, self.next_id));
+        let running = cluster.running().len();
+        if running >= self.limits.per_cluster || !cluster.has_ready() {
+            return;
         }
+        let pace = if running == 0 { cluster.pace } else { Pace::Slow };
+        if cluster.turn.is_some_and(|turn| turn.pace == pace || pace == Pace::Slow) {
+            return;
+        }
+        self.next_id += 1;
+        let turn = Turn { id: cluster.turn.map_or(self.next_id, |turn| turn.id), pace };
+        cluster.turn = Some(turn);
+        self.turns.push(number, turn);
+        self.tidy_turns();
+    }
+
+    fn tidy_turns(&mut self) {
+        let clusters = &self.clusters;
+        self.turns.tidy(clusters.len(), |number, turn| {
+            clusters.get(number).is_some_and(|cluster| cluster.turn == Some(turn))
+        });
     }
 
     fn forget_if_empty(&mut self, number: usize, cluster: &ClusterName) {
         if self.clusters[number].is_empty() {
             self.clusters.remove(number);
             self.by_name.remove(cluster);
-            if self.turns.len() > 2 * self.clusters.len() + GONE_TURNS {
-                let clusters = &self.clusters;
-                let is_there = |number, turn| {
-                    clusters.get(number).is_some_and(|cluster| cluster.turn == Some(turn))
-                };
-                self.turns.retain(|(number, turn)| is_there(*number, *turn));
-            }
+            self.tidy_turns();
         }
     }
 }

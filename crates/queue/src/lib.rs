@@ -5,7 +5,10 @@
 mod arrival;
 mod by_range;
 mod cluster_queue;
+mod concurrency;
 pub mod core;
+#[cfg(test)]
+mod crowded;
 mod failures;
 mod item;
 #[cfg(test)]
@@ -19,6 +22,7 @@ mod rate_limiter;
 mod shard_queue;
 mod status;
 mod successes;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,7 +39,7 @@ pub use self::core::Limits;
 use self::core::Queue;
 use self::failures::Failures;
 use self::item::Local;
-pub use self::item::{Outcome, Popped};
+pub use self::item::{Ended, Outcome, Popped};
 pub use self::metrics::QueueMetrics;
 pub use self::priority::Priority;
 pub use self::rate_limiter::RateLimiter;
@@ -290,19 +294,22 @@ impl<T: Clone> WorkQueue<T> {
     }
 
     /// Ends a run.
-    pub fn finish(&self, key: &ObjectKey, outcome: Outcome) {
-        let took = self.with(|queue, now| queue.finish(key, outcome, now));
+    pub fn finish(&self, key: &ObjectKey, ended: impl Into<Ended>) {
+        let took = self.with(|queue, now| queue.finish(key, ended, now));
         self.ended(took, true);
     }
 
     /// Ends a run, and takes the next key in its place if one is ready. The runner is woken only for what it would
     /// not find by itself: another key that can run, or a delay.
-    pub fn finish_and_take(&self, key: &ObjectKey, outcome: Outcome) -> Option<Popped<T>> {
-        let (took, popped, has_more) = self.with(|queue, now| {
-            let took = queue.finish(key, outcome, now);
-            (took, queue.pop(now), queue.has_turn())
+    pub fn finish_and_take(&self, key: &ObjectKey, ended: impl Into<Ended>) -> Option<Popped<T>> {
+        let ended = ended.into();
+        let (took, popped, is_for_runner) = self.with(|queue, now| {
+            let took = queue.finish(key, ended, now);
+            let popped = queue.pop(now);
+            let is_for_runner = queue.has_turn() || popped.is_none() && queue.is_crowded();
+            (took, popped, is_for_runner)
         });
-        self.ended(took, has_more || outcome != Outcome::Done);
+        self.ended(took, is_for_runner || ended.outcome != Outcome::Done);
         popped.inspect(|popped| self.taken(popped))
     }
 
