@@ -54,6 +54,7 @@ struct Families {
     unfinished: GaugeVec,
     longest: GaugeVec,
     oldest: GaugeVec,
+    queue_limit: IntGaugeVec,
     cluster_depth: IntGaugeVec,
     queued_items: IntGaugeVec,
     store_version: GaugeVec,
@@ -144,6 +145,12 @@ impl Families {
                 "How long the key has waited that is ready longest.",
                 &["controller"],
             )?,
+            queue_limit: ints(
+                "leasehold_queue_concurrency_limit",
+                "Reconciles of all clusters that may run and began less than a second ago: fewer while they \
+                 make each other late.",
+                &["controller"],
+            )?,
             cluster_depth: ints(
                 "leasehold_cluster_queue_depth",
                 "Ready keys by cluster.",
@@ -215,12 +222,13 @@ impl Families {
         })
     }
 
-    fn collectors(&self) -> [&dyn Collector; 17] {
+    fn collectors(&self) -> [&dyn Collector; 18] {
         [
             &self.depth,
             &self.unfinished,
             &self.longest,
             &self.oldest,
+            &self.queue_limit,
             &self.cluster_depth,
             &self.queued_items,
             &self.store_version,
@@ -270,6 +278,7 @@ impl Families {
         self.unfinished.with_label_values(queue).set(gauges.unfinished.as_secs_f64());
         self.longest.with_label_values(queue).set(gauges.longest_running.as_secs_f64());
         self.oldest.with_label_values(&[name]).set(gauges.oldest.as_secs_f64());
+        self.queue_limit.with_label_values(&[name]).set(int(gauges.concurrency_limit));
         for (cluster, depth) in clusters.into_iter().filter(|(_, depth)| *depth > 0) {
             if let Some(series) = held.get(&cluster) {
                 // Clusters past the cap share a series, so add.

@@ -163,7 +163,8 @@ impl ClusterClient {
             };
             let (method, uri) = (request.method().clone(), request.uri().clone());
             let (large, expected) = (self.0.large.clone(), Expected::of(&request));
-            let sent = self.0.clock.now();
+            let clock = Arc::clone(&self.0.clock);
+            let sent = clock.now();
             let (parts, body) = self.send(ticket, request).await?.into_parts();
             let reads = written.reads().clone();
             let answer = large.in_turn(reads, expected, body).collect().await?.to_bytes();
@@ -172,7 +173,7 @@ impl ClusterClient {
                 .status
                 .is_success()
                 .then(|| Written::read(&method, uri.path(), query, &answer));
-            written.record(self.0.clock.now().since(sent), one.flatten());
+            written.record(clock.now().since(sent), one.flatten());
             let whole = Full::from(answer).map_err(|never| match never {});
             Ok(Response::from_parts(parts, whole.boxed_unsync()))
         };

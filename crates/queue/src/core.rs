@@ -334,6 +334,11 @@ impl<T: Clone> Queue<T> {
         Some(took)
     }
 
+    /// How many keys of all clusters may run that began less than a second ago.
+    pub fn concurrency_limit(&self) -> usize {
+        self.concurrency.limit()
+    }
+
     /// Whether a key that is ready waits until fewer run, so that [`Self::next_due`] is when.
     pub fn is_crowded(&self) -> bool {
         self.turns.waits(&self.concurrency)

@@ -396,6 +396,7 @@ impl<T: Clone> WorkQueue<T> {
                     .map(|since| now.since(since))
                     .max()
                     .unwrap_or_default(),
+                concurrency_limit: queue.concurrency_limit(),
             };
             let clusters = queue.depth_by_cluster().map(|(c, depth)| (c.clone(), depth)).collect();
             (gauges, clusters)
