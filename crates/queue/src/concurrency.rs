@@ -1,44 +1,45 @@
 //! How many keys may run at once over all clusters: fewer while runs make each other late.
 //!
 //! All runs share the time of one process, and often the machine of the API servers. If many more begin than can end,
-//! each takes longer, until it is too late for its Lease to write and has to begin anew: the more that run, the less is
+//! each takes longer, until its write is too late for the Lease and it has to begin anew: the more that run, the less is
 //! done. What limits the requests to one cluster (`upstream`) cannot see it, because each cluster has a few.
 //!
-//! Additive increase, multiplicative decrease (Chiu and Jain, 1989), judged by runs that succeed: the limit grows by a
-//! quarter of a run for each that ends in time while it is used, and is halved, once in a second, while nearly
-//! all are late. So it comes to rest where a run takes up to a second when keys wait, which is a quarter of what a Lease
-//! leaves it, and does not hinder a machine that is faster than its keys come.
+//! Additive increase, multiplicative decrease (Chiu and Jain, 1989): a run is late if a write of it took more than a
+//! second from its turn to its answer. The limit grows by a quarter of a run for each that is in time, while it is
+//! used, and is halved, once in a second, while nearly all are late. So it comes to rest where writes take up to a
+//! second, a quarter of what a Lease leaves them, and holds back no machine that is fast enough. A run that waits for
+//! something other than its writes is not late, and one whose writes were not answered is not judged: its cluster may
+//! hang.
 //!
-//! What hangs is no sign of this, so runs that fail are not judged, and a run that is late is counted no more:
-//! clusters that hang use nothing up. Those that are slow may lower the limit; `core` lets a cluster that is quick pass
-//! it by.
+//! What is counted are runs that began less than a second ago. So clusters that hang, and services that are slow, use
+//! nothing up for longer. Where most clusters are slow themselves, the limit falls though nothing is crowded, down to
+//! [`LEAST`] runs that begin in a second; clusters that are quick have room of their own then (`turns`).
 //!
 //! # Invariants
 //! - The limit is at least [`LEAST`] and at most the queue's own, if that is not less.
-//! - What is counted are runs that began less than a second ago, to a sixteenth, and have not ended.
+//! - What is counted is what runs and began less than a second ago, by a sixteenth of a second.
 
 use std::time::Duration;
 
 use model::Moment;
 
-/// A run that takes longer is late.
+/// A write that takes longer is late.
 pub(super) const LATE: Duration = Duration::from_secs(1);
-/// A run that takes less shows that nothing is crowded.
+/// A run that takes no longer is quick.
 pub(super) const QUICK: Duration = Duration::from_millis(100);
 /// The limit at first.
 const FIRST: f64 = 128.0;
-/// The lowest limit. At fewer runs a second than this, they become late whatever is done.
+/// The lowest limit. A machine that ends fewer runs in a second makes them late in the end.
 const LEAST: f64 = 32.0;
-/// How many runs of quick clusters may come on top.
+/// How many runs of quick clusters may come on top of those that are counted.
 const SPARE: usize = 256;
-/// How much a run that ends in time adds.
+/// How much a run that is in time adds.
 const GROWTH: f64 = 0.25;
-/// The share of late runs above which the limit is halved: if any of the others is quick, it is the clusters of
-/// those that are late.
+/// The share of late runs above which the limit is halved. If some are in time, it is clusters that are slow.
 const MOST_LATE: f64 = 0.9;
 /// Runs over which that share is taken.
 const SAMPLES: f64 = 64.0;
-/// In how many parts the time until a run is late is divided.
+/// In how many parts the second is divided in which a run is counted.
 const PARTS: u64 = 16;
 const PART_NANOS: u64 = LATE.as_nanos() as u64 / PARTS;
 
@@ -47,9 +48,9 @@ const PART_NANOS: u64 = LATE.as_nanos() as u64 / PARTS;
 pub(super) struct Concurrency {
     limit: f64,
     most: f64,
-    /// How many runs of each part of the last second go on.
+    /// How many runs go on that began in each part of the last second.
     begun: [usize; PARTS as usize],
-    /// How many that are.
+    /// How many these are.
     young: usize,
     /// The number of the last part.
     part: u64,
@@ -57,7 +58,7 @@ pub(super) struct Concurrency {
     late: f64,
     /// When it was last halved.
     lowered: Moment,
-    /// When so many last ran.
+    /// When it was last reached.
     reached: Moment,
 }
 
@@ -116,13 +117,13 @@ impl Concurrency {
         }
     }
 
-    /// How many runs go on that began with one of then, if they are counted.
+    /// How many runs go on that began in the same part as one of then, if they are counted.
     fn begun_at(&mut self, since: Moment) -> Option<&mut usize> {
         let part = part(since);
         (part + PARTS > self.part).then_some(&mut self.begun[slot(part)])
     }
 
-    /// A run that began then ends now. `took` is what it is judged by.
+    /// A run that began then ends now. Its slowest write `took` so long, if it can be judged.
     pub(super) fn end(&mut self, since: Moment, took: Option<Duration>, now: Moment) {
         self.look(now);
         if let Some(begun) = self.begun_at(since) {
