@@ -24,6 +24,7 @@ use std::time::Duration;
 use model::{Clock, Epoch, FenceError, Moment, Ownership, Purpose, ShardId, Validity};
 use portforward::Line;
 use prometheus::IntCounter;
+use queue::WriteTimes;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower::BoxError;
@@ -81,22 +82,16 @@ struct Inner {
     /// Writes under way.
     writes: TaskTracker,
     over: AtomicBool,
-    answered: Mutex<Answered>,
+    /// What was written and how, for the next reconcile of the key.
+    written: Mutex<Vec<Written>>,
+    /// What is told how long the writes take.
+    times: Arc<WriteTimes>,
     /// The streams to Pods, to be cut at the end.
     lines: Mutex<Vec<Weak<Line>>>,
     /// The large answers that the reconcile reads, of all clusters in which it works.
     reads: Reads,
     rejected: IntCounter,
     visit: Option<Visit>,
-}
-
-/// Writes that were answered.
-#[derive(Default)]
-struct Answered {
-    /// What was written and how, for the next reconcile of the key.
-    written: Vec<Written>,
-    /// How long the slowest answer took.
-    slowest: Option<Duration>,
 }
 
 /// What a write in a cluster other than the key's needs besides that cluster's shard.
@@ -122,35 +117,38 @@ impl Fence {
         ownership: Arc<dyn Ownership>,
         clock: Arc<dyn Clock>,
         rejected: IntCounter,
+        times: Arc<WriteTimes>,
     ) -> Self {
-        Self::make(ownership, clock, rejected, None, Reads::default())
+        Self::make(ownership, clock, rejected, times, None, Reads::default())
     }
 
     /// The fence of what a reconcile writes in another cluster, where `writes` are counted too. Writes
     /// by a dispatch of the visited shard ask for that of `origin` as well.
     pub(crate) fn visiting(&self, origin: &Dispatch, writes: &TaskTracker) -> Self {
-        let Inner { ownership, clock, rejected, reads, .. } = &*self.0;
+        let Inner { ownership, clock, rejected, times, reads, .. } = &*self.0;
         let origin = (origin.shard.clone(), origin.epoch);
         let visit = Some(Visit { origin, writes: writes.clone() });
         let (ownership, clock) = (Arc::clone(ownership), Arc::clone(clock));
-        Self::make(ownership, clock, rejected.clone(), visit, reads.clone())
+        Self::make(ownership, clock, rejected.clone(), Arc::clone(times), visit, reads.clone())
     }
 
     fn make(
         ownership: Arc<dyn Ownership>,
         clock: Arc<dyn Clock>,
         rejected: IntCounter,
+        times: Arc<WriteTimes>,
         visit: Option<Visit>,
         reads: Reads,
     ) -> Self {
         let (writes, over) = (TaskTracker::new(), AtomicBool::new(false));
-        let (answered, lines) = (Mutex::default(), Mutex::default());
+        let (written, lines) = (Mutex::default(), Mutex::default());
         Self(Arc::new(Inner {
             ownership,
             clock,
             writes,
             over,
-            answered,
+            written,
+            times,
             lines,
             reads,
             rejected,
@@ -276,11 +274,14 @@ impl Fence {
         error
     }
 
-    /// Remembers how long a write took to be answered, and what it did, up to the last [`MAX_WRITTEN`].
-    pub(crate) fn record(&self, took: Duration, one: Option<Written>) {
-        let Answered { written, slowest } = &mut *self.answered();
-        *slowest = (*slowest).max(Some(took));
-        let Some(one) = one else { return };
+    /// A write was answered, so long after it was sent.
+    pub(crate) fn answered(&self, took: Duration) {
+        self.0.times.answered(took);
+    }
+
+    /// Remembers what a write did, up to the last [`MAX_WRITTEN`].
+    pub(crate) fn record(&self, one: Written) {
+        let mut written = self.0.written.lock().expect("no holder of this lock panics");
         if written.len() == MAX_WRITTEN {
             written.remove(0);
         }
@@ -289,16 +290,7 @@ impl Fence {
 
     /// What was written, as far as the answers show.
     pub(crate) fn take_written(&self) -> Vec<Written> {
-        std::mem::take(&mut self.answered().written)
-    }
-
-    /// How long the slowest write took that was answered.
-    pub(crate) fn slowest_write(&self) -> Option<Duration> {
-        self.answered().slowest
-    }
-
-    fn answered(&self) -> MutexGuard<'_, Answered> {
-        self.0.answered.lock().expect("no holder of this lock panics")
+        std::mem::take(&mut self.0.written.lock().expect("no holder of this lock panics"))
     }
 
     /// Lets no further write begin, cuts the streams to Pods, and waits until no write is under way.

@@ -147,7 +147,7 @@ impl Families {
             )?,
             queue_limit: ints(
                 "leasehold_queue_concurrency_limit",
-                "Reconciles of all clusters that may run and began less than a second ago: fewer while they \
+                "Reconciles of all clusters that may run and began less than half a second ago: fewer while they \
                  make each other late.",
                 &["controller"],
             )?,

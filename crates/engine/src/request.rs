@@ -169,11 +169,12 @@ impl ClusterClient {
             let reads = written.reads().clone();
             let answer = large.in_turn(reads, expected, body).collect().await?.to_bytes();
             let query = uri.query().unwrap_or_default();
-            let one = parts
-                .status
-                .is_success()
-                .then(|| Written::read(&method, uri.path(), query, &answer));
-            written.record(clock.now().since(sent), one.flatten());
+            written.answered(clock.now().since(sent));
+            if parts.status.is_success()
+                && let Some(one) = Written::read(&method, uri.path(), query, &answer)
+            {
+                written.record(one);
+            }
             let whole = Full::from(answer).map_err(|never| match never {});
             Ok(Response::from_parts(parts, whole.boxed_unsync()))
         };

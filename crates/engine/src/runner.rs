@@ -74,7 +74,7 @@ pub(crate) struct Runner {
 struct Running<'a> {
     queue: &'a AssignmentQueue,
     key: &'a ObjectKey,
-    ended: queue::Ended,
+    outcome: Outcome,
     is_finished: bool,
 }
 
@@ -82,14 +82,14 @@ impl Running<'_> {
     /// Finishes the key, and takes the next one that is ready.
     fn next(mut self) -> Option<Popped<Arc<Assignment>>> {
         self.is_finished = true;
-        self.queue.finish_and_take(self.key, self.ended)
+        self.queue.finish_and_take(self.key, self.outcome)
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         if !self.is_finished {
-            self.queue.finish(self.key, self.ended);
+            self.queue.finish(self.key, self.outcome);
         }
     }
 }
@@ -130,12 +130,12 @@ impl Runner {
             let mut run = Running {
                 queue: &self.queue,
                 key: &key,
-                ended: Outcome::Failed.into(),
+                outcome: Outcome::Failed,
                 is_finished: false,
             };
             // Reconciles that never wait must not starve the other tasks of this thread.
             tokio::task::consume_budget().await;
-            run.ended = self.one(&key, &assignment, waited, span).await;
+            run.outcome = self.one(&key, &assignment, waited, span).await;
             next = if stop.is_cancelled() { None } else { run.next() };
         }
     }
@@ -147,16 +147,16 @@ impl Runner {
         assignment: &Assignment,
         waited: Duration,
         queued: Span,
-    ) -> queue::Ended {
+    ) -> Outcome {
         assignment.context.series.dispatched(waited);
         if !self.caught_up(key, assignment).await {
-            return Outcome::Refused.into();
+            return Outcome::Refused;
         }
         let Assignment { member, shard, epoch, .. } = assignment;
         let permit = self.ownership.permit(shard, *epoch, Purpose::Dispatch);
         if let Err(refusal) = permit {
             tracing::debug!(%key, error = %refusal, "not dispatched");
-            return Outcome::Refused.into();
+            return Outcome::Refused;
         }
         let dispatch = Dispatch {
             member: member.clone(),
@@ -169,9 +169,9 @@ impl Runner {
         // The wait is over; its span ends with this last handle.
         drop(queued);
         self.metrics.active.inc();
-        let ended = self.reconcile(&dispatch, assignment).instrument(span).await;
+        let outcome = self.reconcile(&dispatch, assignment).instrument(span).await;
         self.metrics.active.dec();
-        ended
+        outcome
     }
 
     /// Waits until the cache shows what the last reconcile of the key wrote, within bounds. Returns
@@ -217,11 +217,12 @@ impl Runner {
         )
     }
 
-    async fn reconcile(&self, dispatch: &Dispatch, assignment: &Assignment) -> queue::Ended {
+    async fn reconcile(&self, dispatch: &Dispatch, assignment: &Assignment) -> Outcome {
         let Assignment { context, cancel, meter, .. } = assignment;
         let _busy = meter.begin(&dispatch.key, &*self.clock);
         let (ownership, clock) = (Arc::clone(&self.ownership), Arc::clone(&self.clock));
-        let fence = Fence::new(ownership, clock, self.fence_rejected.clone());
+        let writes = Arc::clone(self.queue.writes());
+        let fence = Fence::new(ownership, clock, self.fence_rejected.clone(), writes);
         let visits = self.visits(dispatch, context, &fence);
         let run = Run::new(
             dispatch.clone(),
@@ -253,9 +254,8 @@ impl Runner {
             self.outcome(&dispatch.key, context, ended, took)
         };
         // An error is the user's code, too, which runs when it is shown or dropped.
-        let outcome = catch_unwind(AssertUnwindSafe(|| conclude(ended)))
-            .unwrap_or_else(|panic| conclude(Ended::Panicked(panic_text(&*panic))));
-        queue::Ended { outcome, slowest_write: fence.slowest_write() }
+        catch_unwind(AssertUnwindSafe(|| conclude(ended)))
+            .unwrap_or_else(|panic| conclude(Ended::Panicked(panic_text(&*panic))))
     }
 
     /// Access to other clusters, if the controller may work there.

@@ -231,7 +231,7 @@ impl Shared {
     /// The fence of one run.
     fn fence(&self) -> Fence {
         let Self { ownership, clock, fence_rejected, .. } = self;
-        Fence::new(Arc::clone(ownership), Arc::clone(clock), fence_rejected.clone())
+        Fence::new(Arc::clone(ownership), Arc::clone(clock), fence_rejected.clone(), Arc::default())
     }
 }
 

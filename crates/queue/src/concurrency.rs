@@ -4,27 +4,26 @@
 //! each takes longer, until its write is too late for the Lease and it has to begin anew: the more that run, the less is
 //! done. What limits the requests to one cluster (`upstream`) cannot see it, because each cluster has a few.
 //!
-//! Additive increase, multiplicative decrease (Chiu and Jain, 1989): a run is late if a write of it took more than a
-//! second from its turn to its answer. The limit grows by a quarter of a run for each that is in time, while it is
-//! used, and is halved, once in a second, while nearly all are late. So it comes to rest where writes take up to a
-//! second, a quarter of what a Lease leaves them, and holds back no machine that is fast enough. A run that waits for
-//! something other than its writes is not late, and one whose writes were not answered is not judged: its cluster may
-//! hang.
+//! Additive increase, multiplicative decrease (Chiu and Jain, 1989): a write is late if its answer took more than half a
+//! second. The limit grows by a quarter of a run for each write that is in time, while it is used, and is halved, once
+//! in half a second, while nearly all are late. So it comes to rest where writes take about half a second, an eighth of
+//! what a Lease leaves them, and holds back no machine that is fast enough. A run may wait for something other than its
+//! writes as long as it likes. A write without an answer is not judged: its cluster may hang.
 //!
-//! What is counted are runs that began less than a second ago. So clusters that hang, and services that are slow, use
-//! nothing up for longer. Where most clusters are slow themselves, the limit falls though nothing is crowded, down to
-//! [`LEAST`] runs that begin in a second; clusters that are quick have room of their own then (`turns`).
+//! What is counted are runs that are young: that began less than half a second ago. So clusters that hang, and services
+//! that are slow, use nothing up for longer. Where most clusters are slow themselves, the limit falls though nothing is
+//! crowded, down to [`LEAST`]; clusters that are quick have room of their own then (`turns`).
 //!
 //! # Invariants
 //! - The limit is at least [`LEAST`] and at most the queue's own, if that is not less.
-//! - What is counted is what runs and began less than a second ago, by a sixteenth of a second.
+//! - What is counted is what runs and is young, by a sixteenth of that time.
 
 use std::time::Duration;
 
 use model::Moment;
 
-/// A write that takes longer is late.
-pub(super) const LATE: Duration = Duration::from_secs(1);
+use super::write_times::{Answered, LATE};
+
 /// A run that takes no longer is quick.
 pub(super) const QUICK: Duration = Duration::from_millis(100);
 /// The limit at first.
@@ -33,13 +32,13 @@ const FIRST: f64 = 128.0;
 const LEAST: f64 = 32.0;
 /// How many runs of quick clusters may come on top of those that are counted.
 const SPARE: usize = 256;
-/// How much a run that is in time adds.
+/// How much a write that is in time adds.
 const GROWTH: f64 = 0.25;
-/// The share of late runs above which the limit is halved. If some are in time, it is clusters that are slow.
+/// The share of late writes above which the limit is halved. If some are in time, it is clusters that are slow.
 const MOST_LATE: f64 = 0.9;
-/// Runs over which that share is taken.
+/// Writes over which that share is taken.
 const SAMPLES: f64 = 64.0;
-/// In how many parts the second is divided in which a run is counted.
+/// In how many parts the time is divided in which a run is young.
 const PARTS: u64 = 16;
 const PART_NANOS: u64 = LATE.as_nanos() as u64 / PARTS;
 
@@ -48,13 +47,13 @@ const PART_NANOS: u64 = LATE.as_nanos() as u64 / PARTS;
 pub(super) struct Concurrency {
     limit: f64,
     most: f64,
-    /// How many runs go on that began in each part of the last second.
+    /// How many young runs began in each part of that time.
     begun: [usize; PARTS as usize],
     /// How many these are.
     young: usize,
     /// The number of the last part.
     part: u64,
-    /// The share of late runs among the last ones.
+    /// The share of late ones among the last writes.
     late: f64,
     /// When it was last halved.
     lowered: Moment,
@@ -78,7 +77,7 @@ impl Concurrency {
         }
     }
 
-    /// How many may run that began less than a second ago.
+    /// How many young runs there may be.
     pub(super) fn limit(&self) -> usize {
         // At least 1 and at most a usize, so nothing is lost but the fraction.
         self.limit as usize
@@ -123,17 +122,21 @@ impl Concurrency {
         (part + PARTS > self.part).then_some(&mut self.begun[slot(part)])
     }
 
-    /// A run that began then ends now. Its slowest write `took` so long, if it can be judged.
-    pub(super) fn end(&mut self, since: Moment, took: Option<Duration>, now: Moment) {
+    /// A run that began then ends now.
+    pub(super) fn end(&mut self, since: Moment, now: Moment) {
         self.look(now);
         if let Some(begun) = self.begun_at(since) {
             *begun -= 1;
             self.young -= 1;
         }
-        let Some(is_late) = took.map(|took| took > LATE) else { return };
-        self.late += (f64::from(u8::from(is_late)) - self.late) / SAMPLES;
-        if !is_late && now.since(self.reached) <= LATE {
-            self.limit = (self.limit + GROWTH).min(self.most);
+    }
+
+    /// Writes were answered.
+    pub(super) fn wrote(&mut self, Answered { in_time, late }: Answered, now: Moment) {
+        let kept = |count: u32| (1.0 - 1.0 / SAMPLES).powf(f64::from(count));
+        self.late = 1.0 - (1.0 - self.late * kept(in_time)) * kept(late);
+        if now.since(self.reached) <= LATE {
+            self.limit = (self.limit + GROWTH * f64::from(in_time)).min(self.most);
         }
         if self.late > MOST_LATE && now.since(self.lowered) >= LATE {
             self.limit = (self.limit / 2.0).max(LEAST.min(self.most));
@@ -166,35 +169,35 @@ mod tests {
     fn what_is_late_is_counted_no_more_and_then_there_is_room() {
         let mut concurrency = Concurrency::new(2);
         concurrency.begin(ms(10));
-        concurrency.begin(ms(500));
+        concurrency.begin(ms(250));
         assert!(!concurrency.has_room(false) && concurrency.has_room(true));
-        assert_eq!(concurrency.next_room(), ms(1000), "a part before it is late");
-        concurrency.look(ms(999));
+        assert_eq!(concurrency.next_room(), ms(500), "a part before it is late");
+        concurrency.look(ms(499));
         assert!(!concurrency.has_room(false));
-        concurrency.look(ms(1000));
+        concurrency.look(ms(500));
         assert!(concurrency.has_room(false));
-        concurrency.end(ms(10), Some(LATE), ms(1010));
+        concurrency.end(ms(10), ms(510));
         assert_eq!(concurrency.young, 1, "not twice");
-        concurrency.end(ms(500), None, ms(1010));
+        concurrency.end(ms(250), ms(510));
         assert_eq!(concurrency.young, 0);
     }
 
     #[test]
-    fn it_is_halved_once_a_second_while_nearly_all_are_late() {
+    fn it_is_halved_each_half_second_while_nearly_all_writes_are_late() {
         let mut concurrency = Concurrency::new(1000);
-        let mut judge = |count: usize, took: u64, now: u64| {
-            for _ in 0..count {
-                concurrency.begin(ms(now - took));
-                concurrency.end(ms(now - took), Some(Duration::from_millis(took)), ms(now));
-            }
+        let mut wrote = |in_time: u32, late: u32, now: u64| {
+            concurrency.wrote(Answered { in_time, late }, ms(now));
             concurrency.limit()
         };
-        assert_eq!(judge(1000, 1, 5000), 128, "one at a time needs no more");
-        assert_eq!(judge(140, 1001, 6100), 128, "of the last ones, a tenth was in time");
-        assert_eq!(judge(100, 1001, 6200), 64);
-        assert_eq!(judge(1000, 1001, 7199), 64);
-        assert_eq!(judge(1000, 1001, 7200), 32);
-        assert_eq!(judge(1000, 1001, 9000), 32, "and no less");
+        assert_eq!(wrote(1000, 0, 5000), 128, "nobody needs more");
+        assert_eq!(wrote(0, 140, 6100), 128, "of the last ones, a tenth was in time");
+        assert_eq!(wrote(0, 100, 6200), 64);
+        assert_eq!(wrote(0, 1000, 6699), 64);
+        assert_eq!(wrote(0, 1000, 6700), 32);
+        assert_eq!(wrote(0, 1000, 9000), 32, "and no less");
+        (0..32).for_each(|_| concurrency.begin(ms(9100)));
+        concurrency.wrote(Answered { in_time: 8, late: 0 }, ms(9200));
+        assert_eq!(concurrency.limit(), 34, "and more where it is used");
     }
 
     proptest! {
@@ -209,7 +212,8 @@ mod tests {
                 now = now + Duration::from_millis(millis);
                 if what == 0 && !running.is_empty() {
                     let since: Moment = running.swap_remove(which.index(running.len()));
-                    concurrency.end(since, Some(now.since(since)), now);
+                    concurrency.end(since, now);
+                    concurrency.wrote(Answered { in_time: u32::from(millis < 100), late: 1 }, now);
                 } else if concurrency.has_room(what == 1) {
                     concurrency.begin(now);
                     running.push(now);
@@ -220,7 +224,7 @@ mod tests {
                     let least = Duration::from_millis(least);
                     running.iter().filter(|since| now.since(**since) < least).count()
                 };
-                prop_assert!((young(937)..=young(1000)).contains(&concurrency.young));
+                prop_assert!((young(468)..=young(500)).contains(&concurrency.young));
                 prop_assert!(concurrency.has_room(false) || concurrency.next_room() > now);
             }
         }

@@ -47,13 +47,14 @@ use tracing::Span;
 
 use super::arrival::{Arrival, KeyHasher};
 use super::cluster_queue::ClusterQueue;
-use super::concurrency::{Concurrency, LATE, QUICK};
-use super::item::{Ended, Local, Origin, Outcome, Popped, Reason, Running, WakeUp};
+use super::concurrency::{Concurrency, QUICK};
+use super::item::{Local, Origin, Outcome, Popped, Reason, Running, WakeUp};
 use super::priority::Priority;
 use super::rate_limiter::{RateLimiter, SHORTEST};
 use super::shard_queue::ShardQueue;
 use super::status::{KeyStatus, RunningKey};
 use super::turns::{Pace, Turn, Turns};
+use super::write_times::Answered;
 
 /// How long a key waits after the fence refused it. By then the shard is lost, or ours again.
 const REFUSED_DELAY: Duration = Duration::from_secs(1);
@@ -285,22 +286,13 @@ impl<T: Clone> Queue<T> {
     }
 
     /// Ends a run. Returns how long it took; `None` for a key that does not run.
-    pub fn finish(
-        &mut self,
-        key: &ObjectKey,
-        ended: impl Into<Ended>,
-        now: Moment,
-    ) -> Option<Duration> {
-        let Ended { outcome, slowest_write } = ended.into();
+    pub fn finish(&mut self, key: &ObjectKey, outcome: Outcome, now: Moment) -> Option<Duration> {
         let number = self.number(&key.cluster)?;
         let hash = self.hash(key);
         let run = self.clusters[number].end(key, hash)?;
         self.running -= 1;
         let took = now.since(run.since);
-        // One that wrote nothing took no longer to write than to run.
-        let is_success = matches!(outcome, Outcome::Done | Outcome::Requeue { .. });
-        let in_time = (is_success && took <= LATE).then_some(took);
-        self.concurrency.end(run.since, slowest_write.or(in_time), now);
+        self.concurrency.end(run.since, now);
         self.clusters[number].pace = if took <= QUICK { Pace::Quick } else { Pace::Slow };
         let failures = run.failures_after(outcome);
         if let Some((after, priority)) = self.delay_after(outcome, failures) {
@@ -336,7 +328,12 @@ impl<T: Clone> Queue<T> {
         Some(took)
     }
 
-    /// How many keys of all clusters may run that began less than a second ago.
+    /// Writes of runs were answered.
+    pub fn wrote(&mut self, answered: Answered, now: Moment) {
+        self.concurrency.wrote(answered, now);
+    }
+
+    /// How many keys of all clusters may run that began less than half a second ago.
     pub fn concurrency_limit(&self) -> usize {
         self.concurrency.limit()
     }

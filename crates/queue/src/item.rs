@@ -90,22 +90,6 @@ pub enum Outcome {
     Held(Duration),
 }
 
-/// The end of a run.
-#[derive(Clone, Copy, Debug)]
-pub struct Ended {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// How long its slowest write took, of those that were answered.
-    pub slowest_write: Option<Duration>,
-}
-
-/// A run that wrote nothing.
-impl From<Outcome> for Ended {
-    fn from(outcome: Outcome) -> Self {
-        Self { outcome, slowest_write: None }
-    }
-}
-
 /// A key that is handed out, to run and then to finish.
 #[derive(Debug)]
 pub struct Popped<T> {

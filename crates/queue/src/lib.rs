@@ -23,6 +23,7 @@ mod shard_queue;
 mod status;
 mod successes;
 mod turns;
+mod write_times;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,7 +40,7 @@ pub use self::core::Limits;
 use self::core::Queue;
 use self::failures::Failures;
 use self::item::Local;
-pub use self::item::{Ended, Outcome, Popped};
+pub use self::item::{Outcome, Popped};
 pub use self::metrics::QueueMetrics;
 pub use self::priority::Priority;
 pub use self::rate_limiter::RateLimiter;
@@ -48,6 +49,7 @@ pub use self::status::{
     FailingKey, FailureStatus, HeldShard, KeyStatus, QueueGauges, QueueStatus, RunningKey,
 };
 use self::successes::Successes;
+pub use self::write_times::WriteTimes;
 
 /// The longest that the runner sleeps. Timers stand still while the machine is suspended; the clock,
 /// which decides what is due, does not.
@@ -74,6 +76,7 @@ pub struct WorkQueue<T> {
     /// thread with each key, and those who add hardly ever wait.
     arrivals: Mutex<Arrivals>,
     records: Mutex<Records>,
+    writes: Arc<WriteTimes>,
     metrics: QueueMetrics,
     /// A key may be ready. Only the runner waits for it.
     ready: Notify,
@@ -134,6 +137,7 @@ impl<T: Clone> WorkQueue<T> {
             state: Mutex::new(State { queue, room: Vec::new() }),
             arrivals: Mutex::default(),
             records: Mutex::default(),
+            writes: Arc::default(),
             metrics,
             ready: Notify::new(),
             is_told: AtomicBool::new(false),
@@ -146,6 +150,11 @@ impl<T: Clone> WorkQueue<T> {
     /// The controller's name.
     pub fn name(&self) -> &ControllerName {
         &self.name
+    }
+
+    /// What is told how long each write of a run took.
+    pub fn writes(&self) -> &Arc<WriteTimes> {
+        &self.writes
     }
 
     /// Puts in what has come, runs `act` on the state, then counts what became ready.
@@ -163,6 +172,9 @@ impl<T: Clone> WorkQueue<T> {
         let State { queue, room } = &mut *state;
         self.arrivals().leave(room);
         queue.arrive_all(room.drain(..));
+        if let Some(answered) = self.writes.take() {
+            queue.wrote(answered, now);
+        }
         let result = act(queue, now);
         let (adds, retries) = queue.take_counts();
         drop(state);
@@ -294,22 +306,21 @@ impl<T: Clone> WorkQueue<T> {
     }
 
     /// Ends a run.
-    pub fn finish(&self, key: &ObjectKey, ended: impl Into<Ended>) {
-        let took = self.with(|queue, now| queue.finish(key, ended, now));
+    pub fn finish(&self, key: &ObjectKey, outcome: Outcome) {
+        let took = self.with(|queue, now| queue.finish(key, outcome, now));
         self.ended(took, true);
     }
 
     /// Ends a run, and takes the next key in its place if one is ready. The runner is woken only for what it would
     /// not find by itself: another key that can run, or a delay.
-    pub fn finish_and_take(&self, key: &ObjectKey, ended: impl Into<Ended>) -> Option<Popped<T>> {
-        let ended = ended.into();
+    pub fn finish_and_take(&self, key: &ObjectKey, outcome: Outcome) -> Option<Popped<T>> {
         let (took, popped, is_for_runner) = self.with(|queue, now| {
-            let took = queue.finish(key, ended, now);
+            let took = queue.finish(key, outcome, now);
             let popped = queue.pop(now);
             let is_for_runner = queue.has_turn() || popped.is_none() && queue.is_crowded();
             (took, popped, is_for_runner)
         });
-        self.ended(took, is_for_runner || ended.outcome != Outcome::Done);
+        self.ended(took, is_for_runner || outcome != Outcome::Done);
         popped.inspect(|popped| self.taken(popped))
     }
 

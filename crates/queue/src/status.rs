@@ -124,6 +124,6 @@ pub struct QueueGauges {
     pub unfinished: Duration,
     /// Time that the longest running key has run so far.
     pub longest_running: Duration,
-    /// How many keys of all clusters may run that began less than a second ago.
+    /// How many keys of all clusters may run that began less than half a second ago.
     pub concurrency_limit: usize,
 }
