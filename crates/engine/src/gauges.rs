@@ -147,8 +147,8 @@ impl Families {
             )?,
             queue_limit: ints(
                 "leasehold_queue_concurrency_limit",
-                "Reconciles of all clusters that may run and began less than half a second ago: fewer while they \
-                 make each other late.",
+                "Reconciles that may run at once, of all clusters that get on: fewer while their writes make \
+                 each other late.",
                 &["controller"],
             )?,
             cluster_depth: ints(

@@ -163,13 +163,13 @@ impl ClusterClient {
             };
             let (method, uri) = (request.method().clone(), request.uri().clone());
             let (large, expected) = (self.0.large.clone(), Expected::of(&request));
-            let clock = Arc::clone(&self.0.clock);
+            let (clock, gate) = (Arc::clone(&self.0.clock), Arc::clone(&self.0.gate));
             let sent = clock.now();
             let (parts, body) = self.send(ticket, request).await?.into_parts();
             let reads = written.reads().clone();
             let answer = large.in_turn(reads, expected, body).collect().await?.to_bytes();
             let query = uri.query().unwrap_or_default();
-            written.answered(clock.now().since(sent));
+            written.answered(clock.now().since(sent), gate.fastest());
             if parts.status.is_success()
                 && let Some(one) = Written::read(&method, uri.path(), query, &answer)
             {

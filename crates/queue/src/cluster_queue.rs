@@ -10,6 +10,7 @@ use model::{ClusterName, Moment, ObjectKey, Range, ShardId};
 use slab::Slab;
 
 use super::by_range::containing;
+use super::concurrency::Progress;
 use super::item::{Item, Local, Origin, Popped, Reason, Running, WakeUp};
 use super::lines::{Lines, ReadyItem};
 use super::priority::Priority;
@@ -35,6 +36,7 @@ pub(super) struct ClusterQueue<T> {
     /// Its turn to give out a key, if it waits for one.
     pub(super) turn: Option<Turn>,
     pub(super) pace: Pace,
+    pub(super) progress: Progress,
     /// Keys that came before less urgent ones, one after the other.
     urgent: u32,
 }
@@ -66,6 +68,7 @@ impl<T: Clone> ClusterQueue<T> {
             running: HashTable::new(),
             turn: None,
             pace: Pace::Unknown,
+            progress: Progress::default(),
             urgent: 0,
         }
     }

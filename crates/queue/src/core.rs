@@ -272,10 +272,11 @@ impl<T: Clone> Queue<T> {
                 // The run that begins decides when the key runs again.
                 self.delayed.remove(&wake_up);
             }
+            let running = cluster.running().len();
             let popped = cluster.begin(index, item, now);
             if popped.is_some() {
                 self.running += 1;
-                self.concurrency.begin(now);
+                self.concurrency.begin(&mut cluster.progress, running, now);
             }
             self.enlist(number);
             if popped.is_some() {
@@ -289,11 +290,14 @@ impl<T: Clone> Queue<T> {
     pub fn finish(&mut self, key: &ObjectKey, outcome: Outcome, now: Moment) -> Option<Duration> {
         let number = self.number(&key.cluster)?;
         let hash = self.hash(key);
-        let run = self.clusters[number].end(key, hash)?;
+        let cluster = &mut self.clusters[number];
+        let run = cluster.end(key, hash)?;
         self.running -= 1;
         let took = now.since(run.since);
-        self.concurrency.end(run.since, now);
-        self.clusters[number].pace = if took <= QUICK { Pace::Quick } else { Pace::Slow };
+        let ended_well = matches!(outcome, Outcome::Done | Outcome::Requeue { .. });
+        let running = cluster.running().len();
+        self.concurrency.end(&mut cluster.progress, running, ended_well, now);
+        cluster.pace = if took <= QUICK { Pace::Quick } else { Pace::Slow };
         let failures = run.failures_after(outcome);
         if let Some((after, priority)) = self.delay_after(outcome, failures) {
             self.next_id += 1;
@@ -333,7 +337,7 @@ impl<T: Clone> Queue<T> {
         self.concurrency.wrote(answered, now);
     }
 
-    /// How many keys of all clusters may run that began less than half a second ago.
+    /// How many keys may run of clusters that get on.
     pub fn concurrency_limit(&self) -> usize {
         self.concurrency.limit()
     }

@@ -12,7 +12,7 @@ use super::core::{Limits, Queue};
 use super::item::Outcome;
 use super::priority::Priority;
 use super::rate_limiter::RateLimiter;
-use super::write_times::{Answered, LATE};
+use super::write_times::WriteTimes;
 
 const LIMITS: Limits = Limits { per_cluster: 8, total: 4096 };
 /// Within this a write is answered while a Lease lasts; what the limit of concurrency aims at is far less.
@@ -58,6 +58,9 @@ struct World {
     /// What the first, second, third... run does, over and over.
     usual: Vec<Run>,
     begun: usize,
+    times: WriteTimes,
+    /// How long the fastest answers took.
+    fastest: Option<Duration>,
     sent: u64,
     ended: usize,
     /// How long each write took, and when it ended.
@@ -88,6 +91,8 @@ impl World {
             unlike: BTreeMap::new(),
             usual: usual.to_vec(),
             begun: 0,
+            times: WriteTimes::default(),
+            fastest: Some(Duration::from_millis(20)),
             sent: 0,
             ended: 0,
             written: Vec::new(),
@@ -155,8 +160,8 @@ impl World {
         };
         if let Some(took) = took {
             self.written.push((self.now, took));
-            let late = u32::from(took > LATE);
-            self.queue.wrote(Answered { in_time: 1 - late, late }, self.now);
+            self.times.answered(took, self.fastest);
+            self.queue.wrote(self.times.take().unwrap(), self.now);
         }
         if going.left > 0 {
             return self.send(Going { left: going.left - 1, ..going });

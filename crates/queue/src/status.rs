@@ -124,6 +124,6 @@ pub struct QueueGauges {
     pub unfinished: Duration,
     /// Time that the longest running key has run so far.
     pub longest_running: Duration,
-    /// How many keys of all clusters may run that began less than half a second ago.
+    /// How many keys may run, of all clusters that get on.
     pub concurrency_limit: usize,
 }

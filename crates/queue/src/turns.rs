@@ -29,7 +29,7 @@ pub(super) struct Turn {
 type Line = VecDeque<(usize, u64)>;
 
 /// The turns of all clusters. Those of clusters whose pace is unknown come before those of slow ones, which is once for
-/// each. Those of quick ones have room of their own.
+/// each. Quick and unknown ones have room of their own.
 ///
 /// Turns that are over are passed over: to take each out at once would make the loss of many clusters take long.
 #[derive(Debug, Default)]
@@ -52,30 +52,40 @@ impl Turns {
 
     /// Takes the first turn that may be had now.
     pub(super) fn next(&mut self, concurrency: &Concurrency) -> Option<(usize, u64)> {
-        let others = if self.unknown.is_empty() { &mut self.slow } else { &mut self.unknown };
-        let first = |line: &Line, is_quick| {
-            line.front().map(|(_, id)| *id).filter(|_| concurrency.has_room(is_quick))
+        let first = |line: &Line, pace| {
+            line.front().map(|(_, id)| *id).filter(|_| concurrency.has_room(pace))
         };
-        match (first(others, false), first(&self.quick, true)) {
-            (Some(other), quick) if quick.is_none_or(|quick| other < quick) => others.pop_front(),
-            (_, Some(_)) => self.quick.pop_front(),
-            _ => None,
-        }
+        let other = first(&self.unknown, Pace::Unknown);
+        let is_known = other.is_none();
+        let other = other.or_else(|| first(&self.slow, Pace::Slow));
+        let line = match (other, first(&self.quick, Pace::Quick)) {
+            (Some(other), quick) if quick.is_none_or(|quick| other < quick) => {
+                if is_known {
+                    &mut self.slow
+                } else {
+                    &mut self.unknown
+                }
+            }
+            (_, quick) => quick.map(|_| &mut self.quick)?,
+        };
+        line.pop_front()
     }
 
     /// Whether a turn may be had now.
     pub(super) fn has_next(&self, concurrency: &Concurrency) -> bool {
-        self.any(|is_quick| concurrency.has_room(is_quick))
+        self.lines().any(|pace| concurrency.has_room(pace))
     }
 
     /// Whether a turn waits until fewer run.
     pub(super) fn waits(&self, concurrency: &Concurrency) -> bool {
-        self.any(|is_quick| !concurrency.has_room(is_quick))
+        self.lines().any(|pace| !concurrency.has_room(pace))
     }
 
-    fn any(&self, is_so: impl Fn(bool) -> bool) -> bool {
-        let has_others = !self.unknown.is_empty() || !self.slow.is_empty();
-        has_others && is_so(false) || !self.quick.is_empty() && is_so(true)
+    /// The paces of which there are turns.
+    fn lines(&self) -> impl Iterator<Item = Pace> {
+        let Self { unknown, quick, slow } = self;
+        let lines = [(unknown, Pace::Unknown), (quick, Pace::Quick), (slow, Pace::Slow)];
+        lines.into_iter().filter(|(line, _)| !line.is_empty()).map(|(_, pace)| pace)
     }
 
     /// Drops the turns that are over, once they are many for so many clusters.

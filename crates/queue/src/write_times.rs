@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A write that takes longer is late: an eighth of the time that a Lease leaves it.
-pub(super) const LATE: Duration = Duration::from_millis(500);
+/// A write that takes no longer is in time, however fast its cluster was before.
+pub(super) const IN_TIME: Duration = Duration::from_millis(250);
+/// How many times as long as the fastest answer of its cluster it may take.
+const TOLERANCE: u32 = 2;
 
 /// Counts the writes that were answered. Those who write hardly ever wait for each other here.
 #[derive(Debug, Default)]
@@ -23,9 +25,11 @@ pub struct Answered {
 }
 
 impl WriteTimes {
-    /// A write was answered, so long after it was sent.
-    pub fn answered(&self, took: Duration) {
-        let counter = if took > LATE { &self.late } else { &self.in_time };
+    /// A write was answered, so long after it was sent, by a cluster whose fastest answer took so long. So one that is
+    /// far away is not late.
+    pub fn answered(&self, took: Duration, fastest: Option<Duration>) {
+        let limit = IN_TIME.max(fastest.unwrap_or_default() * TOLERANCE);
+        let counter = if took > limit { &self.late } else { &self.in_time };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -35,5 +39,22 @@ impl WriteTimes {
             if counter.load(Ordering::Relaxed) > 0 { counter.swap(0, Ordering::Relaxed) } else { 0 }
         });
         (in_time > 0 || late > 0).then_some(Answered { in_time, late })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_to_a_far_cluster_is_in_time_if_others_to_it_take_as_long() {
+        let times = WriteTimes::default();
+        let ms = Duration::from_millis;
+        for (took, fastest) in [(250, None), (251, None), (251, Some(1)), (800, Some(400))] {
+            times.answered(ms(took), fastest.map(ms));
+        }
+        let Answered { in_time, late } = times.take().unwrap();
+        assert_eq!((in_time, late), (2, 2));
+        assert!(times.take().is_none(), "nothing is counted twice");
     }
 }

@@ -143,6 +143,11 @@ impl Gate {
         }
     }
 
+    /// How long the fastest answer to a reconcile took.
+    pub fn fastest(&self) -> Option<Duration> {
+        self.state().guard.fastest()
+    }
+
     /// Where it stands.
     pub fn reading(&self, now: Moment) -> Reading {
         self.state().guard.reading(now)

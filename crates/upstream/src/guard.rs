@@ -181,6 +181,11 @@ impl Guard {
         }
     }
 
+    /// The fastest answer to a reconcile.
+    pub(crate) fn fastest(&self) -> Option<Duration> {
+        self.limit.fastest()
+    }
+
     pub(crate) fn reading(&self, now: Moment) -> Reading {
         let closed_for = self.refusal(now).or_else(|| {
             // Due, and nobody has come yet to be the probe.

@@ -47,6 +47,7 @@ struct Latency {
     samples: f64,
     short: f64,
     long: f64,
+    fastest: Option<Duration>,
 }
 
 impl Limit {
@@ -60,6 +61,11 @@ impl Limit {
     pub(crate) fn current(&self) -> usize {
         // At least 1 and at most a u32, so nothing is lost but the fraction.
         self.limit as usize
+    }
+
+    /// The fastest answer.
+    pub(crate) fn fastest(&self) -> Option<Duration> {
+        self.latency.fastest
     }
 
     /// A request was answered, while `in_flight` were under way, itself included. `took` is given
@@ -101,6 +107,7 @@ impl Limit {
 impl Latency {
     /// Takes in how long an answer took. Returns whether the server has become slow.
     fn observe(&mut self, took: Duration) -> bool {
+        self.fastest = Some(self.fastest.map_or(took, |fastest| took.min(fastest)));
         let took = took.as_secs_f64();
         self.samples = (self.samples + 1.0).min(LONG);
         self.short += (took - self.short) / self.samples.min(SHORT);

@@ -196,7 +196,7 @@ fn reconciles() -> Row {
             [
                 (all("controller_runtime_active_workers"), "active"),
                 (all("controller_runtime_max_concurrent_reconciles"), "at most"),
-                (all("leasehold_queue_concurrency_limit"), "of the last half second, at most"),
+                (all("leasehold_queue_concurrency_limit"), "of all clusters, at most"),
             ],
         ),
         table(
