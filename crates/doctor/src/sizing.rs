@@ -20,10 +20,10 @@ const MAX_LIST_BYTES: usize = 2 << 20;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// What a replica needs alone, and more for each cluster and each object. Fitted to the table of the chart's README,
-/// which `cargo run --release -p loadtest -- sizing` prints: peaks of 26 to 613 MiB.
-const ALONE: u64 = 48 * MIB;
-const FOR_A_CLUSTER: u64 = 400 * KIB;
-const FOR_AN_OBJECT: u64 = 6 * KIB;
+/// which `cargo run --release -p loadtest --features jemalloc -- sizing` prints: peaks of 48 to 496 MiB.
+const ALONE: u64 = 68 * MIB;
+const FOR_A_CLUSTER: u64 = 350 * KIB;
+const FOR_AN_OBJECT: u64 = 4 * KIB;
 
 /// A kind in one namespace, or in all; the latter for kinds without namespaces.
 pub type Place = (Kind, Option<String>);
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn what_is_needed_is_near_what_was_measured() {
         for (clusters, objects, peak) in
-            [(10, 2_000, 70.0), (100, 20_000, 211.0), (900, 36_000, 613.0)]
+            [(10, 2_000, 91.0), (100, 20_000, 194.0), (900, 36_000, 496.0)]
         {
             let counts = vec![objects / clusters; usize::try_from(clusters).unwrap()];
             let what = of_size(&counts, None).what;

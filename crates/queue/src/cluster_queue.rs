@@ -10,13 +10,13 @@ use model::{ClusterName, Moment, ObjectKey, Range, ShardId};
 use slab::Slab;
 
 use super::by_range::containing;
-use super::concurrency::Progress;
+use super::concurrency::{Pace, Progress};
 use super::item::{Item, Local, Origin, Popped, Reason, Running, WakeUp};
 use super::lines::{Lines, ReadyItem};
 use super::priority::Priority;
 use super::shard_queue::ShardQueue;
 use super::status::{HeldShard, KeyStatus};
-use super::turns::{Pace, Turn};
+use super::turns::Turn;
 
 /// The keys of one cluster. Their hashes are those of namespace and name.
 #[derive(Debug)]

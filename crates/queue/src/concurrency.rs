@@ -23,7 +23,6 @@ use std::time::Duration;
 
 use model::Moment;
 
-use super::turns::Pace;
 use super::write_times::Answered;
 
 /// A run that takes no longer is quick.
@@ -50,6 +49,21 @@ const STILL: Duration = Duration::from_secs(1);
 const PARTS: u64 = 16;
 const PART_NANOS: u64 = STILL.as_nanos() as u64 / PARTS;
 
+/// How a cluster of which no key runs has fared so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// No run of it has ended yet.
+    Unknown,
+    /// Its last run was quick.
+    Quick,
+    /// It was not; or a key runs.
+    Slow,
+}
+
+impl Pace {
+    pub(super) const ALL: [Self; 3] = [Self::Unknown, Self::Quick, Self::Slow];
+}
+
 /// The limit, and what is counted against it.
 #[derive(Debug)]
 pub(super) struct Concurrency {
@@ -64,9 +78,9 @@ pub(super) struct Concurrency {
     /// The share of late ones among the last writes.
     late: f64,
     /// When the limit was last halved.
-    lowered: Moment,
+    lowered: Option<Moment>,
     /// When it was last reached.
-    reached: Moment,
+    reached: Option<Moment>,
 }
 
 /// The number of the part in which a cluster got on last.
@@ -84,8 +98,8 @@ impl Concurrency {
             counted: 0,
             part: PARTS,
             late: 0.0,
-            lowered: Moment::default(),
-            reached: Moment::default(),
+            lowered: None,
+            reached: None,
         }
     }
 
@@ -128,8 +142,12 @@ impl Concurrency {
             progress.0 = self.part;
         }
         self.add(*progress, 1);
+        self.note_reached(now);
+    }
+
+    fn note_reached(&mut self, now: Moment) {
         if self.counted >= self.limit() {
-            self.reached = now;
+            self.reached = Some(now);
         }
     }
 
@@ -168,15 +186,14 @@ impl Concurrency {
     pub(super) fn wrote(&mut self, Answered { in_time, late }: Answered, now: Moment) {
         let kept = |count: u32| (1.0 - 1.0 / SAMPLES).powf(f64::from(count));
         self.late = 1.0 - (1.0 - self.late * kept(in_time)) * kept(late);
-        if self.counted >= self.limit() {
-            self.reached = now;
-        }
-        if now.since(self.reached) <= PAUSE {
+        self.note_reached(now);
+        if self.reached.is_some_and(|reached| now.since(reached) <= PAUSE) {
             self.limit = (self.limit + GROWTH * f64::from(in_time)).min(self.most);
         }
-        if self.late > MOST_LATE && now.since(self.lowered) >= PAUSE {
+        let may_lower = self.lowered.is_none_or(|lowered| now.since(lowered) >= PAUSE);
+        if self.late > MOST_LATE && may_lower {
             self.limit = (self.limit / 2.0).max(LEAST.min(self.most));
-            self.lowered = now;
+            self.lowered = Some(now);
         }
     }
 }

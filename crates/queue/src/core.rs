@@ -47,13 +47,13 @@ use tracing::Span;
 
 use super::arrival::{Arrival, KeyHasher};
 use super::cluster_queue::ClusterQueue;
-use super::concurrency::{Concurrency, QUICK};
+use super::concurrency::{Concurrency, Pace, QUICK};
 use super::item::{Local, Origin, Outcome, Popped, Reason, Running, WakeUp};
 use super::priority::Priority;
 use super::rate_limiter::{RateLimiter, SHORTEST};
 use super::shard_queue::ShardQueue;
 use super::status::{KeyStatus, RunningKey};
-use super::turns::{Pace, Turn, Turns};
+use super::turns::{Turn, Turns};
 use super::write_times::Answered;
 
 /// How long a key waits after the fence refused it. By then the shard is lost, or ours again.

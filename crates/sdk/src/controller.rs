@@ -282,6 +282,8 @@ impl<K: AnyObject> Controller<K> {
     /// How many objects of one cluster are reconciled at once, 1 to [`MAX_WORKERS`].
     ///
     /// Counted per cluster, so that a cluster that answers slowly delays only its own objects.
+    /// Over all clusters at most 4,096 are, and fewer while most of their writes become slow, because then they share
+    /// something that has too much to do: the processor, or the machine of the API servers.
     ///
     /// Each worker holds what its reconcile reads. Ordinary objects take a few times their JSON once they are decoded.
     /// If a cluster puts into them what takes most, an object takes up to 40 MiB, and a list up to 256 MiB from the cache

@@ -167,6 +167,34 @@ async fn of_many_first_lists_some_are_under_way_at_once_and_dead_clusters_hold_u
     world.stop().await;
 }
 
+/// Fewer keys of all clusters run at once when writes have become slow, not where a cluster is far away.
+#[tokio::test(start_paused = true)]
+async fn writes_that_become_slow_lower_the_limit_of_all_clusters() {
+    for (first_ms, expect) in [(10, "32"), (400, "128")] {
+        let world = World::start(vec![writer()]);
+        let mut is_first = true;
+        play(world.engage("east", 1), &world.clock, move |asked| {
+            if is_watch(&asked) {
+                return Some(asked.list(5, &maps(400)));
+            }
+            let ms = if std::mem::take(&mut is_first) { first_ms } else { 400 };
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                written(asked);
+            });
+            None
+        });
+        world.hold_active("east", 1);
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let reconciled =
+            r#"controller_runtime_reconcile_total{controller="maps",result="success"}"#;
+        assert_eq!(world.metric(reconciled), "400");
+        let limit = world.metric(r#"leasehold_queue_concurrency_limit{controller="maps"}"#);
+        assert_eq!(limit, expect, "the first answer came after {first_ms} ms");
+        world.stop().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dead_cluster_delays_no_other_and_is_reported_once() {
     let warnings = Warnings::default();
