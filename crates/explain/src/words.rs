@@ -138,7 +138,12 @@ fn queued(key: &KeyStatus, held: bool) -> Vec<String> {
         lines.push(format!("it has been reconciled for {}{again}", time(*seconds)));
     }
     if let Some(seconds) = ready_seconds {
-        lines.push(format!("its key has waited for a worker for {}", time(*seconds)));
+        let why = key.crowded.map_or_else(String::new, |limit| {
+            format!(
+                ": writes to most clusters have become slow, so only {limit} keys of all clusters run at once"
+            )
+        });
+        lines.push(format!("its key has waited for a worker for {}{why}", time(*seconds)));
     }
     if let Some(seconds) = delayed_seconds {
         let why = match key.failures {
@@ -272,6 +277,13 @@ controller maps on member lh-0-x7:
             &["- it has been reconciled for 3min, and will be again"],
         );
         check(|e| e.key.ready_seconds = Some(12.0), &["- its key has waited for a worker for 12s"]);
+        check(
+            |e| (e.key.ready_seconds, e.key.crowded) = (Some(12.0), Some(32)),
+            &[
+                "- its key has waited for a worker for 12s: writes to most clusters have become slow, so only 32 \
+                 keys of all clusters run at once",
+            ],
+        );
         check(
             |e| e.key.delayed_seconds = Some(40.0),
             &["- its key is delayed for another 40s, as its controller asked"],

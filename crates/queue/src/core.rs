@@ -185,8 +185,12 @@ impl<T: Clone> Queue<T> {
 
     /// Where a key stands, without how it failed.
     pub fn look(&self, key: &ObjectKey, now: Moment) -> KeyStatus {
-        let cluster = self.number(&key.cluster).map(|number| &self.clusters[number]);
-        cluster.map_or_else(KeyStatus::default, |cluster| cluster.look(key, self.hash(key), now))
+        let Some(number) = self.number(&key.cluster) else { return KeyStatus::default() };
+        let cluster = &self.clusters[number];
+        let status = cluster.look(key, self.hash(key), now);
+        let waits = cluster.turn.is_some_and(|turn| !self.concurrency.has_room(turn.pace));
+        let is_crowded = waits && status.ready_seconds.is_some();
+        KeyStatus { crowded: is_crowded.then(|| self.concurrency.limit()), ..status }
     }
 
     /// Whether a shard of a cluster has a queue.

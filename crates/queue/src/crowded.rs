@@ -283,3 +283,14 @@ fn a_controller_that_waits_for_a_service_runs_as_many_as_it_may() {
     let (each, most) = (world.ended - before, 4096 * 10 / 3);
     assert!(each > most * 9 / 10, "{each} of {most} in ten seconds");
 }
+
+/// Whoever asks after a key that waits for this reason is told.
+#[test]
+fn a_key_that_waits_until_fewer_run_says_so() {
+    let mut world = World::new(900, 100, &[Run::Shares(1, Duration::from_millis(20))]);
+    (0..900).for_each(|cluster| world.add(cluster, 2, Priority::Initial));
+    let key = |cluster, number| ObjectKey::new(name(cluster), None, &format!("k{number}"));
+    world.run(Moment::from_origin(Duration::from_millis(1)));
+    let crowded = |cluster, number| world.queue.look(&key(cluster, number), world.now).crowded;
+    assert_eq!([crowded(0, 0), crowded(0, 1), crowded(899, 0)], [None, Some(128), Some(128)]);
+}

@@ -82,6 +82,9 @@ pub struct KeyStatus {
     /// How long it has been ready, if it is: since its shard was opened at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_seconds: Option<f64>,
+    /// How many keys may run of all clusters, if it is ready and waits until fewer do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crowded: Option<usize>,
     /// When it is ready again, if it is delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed_seconds: Option<f64>,
