@@ -19,6 +19,11 @@ use crate::scenario::Scenario;
 /// The namespace of Leases and ShardMaps in the home cluster.
 pub const HOME_NAMESPACE: &str = "leasehold-system";
 
+/// The API group of what the home cluster keeps.
+const HOME_GROUP: &str = "leasehold.dev";
+/// That of the measured controller's objects.
+const MEASURED_GROUP: &str = "schedule.rs";
+
 /// The prefix of the names of the clusters that are measured.
 pub const MEASURED: &str = "cluster-";
 
@@ -57,7 +62,10 @@ impl Fleet {
         let home_kubeconfig = dir.join("home.yaml");
         std::fs::write(&home_kubeconfig, home.kubeconfig())
             .with_context(|| format!("write {}", home_kubeconfig.display()))?;
-        install(&home, [HOME_NAMESPACE.to_owned()], crds).await.context("prepare home cluster")?;
+        let of_home = crds.iter().filter(|crd| crd.spec.group == HOME_GROUP);
+        install(&home, [HOME_NAMESPACE.to_owned()], of_home)
+            .await
+            .context("prepare home cluster")?;
 
         let kubeconfigs = Kubeconfigs::new(dir.join("clusters"))?;
         let (mut clusters, mut servers) = (Vec::new(), Vec::new());
@@ -106,7 +114,12 @@ pub async fn start(
 ) -> anyhow::Result<Server> {
     let server = Server::builder().name(name).workloads(true).garbage_collector(true).start();
     let server = server.await.with_context(|| format!("start {name}"))?;
-    let installed = install(&server, namespaces(scenario), crds).await;
+    // A server needs a megabyte for those of controllers that do not run, and there may be ten thousand servers.
+    let is_needed = |group: &str| {
+        group == MEASURED_GROUP || (group != HOME_GROUP && !scenario.fleet.beside.is_empty())
+    };
+    let of_workload = crds.iter().filter(|crd| is_needed(&crd.spec.group));
+    let installed = install(&server, namespaces(scenario), of_workload).await;
     installed.with_context(|| format!("prepare {name}"))?;
     Ok(server)
 }
@@ -128,11 +141,11 @@ async fn relays(
 async fn install(
     server: &Server,
     namespaces: impl IntoIterator<Item = String>,
-    crds: &[CustomResourceDefinition],
+    crds: impl Iterator<Item = &CustomResourceDefinition>,
 ) -> Result<(), kube::Error> {
     let create = PostParams::default();
     let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
-    try_join_all(crds.iter().map(|crd| definitions.create(&create, crd))).await?;
+    try_join_all(crds.map(|crd| definitions.create(&create, crd))).await?;
     let api: Api<Namespace> = Api::all(server.client());
     for name in namespaces {
         let metadata = ObjectMeta { name: Some(name), ..ObjectMeta::default() };
