@@ -21,6 +21,8 @@ use crate::scenario::Scenario;
 /// How long a manager may take to drain and exit before it is killed: ten seconds more than the `shutdownGracePeriod`
 /// that it has if its configuration says nothing, as Kubernetes waits.
 const STOP_GRACE: Duration = Duration::from_secs(70);
+/// How many clusters a replica takes from a directory, at the most that a configuration allows.
+const MAX_CLUSTERS: u32 = 16_384;
 
 /// The manager's binary.
 pub struct Binary {
@@ -160,7 +162,9 @@ impl Process {
             "namespace": HOME_NAMESPACE,
             "identity": identity,
             "clusters": {
-                "directories": [{"path": fleet.kubeconfigs.dir, "allow": ["loopback"]}],
+                "directories": [{
+                    "path": fleet.kubeconfigs.dir, "allow": ["loopback"], "maxClusters": MAX_CLUSTERS,
+                }],
             },
             "controllers": controllers,
             "admin": { "bind": admin.to_string() },
