@@ -19,9 +19,7 @@ use crate::scenario::Scenario;
 /// The namespace of Leases and ShardMaps in the home cluster.
 pub const HOME_NAMESPACE: &str = "leasehold-system";
 
-/// The API group of what the home cluster keeps.
-const HOME_GROUP: &str = "leasehold.dev";
-/// That of the measured controller's objects.
+/// The API group of the measured controller's objects.
 const MEASURED_GROUP: &str = "schedule.rs";
 
 /// The prefix of the names of the clusters that are measured.
@@ -62,10 +60,8 @@ impl Fleet {
         let home_kubeconfig = dir.join("home.yaml");
         std::fs::write(&home_kubeconfig, home.kubeconfig())
             .with_context(|| format!("write {}", home_kubeconfig.display()))?;
-        let of_home = crds.iter().filter(|crd| crd.spec.group == HOME_GROUP);
-        install(&home, [HOME_NAMESPACE.to_owned()], of_home)
-            .await
-            .context("prepare home cluster")?;
+        let namespaces = [HOME_NAMESPACE.to_owned()];
+        install(&home, namespaces, crds.iter()).await.context("prepare home cluster")?;
 
         let kubeconfigs = Kubeconfigs::new(dir.join("clusters"))?;
         let (mut clusters, mut servers) = (Vec::new(), Vec::new());
@@ -115,11 +111,9 @@ pub async fn start(
     let server = Server::builder().name(name).workloads(true).garbage_collector(true).start();
     let server = server.await.with_context(|| format!("start {name}"))?;
     // A server needs a megabyte for those of controllers that do not run, and there may be ten thousand servers.
-    let is_needed = |group: &str| {
-        group == MEASURED_GROUP || (group != HOME_GROUP && !scenario.fleet.beside.is_empty())
-    };
-    let of_workload = crds.iter().filter(|crd| is_needed(&crd.spec.group));
-    let installed = install(&server, namespaces(scenario), of_workload).await;
+    let are_all_needed = !scenario.fleet.beside.is_empty();
+    let needed = crds.iter().filter(|crd| are_all_needed || crd.spec.group == MEASURED_GROUP);
+    let installed = install(&server, namespaces(scenario), needed).await;
     installed.with_context(|| format!("prepare {name}"))?;
     Ok(server)
 }

@@ -356,7 +356,7 @@ impl<T: Clone> Queue<T> {
         self.running < self.limits.total && self.turns.has_next(&self.concurrency)
     }
 
-    /// When a key may be ready that is not now: the next delayed one, or one that waits until what runs is late.
+    /// When a key may be ready that is not now: the next delayed one, or one that waits until fewer run.
     pub fn next_due(&self) -> Option<Moment> {
         let delayed = self.delayed.first_key_value();
         let delayed = delayed.map(|((at, _), _)| Moment::from_origin(Duration::from_nanos(*at)));
@@ -475,7 +475,7 @@ impl<T: Clone> Queue<T> {
 
     /// Gives a cluster a turn, if it has a key to give out and may run one more.
     fn enlist(&mut self, number: usize) {
-        let cluster = &mut self.clusters[number];
+        let cluster = &self.clusters[number];
         let running = cluster.running().len();
         if running >= self.limits.per_cluster || !cluster.has_ready() {
             return;
@@ -484,9 +484,9 @@ impl<T: Clone> Queue<T> {
         if cluster.turn.is_some_and(|turn| turn.pace == pace || pace == Pace::Slow) {
             return;
         }
-        self.next_id += 1;
-        let turn = Turn { id: cluster.turn.map_or(self.next_id, |turn| turn.id), pace };
-        cluster.turn = Some(turn);
+        let id = cluster.turn.map(|turn| turn.id);
+        let turn = Turn { id: id.unwrap_or_else(|| self.fresh_id()), pace };
+        self.clusters[number].turn = Some(turn);
         self.turns.push(number, turn);
         self.tidy_turns();
     }

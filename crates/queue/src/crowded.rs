@@ -200,7 +200,7 @@ fn a_start_does_not_make_writes_too_late() {
     }
 }
 
-/// What becomes of a processor while keys are ready.
+/// The limit keeps no processor idle while keys are ready.
 #[test]
 fn a_start_keeps_the_processor_busy() {
     for per_second in [100, 700, 2_000] {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A write that takes no longer is in time, however fast its cluster was before.
-pub(super) const IN_TIME: Duration = Duration::from_millis(250);
+const IN_TIME: Duration = Duration::from_millis(250);
 /// How many times as long as the fastest answer of its cluster it may take.
 const TOLERANCE: u32 = 2;
 
