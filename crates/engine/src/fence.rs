@@ -274,9 +274,9 @@ impl Fence {
         error
     }
 
-    /// A write was answered, so long after it was sent, by a cluster whose fastest answer took so long.
-    pub(crate) fn answered(&self, took: Duration, fastest: Option<Duration>) {
-        self.0.times.answered(took, fastest);
+    /// A write of `dispatch` was answered, so long after it was sent, by a cluster whose fastest answer took so long.
+    pub(crate) fn answered(&self, dispatch: &Dispatch, took: Duration, fastest: Option<Duration>) {
+        self.0.times.answered(&dispatch.key.cluster, took, fastest);
     }
 
     /// Remembers what a write did, up to the last [`MAX_WRITTEN`].

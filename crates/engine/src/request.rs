@@ -169,7 +169,7 @@ impl ClusterClient {
             let reads = written.reads().clone();
             let answer = large.in_turn(reads, expected, body).collect().await?.to_bytes();
             let query = uri.query().unwrap_or_default();
-            written.answered(clock.now().since(sent), gate.fastest());
+            written.answered(&dispatch, clock.now().since(sent), gate.fastest());
             if parts.status.is_success()
                 && let Some(one) = Written::read(&method, uri.path(), query, &answer)
             {

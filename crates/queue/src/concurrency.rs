@@ -12,8 +12,8 @@
 //!
 //! What is counted are the runs of clusters that get on: of which a run ended well less than a second ago, or the first
 //! began. So clusters that hang, and services that are slow, use nothing up for longer. Where most clusters become slow
-//! themselves, the limit falls though nothing is crowded, down to [`LEAST`]; clusters that are quick have room of their
-//! own then (`turns`).
+//! themselves, the limit falls though nothing is crowded, down to [`LEAST`]; clusters whose writes are in time have room
+//! of their own then (`turns`).
 //!
 //! # Invariants
 //! - The limit is at least [`LEAST`] and at most the queue's own, if that is not less.
@@ -23,16 +23,12 @@ use std::time::Duration;
 
 use model::Moment;
 
-use super::write_times::Answered;
-
-/// A run that takes no longer is quick.
-pub(super) const QUICK: Duration = Duration::from_millis(100);
 /// The limit at first.
 const FIRST: f64 = 128.0;
 /// The lowest limit. A machine that can do less makes writes late in the end.
 const LEAST: f64 = 32.0;
 /// How much higher the limit is for quick clusters.
-const SPARE_QUICK: usize = 256;
+const SPARE_QUICK: usize = 192;
 /// And for those whose pace is unknown, as all are at a start.
 const SPARE_UNKNOWN: usize = 64;
 /// How much a write that is in time adds.
@@ -43,8 +39,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 const MOST_LATE: f64 = 0.75;
 /// Writes over which that share is taken.
 const SAMPLES: f64 = 64.0;
-/// How long a cluster is taken to get on.
-const STILL: Duration = Duration::from_secs(1);
+/// How long a cluster is taken to get on. A run that fails after more shows that it is slow.
+pub(super) const STILL: Duration = Duration::from_secs(1);
 /// In how many parts this time is divided.
 const PARTS: u64 = 16;
 const PART_NANOS: u64 = STILL.as_nanos() as u64 / PARTS;
@@ -52,11 +48,11 @@ const PART_NANOS: u64 = STILL.as_nanos() as u64 / PARTS;
 /// How a cluster of which no key runs has fared so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// No run of it has ended yet.
+    /// None of its writes was answered yet.
     Unknown,
-    /// Its last run was quick.
+    /// Its last write was in time.
     Quick,
-    /// It was not; or a key runs.
+    /// It was late, or a run failed after a long time; or a key runs.
     Slow,
 }
 
@@ -183,7 +179,7 @@ impl Concurrency {
     }
 
     /// Writes were answered.
-    pub(super) fn wrote(&mut self, Answered { in_time, late }: Answered, now: Moment) {
+    pub(super) fn wrote(&mut self, in_time: u32, late: u32, now: Moment) {
         let kept = |count: u32| (1.0 - 1.0 / SAMPLES).powf(f64::from(count));
         self.late = 1.0 - (1.0 - self.late * kept(in_time)) * kept(late);
         self.note_reached(now);
@@ -243,7 +239,7 @@ mod tests {
     fn it_is_halved_each_half_second_while_most_writes_are_late() {
         let mut concurrency = Concurrency::new(1000);
         let mut wrote = |in_time: u32, late: u32, now: u64| {
-            concurrency.wrote(Answered { in_time, late }, ms(now));
+            concurrency.wrote(in_time, late, ms(now));
             concurrency.limit()
         };
         assert_eq!(wrote(1000, 0, 5000), 128, "nobody needs more");
@@ -253,7 +249,7 @@ mod tests {
         assert_eq!(wrote(0, 1000, 6700), 32);
         assert_eq!(wrote(0, 1000, 9000), 32, "and no less");
         (0..32).for_each(|_| concurrency.begin(&mut Progress::default(), 0, ms(9100)));
-        concurrency.wrote(Answered { in_time: 8, late: 0 }, ms(9200));
+        concurrency.wrote(8, 0, ms(9200));
         assert_eq!(concurrency.limit(), 34, "and more where it is used");
     }
 
@@ -274,7 +270,7 @@ mod tests {
                     *running -= 1;
                     let ended_well = millis < 200;
                     concurrency.end(progress, *running, ended_well, now);
-                    concurrency.wrote(Answered { in_time: u32::from(ended_well), late: 1 }, now);
+                    concurrency.wrote(u32::from(ended_well), 1, now);
                     *since = if ended_well { now } else { *since };
                 } else if concurrency.has_room(if what == 1 { Pace::Quick } else { Pace::Slow }) {
                     concurrency.begin(progress, *running, now);

@@ -47,7 +47,7 @@ use tracing::Span;
 
 use super::arrival::{Arrival, KeyHasher};
 use super::cluster_queue::ClusterQueue;
-use super::concurrency::{Concurrency, Pace, QUICK};
+use super::concurrency::{Concurrency, Pace, STILL};
 use super::item::{Local, Origin, Outcome, Popped, Reason, Running, WakeUp};
 use super::priority::Priority;
 use super::rate_limiter::{RateLimiter, SHORTEST};
@@ -301,7 +301,9 @@ impl<T: Clone> Queue<T> {
         let ended_well = matches!(outcome, Outcome::Done | Outcome::Requeue { .. });
         let running = cluster.running().len();
         self.concurrency.end(&mut cluster.progress, running, ended_well, now);
-        cluster.pace = if took <= QUICK { Pace::Quick } else { Pace::Slow };
+        if !ended_well && took > STILL {
+            cluster.pace = Pace::Slow;
+        }
         let failures = run.failures_after(outcome);
         if let Some((after, priority)) = self.delay_after(outcome, failures) {
             self.next_id += 1;
@@ -337,8 +339,15 @@ impl<T: Clone> Queue<T> {
     }
 
     /// Writes of runs were answered.
-    pub fn wrote(&mut self, answered: Answered, now: Moment) {
-        self.concurrency.wrote(answered, now);
+    pub fn wrote(&mut self, answered: &[Answered], now: Moment) {
+        let (mut in_time, mut late) = (0, 0);
+        for Answered { cluster, is_late } in answered {
+            *if *is_late { &mut late } else { &mut in_time } += 1;
+            if let Some(number) = self.number(cluster) {
+                self.clusters[number].pace = if *is_late { Pace::Slow } else { Pace::Quick };
+            }
+        }
+        self.concurrency.wrote(in_time, late, now);
     }
 
     /// How many keys may run of clusters that get on.

@@ -26,12 +26,16 @@ enum Run {
     Shares(u32, Duration),
     /// Its server takes so long to answer its write.
     Writes(Duration),
+    /// So does a server that is far away, always.
+    Far(Duration),
     /// It waits for something else, so long, and its write is answered soon.
     Waits(Duration),
     /// It hangs until its write is too late.
     Hangs,
 }
 
+/// How long the fastest answers took, of clusters that are not far.
+const FASTEST: Duration = Duration::from_millis(20);
 /// How long a run that hangs takes to fail.
 const TOO_LATE: Duration = Duration::from_secs(4);
 
@@ -59,8 +63,6 @@ struct World {
     usual: Vec<Run>,
     begun: usize,
     times: WriteTimes,
-    /// How long the fastest answers took.
-    fastest: Option<Duration>,
     sent: u64,
     ended: usize,
     /// How long each write took, and when it ended.
@@ -92,7 +94,6 @@ impl World {
             usual: usual.to_vec(),
             begun: 0,
             times: WriteTimes::default(),
-            fastest: Some(Duration::from_millis(20)),
             sent: 0,
             ended: 0,
             written: Vec::new(),
@@ -128,7 +129,7 @@ impl World {
                 self.busy = self.busy.max(self.now) + each;
                 self.busy + beside
             }
-            Run::Writes(long) | Run::Waits(long) => self.now + long,
+            Run::Writes(long) | Run::Far(long) | Run::Waits(long) => self.now + long,
             Run::Hangs => self.now + TOO_LATE,
         };
         self.sent += 1;
@@ -155,13 +156,14 @@ impl World {
     fn answered(&mut self, going: Going) {
         let took = match going.run {
             Run::Shares(0, _) | Run::Hangs => None,
-            Run::Shares(..) | Run::Writes(_) => Some(self.now.since(going.sent)),
+            Run::Shares(..) | Run::Writes(_) | Run::Far(_) => Some(self.now.since(going.sent)),
             Run::Waits(_) => Some(Duration::from_millis(20)),
         };
         if let Some(took) = took {
             self.written.push((self.now, took));
-            self.times.answered(took, self.fastest);
-            self.queue.wrote(self.times.take().unwrap(), self.now);
+            let fastest = if let Run::Far(long) = going.run { long } else { FASTEST };
+            self.times.answered(&going.key.cluster, took, Some(fastest));
+            self.queue.wrote(&self.times.take(), self.now);
         }
         if going.left > 0 {
             return self.send(Going { left: going.left - 1, ..going });
@@ -270,6 +272,34 @@ fn clusters_that_are_slow_or_hang_delay_no_quick_one() {
     (15..60).for_each(|number| second(&mut world, number, 0..600));
     let longest = longest(&mut world);
     assert!(longest < Some(Duration::from_millis(50)), "{longest:?}");
+}
+
+/// Nor those that are far away, or take a while for another reason.
+#[test]
+fn clusters_that_are_slow_or_hang_delay_no_far_one() {
+    for usual in [Run::Writes(Duration::from_millis(150)), Run::Far(Duration::from_millis(600))] {
+        let mut world = World::new(900, 20_000, &[usual]);
+        for second in 0..40_u64 {
+            for cluster in 0..900 {
+                if cluster < 600 && second >= 12 {
+                    let slow = Run::Writes(Duration::from_millis(1500));
+                    world
+                        .unlike
+                        .insert(name(cluster), if cluster < 300 { Run::Hangs } else { slow });
+                    world.add(cluster, 20, Priority::Change);
+                } else if (cluster + second as usize).is_multiple_of(10) {
+                    world.add(cluster, 1, Priority::Change);
+                }
+            }
+            if second == 15 {
+                world.waited.clear();
+            }
+            world.run(at(second + 1));
+        }
+        let waited = (600..900).filter_map(|cluster| world.waited.get(&name(cluster)));
+        let longest = waited.max();
+        assert!(longest < Some(&Duration::from_millis(200)), "{longest:?}");
+    }
 }
 
 /// Each run of a controller takes three seconds, because a service does, and writes at its end.

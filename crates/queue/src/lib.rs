@@ -172,8 +172,9 @@ impl<T: Clone> WorkQueue<T> {
         let State { queue, room } = &mut *state;
         self.arrivals().leave(room);
         queue.arrive_all(room.drain(..));
-        if let Some(answered) = self.writes.take() {
-            queue.wrote(answered, now);
+        let answered = self.writes.take();
+        if !answered.is_empty() {
+            queue.wrote(&answered, now);
         }
         let result = act(queue, now);
         let (adds, retries) = queue.take_counts();

@@ -1,44 +1,55 @@
 //! How long the writes of runs take.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+
+use model::ClusterName;
 
 /// A write that takes no longer is in time, however fast its cluster was before.
 const IN_TIME: Duration = Duration::from_millis(250);
 /// How many times as long as the fastest answer of its cluster it may take.
 const TOLERANCE: u32 = 2;
 
-/// Counts the writes that were answered. Those who write hardly ever wait for each other here.
+/// Gathers the writes that were answered, until somebody has the queue.
 #[derive(Debug, Default)]
 pub struct WriteTimes {
-    in_time: AtomicU32,
-    late: AtomicU32,
+    /// Whether there are some: the queue looks each time that somebody has it.
+    has_some: AtomicBool,
+    answered: Mutex<Vec<Answered>>,
 }
 
-/// How many writes were answered.
-#[derive(Clone, Copy, Debug, Default)]
+/// A write that was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// In time.
-    pub in_time: u32,
-    /// Late.
-    pub late: u32,
+    /// By which cluster.
+    pub cluster: ClusterName,
+    /// Whether too late.
+    pub is_late: bool,
 }
 
 impl WriteTimes {
     /// A write was answered, so long after it was sent, by a cluster whose fastest answer took so long. So one that is
     /// far away is not late.
-    pub fn answered(&self, took: Duration, fastest: Option<Duration>) {
-        let limit = IN_TIME.max(fastest.unwrap_or_default() * TOLERANCE);
-        let counter = if took > limit { &self.late } else { &self.in_time };
-        counter.fetch_add(1, Ordering::Relaxed);
+    pub fn answered(&self, cluster: &ClusterName, took: Duration, fastest: Option<Duration>) {
+        let is_late = took > IN_TIME.max(fastest.unwrap_or_default() * TOLERANCE);
+        let mut answered = self.gathered();
+        answered.push(Answered { cluster: cluster.clone(), is_late });
+        self.has_some.store(true, Ordering::Relaxed);
     }
 
-    /// Takes what was counted since the last time, if there is something.
-    pub(super) fn take(&self) -> Option<Answered> {
-        let [in_time, late] = [&self.in_time, &self.late].map(|counter| {
-            if counter.load(Ordering::Relaxed) > 0 { counter.swap(0, Ordering::Relaxed) } else { 0 }
-        });
-        (in_time > 0 || late > 0).then_some(Answered { in_time, late })
+    /// Takes those that were answered since the last time.
+    pub(super) fn take(&self) -> Vec<Answered> {
+        if !self.has_some.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut answered = self.gathered();
+        self.has_some.store(false, Ordering::Relaxed);
+        std::mem::take(&mut answered)
+    }
+
+    fn gathered(&self) -> MutexGuard<'_, Vec<Answered>> {
+        self.answered.lock().expect("no holder of this lock panics")
     }
 }
 
@@ -51,10 +62,10 @@ mod tests {
         let times = WriteTimes::default();
         let ms = Duration::from_millis;
         for (took, fastest) in [(250, None), (251, None), (251, Some(1)), (800, Some(400))] {
-            times.answered(ms(took), fastest.map(ms));
+            times.answered(&"east".parse().unwrap(), ms(took), fastest.map(ms));
         }
-        let Answered { in_time, late } = times.take().unwrap();
-        assert_eq!((in_time, late), (2, 2));
-        assert!(times.take().is_none(), "nothing is counted twice");
+        let late: Vec<_> = times.take().iter().map(|answered| answered.is_late).collect();
+        assert_eq!(late, [false, true, true, false]);
+        assert_eq!(times.take(), [], "nothing is counted twice");
     }
 }
