@@ -30,6 +30,7 @@ use tokio::time::timeout;
 use tower::{BoxError, Service, ServiceExt};
 
 use crate::bounds::Unread;
+use crate::handshakes::Handshakes;
 use crate::metered::{HTTP1_BYTES, HTTP2_BYTES, Metered};
 use crate::risk::Risk;
 use crate::role::Role;
@@ -181,8 +182,15 @@ pub(crate) struct Dialer {
     inner: HttpConnector<Resolver>,
     reach: Reach,
     is_limited: bool,
-    /// For each connection that may be opened; none if as many may as are asked for.
-    places: Option<Arc<Semaphore>>,
+    rations: Option<Rations>,
+}
+
+/// What bounds the connections to a server.
+#[derive(Clone)]
+struct Rations {
+    /// For each connection that may be opened.
+    places: Arc<Semaphore>,
+    handshakes: Arc<Handshakes>,
 }
 
 type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
@@ -194,17 +202,24 @@ impl Dialer {
         let mut inner = HttpConnector::new_with_resolver(resolver);
         inner.enforce_http(false);
         inner.set_nodelay(true);
-        Self { inner, reach, is_limited: true, places: None }
+        Self { inner, reach, is_limited: true, rations: None }
     }
 
-    /// The same with no more than [`MAX_OPENED`] connections.
-    pub(crate) fn rationed(self) -> Self {
-        Self { places: Some(Arc::new(Semaphore::new(MAX_OPENED))), ..self }
+    /// The same with no more than [`MAX_OPENED`] connections, whose TLS handshakes take those turns.
+    pub(crate) fn rationed(self, handshakes: Turns) -> Self {
+        let places = Arc::new(Semaphore::new(MAX_OPENED));
+        let handshakes = Arc::new(Handshakes::new(handshakes));
+        Self { rations: Some(Rations { places, handshakes }), ..self }
     }
 
     /// The same for connections that change their protocol: what comes then is no answer.
     pub(crate) fn without_limit(self) -> Self {
-        Self { is_limited: false, places: None, ..self }
+        Self { is_limited: false, rations: None, ..self }
+    }
+
+    /// The turns of TLS handshakes with the server, if they take any.
+    pub(crate) fn handshakes(&self) -> Option<Arc<Handshakes>> {
+        self.rations.as_ref().map(|rations| Arc::clone(&rations.handshakes))
     }
 }
 
@@ -358,7 +373,8 @@ impl Service<Uri> for Dialer {
         // Which protocol it is shows only in TLS: without that, it is HTTP/1.1.
         let is_plain = to.scheme() == Some(&Scheme::HTTP);
         let limit = self.is_limited.then_some(if is_plain { HTTP1_BYTES } else { HTTP2_BYTES });
-        let place = self.places.clone().map(Semaphore::try_acquire_owned).transpose();
+        let places = self.rations.as_ref().map(|rations| Arc::clone(&rations.places));
+        let place = places.map(Semaphore::try_acquire_owned).transpose();
         let connecting = self.inner.call(to);
         Box::pin(async move {
             let place = place.map_err(|_| TooMany)?;
@@ -559,8 +575,8 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let reach = Reach { loopback: true, link_local: false };
-        let mut dialer = Dialer::new(reach, lookups(Role::Workload)).rationed();
-        let places = Arc::clone(dialer.places.as_ref().expect("it is rationed"));
+        let mut dialer = Dialer::new(reach, lookups(Role::Workload)).rationed(Turns::new([1; 3]));
+        let places = Arc::clone(&dialer.rations.as_ref().expect("it is rationed").places);
         assert_eq!(places.available_permits(), MAX_OPENED);
         places.forget_permits(MAX_OPENED - 2);
         for _ in 0..2 {

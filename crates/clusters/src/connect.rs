@@ -1,6 +1,6 @@
 //! Makes the wire to a cluster from an [`Access`], and clients over it.
 //!
-//! Clients get a connect timeout but no read timeout: a watch may be silent for minutes, and the sender
+//! Opening a connection has a deadline, reading has none: a watch may be silent for minutes, and the sender
 //! of a request knows its deadline. They do not retry by themselves, because a retried write could
 //! outlive the Lease under which it was permitted.
 
@@ -24,14 +24,13 @@ use crate::credentials::{
     Authenticated, Calls, CredentialLife, CredentialSource, Keeper, Renewals,
 };
 use crate::error::Unusable;
+use crate::handshakes::MAX_HANDSHAKES;
 use crate::http::{Connections, Protocol};
 use crate::provider::Access;
 pub use crate::role::Role;
 use crate::trust::Granted;
 use crate::turns::Turns;
 
-/// How long opening a connection may take, TLS included.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a server may stop reading a request.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most credentials of a provider that are obtained at once: those that are renewed, those that are obtained for the
@@ -51,6 +50,8 @@ pub struct Connector {
     renewals: Renewals,
     /// Of names.
     lookups: Turns,
+    /// Of TLS.
+    handshakes: Turns,
     role: Role,
     clock: Arc<dyn Clock>,
 }
@@ -59,10 +60,11 @@ impl Connector {
     /// Makes clients for clusters with this role.
     pub fn new(role: Role, clock: Arc<dyn Clock>) -> Self {
         let renewals = Renewals { turns: Turns::new(MAX_RENEWALS), calls: Calls::new() };
-        Self { renewals, lookups: lookups(role), role, clock }
+        let handshakes = Turns::new(MAX_HANDSHAKES);
+        Self { renewals, lookups: lookups(role), handshakes, role, clock }
     }
 
-    /// The same for the clusters of another provider: credentials and names that hang in one delay none of another.
+    /// The same for the clusters of another provider: credentials, names and servers that hang in one delay none of another.
     pub(crate) fn apart(&self) -> Self {
         self.with(Turns::apart)
     }
@@ -74,7 +76,8 @@ impl Connector {
 
     fn with(&self, turns: fn(&Turns) -> Turns) -> Self {
         let renewals = Renewals { turns: turns(&self.renewals.turns), ..self.renewals.clone() };
-        Self { renewals, lookups: turns(&self.lookups), ..self.clone() }
+        let (lookups, handshakes) = (turns(&self.lookups), turns(&self.handshakes));
+        Self { renewals, lookups, handshakes, ..self.clone() }
     }
 
     /// Registers what it counts.
@@ -113,17 +116,16 @@ impl Connector {
                 (config.await.map_err(|e| refused(origin, e))?, Arc::clone(granted))
             }
         };
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = None;
         config.write_timeout = Some(WRITE_TIMEOUT);
         config.default_retry = false;
-        let Self { renewals, lookups, role, clock } = self.clone();
+        let Self { renewals, lookups, handshakes, role, clock } = self.clone();
         let source = CredentialSource::of(origin, &mut config.auth_info, &granted, &lookups)?;
         let dialer = Dialer::new(granted.reach, lookups);
         let keeper = Keeper::start(origin, source, renewals, clock).await?;
         let (protocol, dialer) = match role {
             Role::Home => (Protocol::Http1, dialer),
-            Role::Workload => (Protocol::Any, dialer.rationed()),
+            Role::Workload => (Protocol::Any, dialer.rationed(handshakes)),
         };
         let life = keeper.life();
         let wire = wire(config, keeper, protocol, dialer);

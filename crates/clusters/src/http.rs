@@ -27,6 +27,7 @@
 //! must not delay the renewal of a Lease.
 
 mod one_task;
+mod opening;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,7 +42,7 @@ use http::uri::Scheme;
 use http::{Request, Response, Uri};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, ResolveServerName};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -52,6 +53,7 @@ use tokio::task::coop;
 use tower::BoxError;
 
 use self::one_task::OneTask;
+use self::opening::Opener;
 use crate::address::Dialer;
 use crate::bounds::{FOLDED_BYTES, Unread};
 use crate::metered::HTTP2_BYTES;
@@ -95,7 +97,7 @@ pub(crate) struct Identity {
 }
 
 /// Opens connections to a server.
-type RawConnector = TimeoutConnector<HttpsConnector<Dialer>>;
+type RawConnector = TimeoutConnector<Opener>;
 
 /// Opens connections as `config` says, by `dialer`, with `identity` in place of its own client certificate.
 ///
@@ -115,17 +117,16 @@ fn raw_connector(
     let mut tls = tls_config(config, identity)?;
     // As in client-go. A server could have eight tickets kept, each with its certificates: a megabyte for each cluster.
     tls.resumption = Resumption::disabled();
-    let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    if let Some(name) = &config.tls_server_name {
-        let name =
-            name.clone().try_into().map_err(|error| kube::Error::Service(Box::new(error)))?;
-        https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
+    if protocol == Protocol::Any {
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     }
-    let mut connector = TimeoutConnector::new(match protocol {
-        Protocol::Http1 => https.enable_http1().wrap_connector(dialer),
-        Protocol::Any => https.enable_all_versions().wrap_connector(dialer),
-    });
-    connector.set_connect_timeout(config.connect_timeout);
+    let names: Arc<dyn ResolveServerName + Send + Sync> = match &config.tls_server_name {
+        Some(name) => Arc::new(FixedServerNameResolver::new(
+            name.clone().try_into().map_err(|error| kube::Error::Service(Box::new(error)))?,
+        )),
+        None => Arc::new(DefaultServerNameResolver::default()),
+    };
+    let mut connector = TimeoutConnector::new(Opener { dialer, tls: Arc::new(tls), names });
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     Ok(connector)

@@ -45,6 +45,7 @@ mod file;
 mod following;
 #[cfg(test)]
 mod fuzz;
+mod handshakes;
 mod home;
 mod http;
 mod identity;

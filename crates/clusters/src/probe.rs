@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::identity::{Told, ask};
-use crate::turns::{Lane, Turns};
+use crate::turns::{Lane, PROMPT, Turns};
 use kube::Client;
 use marks::{Looked, Own, Sightings, look};
 use model::{Clock, Cluster};
@@ -15,8 +15,6 @@ use model::{Clock, Cluster};
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long an answer may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Who answers within this time has a place among those that do: a thousand that take longer delay none of them.
-const PROMPT: Duration = Duration::from_secs(1);
 /// The most clusters of a provider probed at once: those that answered soon the last time, and the others.
 pub(crate) const MAX_PROBES: [usize; 3] = [32, 0, 32];
 

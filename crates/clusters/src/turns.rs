@@ -1,4 +1,4 @@
-//! Turns at work that waits for others: lookups of names, credentials, probes. Each provider has its own.
+//! Turns at work that waits for others: lookups of names, TLS handshakes, credentials, probes. Each provider has its own.
 //!
 //! What succeeded the last time, what comes for the first time, and all others have places apart: a thousand servers that
 //! hang delay none that answers, and none that comes after them.
@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Whoever answers within this time has a place among those that do: a thousand that take longer delay none of them.
+pub(crate) const PROMPT: Duration = Duration::from_secs(1);
 
 /// Among whom work waits for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,14 +49,14 @@ impl Turns {
         Self { is_again: true, ..self.clone() }
     }
 
-    fn is_late(&self, lane: Lane) -> bool {
-        lane == Lane::Late || self.is_again && lane == Lane::First
+    /// The lane of what looks like it.
+    pub(crate) fn lane(&self, lane: Lane) -> Lane {
+        if self.is_again && lane == Lane::First { Lane::Late } else { lane }
     }
 
     /// Waits for a turn, which ends when the permit is dropped.
     pub(crate) async fn turn(&self, lane: Lane) -> OwnedSemaphorePermit {
-        let lane = if self.is_late(lane) { Lane::Late } else { lane };
-        let places = Arc::clone(&self.lanes[lane as usize]);
+        let places = Arc::clone(&self.lanes[self.lane(lane) as usize]);
         places.acquire_owned().await.expect("nobody closes it")
     }
 
@@ -77,6 +80,23 @@ impl Turns {
         work.await
     }
 
+    /// Does work when it is its turn. Its place is kept for so long; what takes longer waits for somebody, and goes on
+    /// without one.
+    pub(crate) async fn briefly<T>(
+        &self,
+        lane: Lane,
+        kept: Duration,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let mut work = pin!(work);
+        let place = self.turn(lane).await;
+        if let Ok(done) = tokio::time::timeout(kept, work.as_mut()).await {
+            return done;
+        }
+        drop(place);
+        work.await
+    }
+
     /// Does work for as long as its place is kept. If it has not ended then, returns a place among the late ones, unless
     /// others wait for one.
     pub(crate) async fn promptly<T>(
@@ -85,7 +105,7 @@ impl Turns {
         prompt: Duration,
         work: impl Future<Output = T>,
     ) -> Result<T, Option<OwnedSemaphorePermit>> {
-        if !self.is_late(lane) {
+        if self.lane(lane) != Lane::Late {
             let _place = self.turn(lane).await;
             if let Ok(done) = tokio::time::timeout(prompt, work).await {
                 return Ok(done);
@@ -105,8 +125,6 @@ mod tests {
 
     use super::*;
 
-    const PROMPT: Duration = Duration::from_secs(2);
-
     #[tokio::test(start_paused = true)]
     async fn who_hangs_takes_the_place_of_nobody_who_answered_nor_of_another_provider() {
         let turns = Turns::new([1, 1, 1]);
@@ -125,6 +143,14 @@ mod tests {
         let other = timeout(PROMPT * 2, proven(Duration::ZERO));
         let ((), other, ()) = futures::join!(proven(PROMPT * 8), other, proven(PROMPT * 3));
         assert!(other.is_ok(), "the prompt one is asked meanwhile");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_done_briefly_keeps_its_place_for_so_long_and_goes_on() {
+        let turns = Turns::new([0, 2, 0]);
+        let works = (0..6).map(|_| turns.briefly(Lane::First, PROMPT, sleep(PROMPT * 3)));
+        let works = timeout(PROMPT * 5 + PROMPT / 2, join_all(works));
+        assert!(works.await.is_ok(), "two begin each second");
     }
 
     #[tokio::test(start_paused = true)]

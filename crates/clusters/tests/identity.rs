@@ -21,6 +21,7 @@ use model::{ClusterSet, DisputedNames, ManualClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// The longest that anything here may take on a busy machine.
@@ -263,6 +264,42 @@ async fn what_is_no_answer_of_an_api_server_engages_nothing_and_holds_nobody_up(
         bad.say(200, &told("u1"));
         until(&clusters, "east", |text| text.starts_with("east=u1@")).await;
     }
+}
+
+/// The first connections to all at once would take all of the machine.
+#[tokio::test]
+async fn of_many_servers_that_are_new_some_are_asked_at_once() {
+    const CLUSTERS: usize = 400;
+    const AT_ONCE: usize = 64;
+    // In which others would come, too short for one that waits to be late.
+    const MOMENT: Duration = Duration::from_millis(100);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("all");
+    let answer = Arc::new(Mutex::new((200, told("u{n}"))));
+    let server = Server { port, answer, questions: Arc::default() };
+    let names: Vec<_> = (0..CLUSTERS).map(|number| format!("c{number}")).collect();
+    write(&path, "t", &names.iter().map(|name| (&**name, &server)).collect::<Vec<_>>());
+    let mut clusters = of(vec![provider(&path)], None, watch::channel(Arc::default()).1);
+    let (mut waiting, mut answered, mut most) = (Vec::new(), 0, 0);
+    while answered < CLUSTERS {
+        let is_enough = waiting.len() >= AT_ONCE.min(CLUSTERS - answered);
+        let wait = if is_enough { MOMENT } else { DEADLINE };
+        match timeout(wait, listener.accept()).await {
+            Ok(stream) => waiting.push(stream.unwrap().0),
+            Err(_) => {
+                assert!(is_enough, "only {} are asked", waiting.len());
+                (most, answered) = (most.max(waiting.len()), answered + waiting.len());
+                for stream in waiting.drain(..) {
+                    tokio::spawn(server.clone().serve(stream));
+                }
+            }
+        }
+    }
+    timeout(DEADLINE, clusters.settled()).await.unwrap().unwrap();
+    // Others begin when these keep it waiting for a second.
+    assert!(most < CLUSTERS / 2, "{most} at once");
 }
 
 #[tokio::test]

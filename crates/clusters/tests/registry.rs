@@ -246,6 +246,33 @@ async fn one_provider_that_cannot_be_read_keeps_the_clusters_of_the_others_from_
     timeout(PROMISE, clusters.watch().wait_for(|set| set.open.is_empty())).await.unwrap().unwrap();
 }
 
+/// Each publication costs all that follow it time for each cluster.
+#[tokio::test(start_paused = true)]
+async fn of_many_clusters_news_is_published_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("many");
+    let contexts = (1..1000).map(|i| format!("{{name: c{i}, context: {{cluster: c, user: u}}}}, "));
+    let contexts = format!("contexts: [{}", contexts.collect::<String>());
+    write(&path, &config("c0", "e", TOKEN).replace("contexts: [", &contexts));
+    let mut snapshot = KubeconfigFile::new(&path, None).provider().next().await;
+    assert_eq!(snapshot.sources.len(), 1000, "{:?}", snapshot.problems);
+    let (sender, receiver) = watch::channel(Some(snapshot.clone()));
+    let (mut clusters, _) = spawn(vec![Box::new(Scripted(receiver))]);
+    sender.send(Some(snapshot.clone())).unwrap();
+    timeout(PROMISE, clusters.settled()).await.unwrap().unwrap();
+    let (mut status, mut times) = (clusters.watch_status(), 0);
+    for number in 0..200 {
+        snapshot.problems = vec![number.to_string().into()];
+        sender.send(Some(snapshot.clone())).unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        times += usize::from(status.has_changed().unwrap());
+        status.mark_unchanged();
+    }
+    assert!((3..=6).contains(&times), "{times} in 200 ms");
+    let last = status.wait_for(|status| status.problems == snapshot.problems);
+    timeout(PROMISE, last).await.unwrap().unwrap();
+}
+
 /// A folder or file that a new replica cannot read must not look as if its clusters had been removed.
 #[tokio::test(start_paused = true)]
 async fn a_folder_or_file_that_could_not_be_read_since_the_start_is_open() {

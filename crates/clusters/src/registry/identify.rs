@@ -10,6 +10,7 @@ use super::{Probing, Report, Step, Task};
 use crate::connect::Life;
 use crate::entry::Serving;
 use crate::identity::{FLIPPING, Told, ask, ask_after};
+use crate::turns::{Lane, PROMPT};
 
 impl Task {
     /// Goes on with a cluster whose server is known. Any other is asked in a task of its own: at most one for
@@ -28,11 +29,14 @@ impl Task {
     pub(super) fn ask(&mut self, name: ClusterName, wire: Wire, attempt: u32) {
         let Some(entry) = self.entries.get_mut(&name) else { return };
         let of = entry.source.fingerprint;
+        let asks = self.providers[entry.place].asks.clone();
         entry.making = Some(self.work.spawn(async move {
+            let mut lane = Lane::First;
             if attempt > 0 {
                 tokio::time::sleep(ask_after(attempt)).await;
+                lane = Lane::Late;
             }
-            let answer = ask(&wire.client()).await;
+            let answer = asks.briefly(lane, PROMPT, ask(&wire.client())).await;
             Report::Step { name, of, step: Step::Asked { wire, attempt, answer } }
         }));
     }

@@ -12,6 +12,11 @@ use crate::status::Status;
 /// How long the first publication waits for slow clients after all providers have answered. Clusters
 /// whose client is not ready by then are published as down.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
+/// After a publication, the next waits so long for each cluster. A publication costs this task and all that follow it
+/// time for each of them: without a rest, ten thousand clusters that are engaged one by one would take all of a machine.
+const REST_FOR_EACH: Duration = Duration::from_micros(50);
+/// A shorter rest is none.
+const SHORTEST_REST: Duration = Duration::from_millis(1);
 
 /// The progress of the first publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +27,18 @@ pub(super) enum Publication {
     Waiting,
     /// It is due, whether or not all clients are ready.
     Due,
+}
+
+/// Rest after a publication.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// There is none: what is news is published at once.
+    #[default]
+    Over,
+    /// Nothing is news since.
+    Quiet,
+    /// There is news, published when the rest is over.
+    News,
 }
 
 impl Task {
@@ -40,9 +57,28 @@ impl Task {
         if first && !self.entries.values().any(Entry::is_connecting) {
             self.publication = Publication::Due;
         }
-        if self.publication == Publication::Due {
-            self.publish_now();
+        if self.publication != Publication::Due {
+            return;
         }
+        if self.rest != Rest::Over {
+            self.rest = Rest::News;
+            return;
+        }
+        self.publish_now();
+        let clusters = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        let rest = REST_FOR_EACH.saturating_mul(clusters);
+        if rest >= SHORTEST_REST {
+            self.rest = Rest::Quiet;
+            self.work.spawn(async move {
+                tokio::time::sleep(rest).await;
+                Report::RestOver
+            });
+        }
+    }
+
+    /// It may publish again. Returns whether there is news since the last time.
+    pub(super) fn rest_over(&mut self) -> bool {
+        std::mem::take(&mut self.rest) == Rest::News
     }
 
     /// Whether the published status of a cluster is its present one.
