@@ -10,8 +10,8 @@
 //! a Lease leaves them, and holds back no machine that is fast enough. A write without an answer is not judged: its
 //! cluster may hang.
 //!
-//! What is counted are the runs of clusters that get on: of which a run ended well less than a second ago, or the first
-//! began. So clusters that hang, and services that are slow, use nothing up for longer. Where most clusters become slow
+//! What is counted are the runs of clusters that get on: of which less than a second ago a write was answered, a run
+//! ended well, or the first began. So clusters that hang, and services that are slow, use nothing up for longer. Where most clusters become slow
 //! themselves, the limit falls though nothing is crowded, down to [`LEAST`]; clusters whose writes are in time have room
 //! of their own then (`turns`).
 //!
@@ -33,8 +33,10 @@ const SPARE_QUICK: usize = 192;
 const SPARE_UNKNOWN: usize = 64;
 /// How much a write that is in time adds.
 const GROWTH: f64 = 0.25;
-/// How often the limit is halved at most. It was used if it was reached within this time.
+/// How often the limit is halved at most.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The limit is used if it was reached within this time, in which all that was counted then is counted no more.
+const USED: Duration = Duration::from_millis(1500);
 /// The share of late writes above which it is halved. If more are in time, it is some clusters that are slow.
 const MOST_LATE: f64 = 0.75;
 /// Writes over which that share is taken.
@@ -158,10 +160,16 @@ impl Concurrency {
         self.look(now);
         self.remove(*progress, 1);
         if ended_well {
-            self.remove(*progress, running);
-            progress.0 = self.part;
-            self.add(*progress, running);
+            self.got_on(progress, running, now);
         }
+    }
+
+    /// A cluster got on, of which so many run.
+    pub(super) fn got_on(&mut self, progress: &mut Progress, running: usize, now: Moment) {
+        self.look(now);
+        self.remove(*progress, running);
+        progress.0 = self.part;
+        self.add(*progress, running);
     }
 
     fn add(&mut self, progress: Progress, runs: usize) {
@@ -183,7 +191,7 @@ impl Concurrency {
         let kept = |count: u32| (1.0 - 1.0 / SAMPLES).powf(f64::from(count));
         self.late = 1.0 - (1.0 - self.late * kept(in_time)) * kept(late);
         self.note_reached(now);
-        if self.reached.is_some_and(|reached| now.since(reached) <= PAUSE) {
+        if self.reached.is_some_and(|reached| now.since(reached) <= USED) {
             self.limit = (self.limit + GROWTH * f64::from(in_time)).min(self.most);
         }
         let may_lower = self.lowered.is_none_or(|lowered| now.since(lowered) >= PAUSE);

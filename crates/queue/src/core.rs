@@ -344,7 +344,10 @@ impl<T: Clone> Queue<T> {
         for Answered { cluster, is_late } in answered {
             *if *is_late { &mut late } else { &mut in_time } += 1;
             if let Some(number) = self.number(cluster) {
-                self.clusters[number].pace = if *is_late { Pace::Slow } else { Pace::Quick };
+                let cluster = &mut self.clusters[number];
+                cluster.pace = if *is_late { Pace::Slow } else { Pace::Quick };
+                let running = cluster.running().len();
+                self.concurrency.got_on(&mut cluster.progress, running, now);
             }
         }
         self.concurrency.wrote(in_time, late, now);
