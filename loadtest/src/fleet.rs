@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use apiserver::Server;
-use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::Namespace;
+use futures::future::{join_all, try_join_all};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client};
+use kube::Client;
 
 use crate::faults::Fault;
+use crate::hosts::{self, Host};
 use crate::kubeconfigs::Kubeconfigs;
 use crate::relay::Relay;
 use crate::scenario::Scenario;
+use crate::servers::{self, Cluster, install};
 
 /// The namespace of Leases and ShardMaps in the home cluster.
 pub const HOME_NAMESPACE: &str = "leasehold-system";
@@ -31,8 +31,9 @@ pub struct Fleet {
     home: Server,
     /// The workload clusters, by name.
     pub clusters: Vec<(String, Client)>,
-    /// Their servers.
+    /// Their servers, in this process or in others.
     servers: Vec<Server>,
+    hosts: Vec<Host>,
     /// The home cluster's kubeconfig.
     pub home_kubeconfig: PathBuf,
     /// The kubeconfigs of the workload clusters.
@@ -60,26 +61,35 @@ impl Fleet {
         let home_kubeconfig = dir.join("home.yaml");
         std::fs::write(&home_kubeconfig, home.kubeconfig())
             .with_context(|| format!("write {}", home_kubeconfig.display()))?;
-        let namespaces = [HOME_NAMESPACE.to_owned()];
-        install(&home, namespaces, crds.iter()).await.context("prepare home cluster")?;
+        install(&home, [HOME_NAMESPACE.to_owned()], crds).await.context("prepare home cluster")?;
 
         let kubeconfigs = Kubeconfigs::new(dir.join("clusters"))?;
-        let (mut clusters, mut servers) = (Vec::new(), Vec::new());
-        for n in 1..=scenario.fleet.clusters {
-            let name = format!("{MEASURED}{n:03}");
-            let server = start(&name, scenario, crds).await?;
-            clusters.push((name, server.client()));
+        let names: Vec<_> =
+            (1..=scenario.fleet.clusters).map(|n| format!("{MEASURED}{n:03}")).collect();
+        let (mut all, mut servers, mut hosts) = (Vec::new(), Vec::new(), Vec::new());
+        // One replica may take the place of another.
+        let parts = hosts::divided(&names, scenario.fleet.replicas as usize + 1)?;
+        let parts = parts.into_iter().map(|names| {
+            Host::start(names, namespaces(scenario).collect(), needed(scenario, crds))
+        });
+        for (host, clusters) in try_join_all(parts).await? {
+            all.extend(clusters);
+            hosts.push(host);
+        }
+        for name in names.iter().filter(|_| hosts.is_empty()) {
+            let server = start(name, scenario, crds).await?;
+            all.push(Cluster::of(name, &server));
             servers.push(server);
         }
         let cut = scenario.faults.iter().filter_map(|Fault { cluster, .. }| *cluster);
-        let relays = relays(&servers, cut.collect()).await?;
-        let fleet = Self { home, clusters, servers, home_kubeconfig, kubeconfigs, relays };
-        for (number, ((name, _), server)) in (1..).zip(fleet.clusters.iter().zip(&fleet.servers)) {
-            let relay = fleet.relays.get(&number);
-            let port = relay.map_or(server.address().port(), Relay::port);
-            fleet.kubeconfigs.add_numbered(name, server, port)?;
+        let relays = relays(&all, cut.collect()).await?;
+        for (number, cluster) in (1..).zip(&all) {
+            let relay = relays.get(&number);
+            let port = relay.map_or(cluster.address.port(), Relay::port);
+            kubeconfigs.add_numbered(&cluster.name, cluster.client.clone(), cluster.at(port))?;
         }
-        Ok(fleet)
+        let clusters = all.into_iter().map(|cluster| (cluster.name, cluster.client)).collect();
+        Ok(Self { home, clusters, servers, hosts, home_kubeconfig, kubeconfigs, relays })
     }
 
     /// Cuts a cluster off from the managers, or lets them reach it again. One that no fault of the
@@ -95,6 +105,7 @@ impl Fleet {
         for server in self.servers {
             server.shutdown().await;
         }
+        join_all(self.hosts.into_iter().map(Host::stop)).await;
         self.home.shutdown().await;
     }
 }
@@ -108,42 +119,26 @@ pub async fn start(
     scenario: &Scenario,
     crds: &[CustomResourceDefinition],
 ) -> anyhow::Result<Server> {
-    let server = Server::builder().name(name).workloads(true).garbage_collector(true).start();
-    let server = server.await.with_context(|| format!("start {name}"))?;
-    // A server needs a megabyte for those of controllers that do not run, and there may be ten thousand servers.
+    servers::start(name, namespaces(scenario), &needed(scenario, crds)).await
+}
+
+/// Those of controllers that run. A server needs a megabyte for the others, and there may be ten thousand servers.
+fn needed(scenario: &Scenario, crds: &[CustomResourceDefinition]) -> Vec<CustomResourceDefinition> {
     let are_all_needed = !scenario.fleet.beside.is_empty();
     let needed = crds.iter().filter(|crd| are_all_needed || crd.spec.group == MEASURED_GROUP);
-    let installed = install(&server, namespaces(scenario), needed).await;
-    installed.with_context(|| format!("prepare {name}"))?;
-    Ok(server)
+    needed.cloned().collect()
 }
 
 async fn relays(
-    servers: &[Server],
+    clusters: &[Cluster],
     numbers: BTreeSet<u32>,
 ) -> anyhow::Result<BTreeMap<u32, Relay>> {
     let mut relays = BTreeMap::new();
-    for (number, server) in (1..).zip(servers) {
+    for (number, cluster) in (1..).zip(clusters) {
         if numbers.contains(&number) {
-            let relay = Relay::start(server.address()).await;
+            let relay = Relay::start(cluster.address).await;
             relays.insert(number, relay.context("start a relay to a cluster")?);
         }
     }
     Ok(relays)
-}
-
-async fn install(
-    server: &Server,
-    namespaces: impl IntoIterator<Item = String>,
-    crds: impl Iterator<Item = &CustomResourceDefinition>,
-) -> Result<(), kube::Error> {
-    let create = PostParams::default();
-    let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
-    try_join_all(crds.map(|crd| definitions.create(&create, crd))).await?;
-    let api: Api<Namespace> = Api::all(server.client());
-    for name in namespaces {
-        let metadata = ObjectMeta { name: Some(name), ..ObjectMeta::default() };
-        api.create(&create, &Namespace { metadata, ..Namespace::default() }).await?;
-    }
-    Ok(())
 }

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, ensure};
-use apiserver::Server;
 use futures::future::try_join_all;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -101,17 +100,16 @@ impl Kubeconfigs {
         written.with_context(|| format!("write {}", file.display()))
     }
 
-    /// Adds the next cluster of those that have numbers, from 1. Its server is reached at this port.
+    /// Adds the next cluster of those that have numbers, from 1, with its kubeconfig.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn add_numbered(&self, name: &str, server: &Server, port: u16) -> anyhow::Result<()> {
-        let text = kubeconfig_at(server, port);
+    pub fn add_numbered(&self, name: &str, client: Client, text: String) -> anyhow::Result<()> {
         self.add(name, &text)?;
         let token = text.lines().find_map(|line| line.trim().strip_prefix("token: "));
         let token = token.context("the kubeconfig has no token")?.trim_matches('"').to_owned();
         self.all().push(Entry {
-            client: server.client(),
+            client,
             text,
             name: name.to_owned(),
             token,
@@ -182,12 +180,6 @@ impl Kubeconfigs {
     }
 }
 
-/// A server's kubeconfig, with another port.
-pub fn kubeconfig_at(server: &Server, port: u16) -> String {
-    let own = format!(":{}", server.address().port());
-    server.kubeconfig().replace(&own, &format!(":{port}"))
-}
-
 /// A new token, bound to a Secret of its own. The Secret of the token before the last one goes, and that token with it.
 async fn renewed(client: &Client, times: u32) -> anyhow::Result<String> {
     let create = PostParams::default();
@@ -239,6 +231,8 @@ async fn renewed(client: &Client, times: u32) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use apiserver::Server;
+
     use super::*;
 
     async fn works(text: &str) -> bool {
@@ -253,7 +247,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let server = Server::builder().name("cluster-001").start().await.unwrap();
         let kubeconfigs = Kubeconfigs::new(dir.path().join("clusters")).unwrap();
-        kubeconfigs.add_numbered("cluster-001", &server, server.address().port()).unwrap();
+        kubeconfigs.add_numbered("cluster-001", server.client(), server.kubeconfig()).unwrap();
         let files = || {
             let files = std::fs::read_dir(&kubeconfigs.dir).unwrap();
             let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());

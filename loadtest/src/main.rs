@@ -12,6 +12,7 @@ mod faults;
 mod fleet;
 mod generate;
 mod growth;
+mod hosts;
 mod html;
 mod kubeconfigs;
 mod latencies;
@@ -31,6 +32,7 @@ mod sampler;
 mod scenario;
 mod schedule;
 mod series;
+mod servers;
 mod settle;
 mod sizing;
 mod slo;
@@ -98,6 +100,9 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Run the API servers that a load test orders.
+    #[command(hide = true)]
+    Serve,
 }
 
 #[derive(clap::Args)]
@@ -145,6 +150,9 @@ async fn start(command: Command) -> anyhow::Result<bool> {
         Command::Attach(args) => {
             let (report, out) = attach::run(args).await?;
             Ok(told(&report, &out))
+        }
+        Command::Serve => {
+            hosts::serve(tokio::io::stdin(), tokio::io::stdout()).await.map(|()| true)
         }
         Command::Curves { pinned: false, .. } => Err(curves::rerun_on_one_core()),
         Command::Curves { tables, common, pinned: true } => {

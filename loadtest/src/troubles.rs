@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use crate::fleet::{self, Fleet};
 use crate::generate::Made;
-use crate::kubeconfigs::kubeconfig_at;
 use crate::scenario::{Scenario, Troubles};
+use crate::servers::Cluster;
 use crate::tdset::Pods;
 
 /// How often the flood checks which changes are due.
@@ -64,7 +64,7 @@ impl Troublemakers {
             let server = Server::builder().name(&name).start().await?;
             let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("bind a port")?;
             let port = silent.local_addr()?.port();
-            fleet.kubeconfigs.add(&name, &kubeconfig_at(&server, port))?;
+            fleet.kubeconfigs.add(&name, &Cluster::of(&name, &server).at(port))?;
             server.shutdown().await;
             all.silent.push(silent);
         }
