@@ -27,7 +27,7 @@ use tower::{BoxError, ServiceBuilder};
 use crate::servers::{self, Cluster};
 
 /// Files that a process opens beside those of its clusters: of the home cluster, reports, logs, and its own.
-const BESIDE: usize = 2_000;
+const BESIDE: usize = 256;
 
 /// What a process is to start.
 #[derive(Serialize, Deserialize)]
@@ -66,7 +66,7 @@ fn parts(clusters: usize, replicas: usize, files: usize) -> anyhow::Result<usize
     Ok(clusters.div_ceil(most))
 }
 
-/// The names of clusters, divided among processes; in one part without a process, if this one has room for all.
+/// The names of clusters, divided among further processes; in no parts if this process has room for all.
 ///
 /// # Errors
 /// If no process may open as many files as are needed.
@@ -207,11 +207,12 @@ mod tests {
     #[test]
     fn servers_have_processes_of_their_own_where_one_cannot_open_so_many_files() {
         let all = |clusters, files| parts(clusters, 3, files).map_err(|error| error.to_string());
-        assert_eq!(all(1_000, 6_000), Ok(0));
-        assert_eq!(all(1_001, 6_000), Ok(2));
+        assert_eq!(all(100, 1_024), Ok(0));
+        assert_eq!(all(1_000, 4_256), Ok(0));
+        assert_eq!(all(1_001, 4_256), Ok(2));
         assert_eq!(all(10_000, 20_000), Ok(3));
         assert_eq!(all(10_000, 1 << 20), Ok(0));
         let error = all(20_000, 20_000).unwrap_err();
-        assert!(error.ends_with("of 20000 clusters; fix: ulimit -n 22000"), "{error}");
+        assert!(error.ends_with("of 20000 clusters; fix: ulimit -n 20256"), "{error}");
     }
 }
