@@ -182,15 +182,8 @@ pub(crate) struct Dialer {
     inner: HttpConnector<Resolver>,
     reach: Reach,
     is_limited: bool,
-    rations: Option<Rations>,
-}
-
-/// What bounds the connections to a server.
-#[derive(Clone)]
-struct Rations {
-    /// For each connection that may be opened.
-    places: Arc<Semaphore>,
-    handshakes: Arc<Handshakes>,
+    /// For each connection that may be opened, and their handshakes, if there are bounds.
+    rations: Option<(Arc<Semaphore>, Arc<Handshakes>)>,
 }
 
 type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
@@ -209,7 +202,7 @@ impl Dialer {
     pub(crate) fn rationed(self, handshakes: Turns) -> Self {
         let places = Arc::new(Semaphore::new(MAX_OPENED));
         let handshakes = Arc::new(Handshakes::new(handshakes));
-        Self { rations: Some(Rations { places, handshakes }), ..self }
+        Self { rations: Some((places, handshakes)), ..self }
     }
 
     /// The same for connections that change their protocol: what comes then is no answer.
@@ -219,7 +212,7 @@ impl Dialer {
 
     /// The turns of TLS handshakes with the server, if they take any.
     pub(crate) fn handshakes(&self) -> Option<Arc<Handshakes>> {
-        self.rations.as_ref().map(|rations| Arc::clone(&rations.handshakes))
+        self.rations.as_ref().map(|(_, handshakes)| Arc::clone(handshakes))
     }
 }
 
@@ -373,7 +366,7 @@ impl Service<Uri> for Dialer {
         // Which protocol it is shows only in TLS: without that, it is HTTP/1.1.
         let is_plain = to.scheme() == Some(&Scheme::HTTP);
         let limit = self.is_limited.then_some(if is_plain { HTTP1_BYTES } else { HTTP2_BYTES });
-        let places = self.rations.as_ref().map(|rations| Arc::clone(&rations.places));
+        let places = self.rations.as_ref().map(|(places, _)| Arc::clone(places));
         let place = places.map(Semaphore::try_acquire_owned).transpose();
         let connecting = self.inner.call(to);
         Box::pin(async move {
@@ -576,7 +569,7 @@ mod tests {
         let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let reach = Reach { loopback: true, link_local: false };
         let mut dialer = Dialer::new(reach, lookups(Role::Workload)).rationed(Turns::new([1; 3]));
-        let places = Arc::clone(&dialer.rations.as_ref().expect("it is rationed").places);
+        let places = Arc::clone(&dialer.rations.as_ref().expect("it is rationed").0);
         assert_eq!(places.available_permits(), MAX_OPENED);
         places.forget_permits(MAX_OPENED - 2);
         for _ in 0..2 {

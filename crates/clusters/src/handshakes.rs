@@ -6,7 +6,7 @@
 //! them.
 
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -19,7 +19,7 @@ use crate::turns::{Lane, PROMPT, Turns};
 pub(crate) const MAX_HANDSHAKES: [usize; 3] = [64, 64, 32];
 /// How much longer one may take that is not.
 const LATE_TIMEOUT: Duration = Duration::from_secs(4);
-const NO_TLS: &str = "its TLS handshake takes longer than 5s";
+pub(crate) const NO_TLS: &str = "its TLS handshake takes longer than 5s";
 
 /// The handshakes with one server.
 #[derive(Debug)]
@@ -42,12 +42,12 @@ impl Handshakes {
         handshake: impl Future<Output = Result<T, E>>,
     ) -> Result<T, BoxError> {
         let mut handshake = pin!(handshake);
-        let lane = self.lane();
+        let lane = *self.lane();
         let (done, is_prompt) = match self.turns.promptly(lane, PROMPT, handshake.as_mut()).await {
             Ok(done) => (done, true),
             Err(place) => {
                 // Also if its caller gives it up.
-                self.keep(Lane::Late);
+                *self.lane() = Lane::Late;
                 let _place = match place {
                     Some(place) => place,
                     None => self.turns.turn(Lane::Late).await,
@@ -59,17 +59,13 @@ impl Handshakes {
             }
         };
         if is_prompt {
-            self.keep(if done.is_ok() { Lane::Proven } else { Lane::Late });
+            *self.lane() = if done.is_ok() { Lane::Proven } else { Lane::Late };
         }
         done.map_err(Into::into)
     }
 
-    fn lane(&self) -> Lane {
-        *self.lane.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn keep(&self, lane: Lane) {
-        *self.lane.lock().unwrap_or_else(PoisonError::into_inner) = lane;
+    fn lane(&self) -> MutexGuard<'_, Lane> {
+        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,25 +75,33 @@ mod tests {
 
     use futures::FutureExt;
     use futures::future::join_all;
-    use tokio::time::{Instant, sleep, sleep_until};
+    use tokio::sync::{mpsc, oneshot};
+    use tokio::time::sleep;
 
     use super::*;
 
     /// A handshake works in parts of this length, and all take turns at one processor.
     const PART: Duration = Duration::from_millis(1);
 
-    /// Until when it is busy.
-    struct Processor(Mutex<Instant>);
+    struct Processor(mpsc::UnboundedSender<oneshot::Sender<()>>);
 
     impl Processor {
+        fn start() -> Self {
+            let (sender, mut parts) = mpsc::unbounded_channel::<oneshot::Sender<()>>();
+            tokio::spawn(async move {
+                while let Some(done) = parts.recv().await {
+                    sleep(PART).await;
+                    let _given_up = done.send(());
+                }
+            });
+            Self(sender)
+        }
+
         async fn handshake(&self, parts: usize) -> Result<(), BoxError> {
             for _ in 0..parts {
-                let done = {
-                    let mut busy = self.0.lock().unwrap();
-                    *busy = Instant::now().max(*busy) + PART;
-                    *busy
-                };
-                sleep_until(done).await;
+                let (done, is_done) = oneshot::channel();
+                self.0.send(done)?;
+                is_done.await?;
             }
             Ok(())
         }
@@ -105,12 +109,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn of_ten_thousand_that_begin_at_once_each_is_made() {
-        let processor = Processor(Mutex::new(Instant::now()));
+        let processor = Processor::start();
         // Without turns, each would take 20 s.
         let turns = Turns::new(MAX_HANDSHAKES);
         let servers: Vec<_> = (0..10_000).map(|_| Handshakes::new(turns.clone())).collect();
         for expect in [Lane::First, Lane::Proven] {
-            assert!(servers.iter().all(|server| server.lane() == expect));
+            assert!(servers.iter().all(|server| *server.lane() == expect));
             let made = servers.iter().map(|server| server.take(processor.handshake(2)));
             let made = join_all(made).await;
             assert!(made.iter().all(Result::is_ok));
@@ -120,7 +124,7 @@ mod tests {
     /// A processor that is twenty times slower: with more than that, those that have a place last too long.
     #[tokio::test(start_paused = true)]
     async fn of_those_that_take_longer_than_they_should_each_is_made_too() {
-        let processor = Processor(Mutex::new(Instant::now()));
+        let processor = Processor::start();
         let turns = Turns::new(MAX_HANDSHAKES);
         let servers: Vec<_> = (0..300).map(|_| Handshakes::new(turns.clone())).collect();
         let slow = |server| Handshakes::take(server, processor.handshake(40));
@@ -164,7 +168,7 @@ mod tests {
             [(PROMPT * 2, Lane::Late), (PART, Lane::Proven), (PROMPT * 2, Lane::Late)]
         {
             server.take(sleep(takes).map(Ok::<_, BoxError>)).await.unwrap();
-            assert_eq!(server.lane(), expect);
+            assert_eq!(*server.lane(), expect);
         }
     }
 }

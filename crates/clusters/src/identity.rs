@@ -25,9 +25,6 @@ const PATH: &str = "/api/v1/namespaces/kube-system";
 const FORM: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// How long an answer may take.
 pub(crate) const ASK_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most servers of a provider that are asked at once before they are engaged: new ones, and those that were asked
-/// before. With ten thousand, the first connections to all would have to be made within the same [`ASK_TIMEOUT`].
-pub(crate) const MAX_ASKS: [usize; 3] = [0, 64, 64];
 /// The first wait before a silent server is asked again; doubles each time.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest wait before that.

@@ -15,8 +15,9 @@ use model::{Clock, Cluster};
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long an answer may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most clusters of a provider probed at once: those that answered soon the last time, and the others.
-pub(crate) const MAX_PROBES: [usize; 3] = [32, 0, 32];
+/// The most clusters of a provider asked at once: those that answered soon the last time, those that are asked before
+/// they are engaged, and the others. The first connections to ten thousand would not be made within one timeout.
+pub(crate) const MAX_PROBES: [usize; 3] = [32, 64, 128];
 
 /// Whether a server answered.
 pub(crate) type Finding = Result<(), Arc<str>>;

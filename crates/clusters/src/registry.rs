@@ -36,7 +36,7 @@ use crate::budget::granted;
 use crate::connect::{Connector, Life};
 use crate::entry::{CALM, CONNECTING, Entry, Serving};
 use crate::error::Unusable;
-use crate::identity::{MAX_ASKS, Told};
+use crate::identity::Told;
 use crate::merge::{Merged, NO_RIGHT, merge};
 use crate::probe::{MAX_PROBES, PROBE_INTERVAL, Probed, Wanted, probe};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
@@ -44,7 +44,7 @@ use crate::role::Role;
 use crate::status::Status;
 use crate::turns::Turns;
 use crate::up::ClustersUp;
-use publication::{Publication, Rest};
+use publication::Publication;
 
 /// How long the first publication waits for providers that do not answer. Those that it leaves out it says to be open,
 /// so that nobody takes their clusters for removed.
@@ -107,7 +107,6 @@ impl Registry {
             label: provider.label(),
             beginning: provider.prefix().map_or_else(String::new, |prefix| prefix.beginning()),
             budget: provider.budget(),
-            asks: Turns::new(MAX_ASKS),
             probes: Turns::new(MAX_PROBES),
             looks: Arc::new(Semaphore::new(MAX_LOOKS)),
             connector: connector.apart(),
@@ -125,7 +124,7 @@ impl Registry {
             problems: Vec::new(),
             incarnations: 0,
             publication: Publication::Incomplete,
-            rest: Rest::Over,
+            rest: None,
             sent: false,
             probing,
             work: JoinSet::new(),
@@ -224,8 +223,6 @@ struct Provided {
     beginning: String,
     /// The budget of its clusters, if it has one of its own.
     budget: Option<SourceBudget>,
-    /// For servers that are asked which cluster they are before they are engaged.
-    asks: Turns,
     probes: Turns,
     /// For looks at marks before a cluster is engaged: probes of silent clusters do not delay them.
     looks: Arc<Semaphore>,
@@ -248,7 +245,8 @@ struct Task {
     /// nothing remembers it meanwhile.
     incarnations: u64,
     publication: Publication,
-    rest: Rest,
+    /// Whether there is news, while it rests after a publication.
+    rest: Option<bool>,
     /// Whether the set was ever sent: an empty set is sent once too.
     sent: bool,
     probing: Probing,
@@ -433,7 +431,7 @@ impl Task {
                 return std::mem::replace(&mut self.publication, Publication::Due)
                     != Publication::Due;
             }
-            Report::RestOver => return self.rest_over(),
+            Report::RestOver => return self.rest.take() == Some(true),
             Report::AnswersOverdue => {
                 self.overdue = true;
                 self.merge();

@@ -80,23 +80,6 @@ impl Turns {
         work.await
     }
 
-    /// Does work when it is its turn. Its place is kept for so long; what takes longer waits for somebody, and goes on
-    /// without one.
-    pub(crate) async fn briefly<T>(
-        &self,
-        lane: Lane,
-        kept: Duration,
-        work: impl Future<Output = T>,
-    ) -> T {
-        let mut work = pin!(work);
-        let place = self.turn(lane).await;
-        if let Ok(done) = tokio::time::timeout(kept, work.as_mut()).await {
-            return done;
-        }
-        drop(place);
-        work.await
-    }
-
     /// Does work for as long as its place is kept. If it has not ended then, returns a place among the late ones, unless
     /// others wait for one.
     pub(crate) async fn promptly<T>(
@@ -143,14 +126,6 @@ mod tests {
         let other = timeout(PROMPT * 2, proven(Duration::ZERO));
         let ((), other, ()) = futures::join!(proven(PROMPT * 8), other, proven(PROMPT * 3));
         assert!(other.is_ok(), "the prompt one is asked meanwhile");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_done_briefly_keeps_its_place_for_so_long_and_goes_on() {
-        let turns = Turns::new([0, 2, 0]);
-        let works = (0..6).map(|_| turns.briefly(Lane::First, PROMPT, sleep(PROMPT * 3)));
-        let works = timeout(PROMPT * 5 + PROMPT / 2, join_all(works));
-        assert!(works.await.is_ok(), "two begin each second");
     }
 
     #[tokio::test(start_paused = true)]

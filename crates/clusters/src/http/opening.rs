@@ -16,15 +16,12 @@ use tokio::time::timeout;
 use tower::{BoxError, Service};
 
 use crate::address::Dialer;
+use crate::handshakes::NO_TLS;
 use crate::metered::Metered;
 
-/// How long a connection over TCP may take, lookup of the name included.
-const TCP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long one may take that needs no place.
-const TLS_TIMEOUT: Duration = Duration::from_secs(5);
-
+/// How long a connection over TCP may take, lookup of the name included; then TLS, where it needs no place.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const NO_TCP: &str = "it accepts no connection over TCP within 5s";
-const NO_TLS: &str = "its TLS handshake takes longer than 5s";
 
 /// Opens connections to one server.
 #[derive(Clone)]
@@ -49,7 +46,7 @@ impl Service<Uri> for Opener {
         let handshakes = self.dialer.handshakes();
         let dialing = self.dialer.call(to.clone());
         async move {
-            let dialed = timeout(TCP_TIMEOUT, dialing).await;
+            let dialed = timeout(CONNECT_TIMEOUT, dialing).await;
             let stream = dialed.map_err(|_| NO_TCP)??;
             let is_plain = to.scheme() == Some(&Scheme::HTTP);
             let mut stream = Some(stream);
@@ -57,7 +54,7 @@ impl Service<Uri> for Opener {
             let handshake = HttpsConnector::new(dialed, tls, false, names).call(to);
             match handshakes.filter(|_| !is_plain) {
                 Some(handshakes) => handshakes.take(handshake).await,
-                None => timeout(TLS_TIMEOUT, handshake).await.map_err(|_| NO_TLS)?,
+                None => timeout(CONNECT_TIMEOUT, handshake).await.map_err(|_| NO_TLS)?,
             }
         }
         .boxed()

@@ -29,14 +29,14 @@ impl Task {
     pub(super) fn ask(&mut self, name: ClusterName, wire: Wire, attempt: u32) {
         let Some(entry) = self.entries.get_mut(&name) else { return };
         let of = entry.source.fingerprint;
-        let asks = self.providers[entry.place].asks.clone();
+        let probes = self.providers[entry.place].probes.clone();
         entry.making = Some(self.work.spawn(async move {
-            let mut lane = Lane::First;
             if attempt > 0 {
                 tokio::time::sleep(ask_after(attempt)).await;
-                lane = Lane::Late;
             }
-            let answer = asks.briefly(lane, PROMPT, ask(&wire.client())).await;
+            let lane = if attempt == 0 { Lane::First } else { Lane::Late };
+            let client = wire.client();
+            let answer = probes.run(lane, PROMPT, || ask(&client)).await;
             Report::Step { name, of, step: Step::Asked { wire, attempt, answer } }
         }));
     }

@@ -29,18 +29,6 @@ pub(super) enum Publication {
     Due,
 }
 
-/// Rest after a publication.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Rest {
-    /// There is none: what is news is published at once.
-    #[default]
-    Over,
-    /// Nothing is news since.
-    Quiet,
-    /// There is news, published when the rest is over.
-    News,
-}
-
 impl Task {
     /// Publishes. The first time only when all is ready or the wait is over.
     pub(super) fn publish(&mut self) {
@@ -60,25 +48,20 @@ impl Task {
         if self.publication != Publication::Due {
             return;
         }
-        if self.rest != Rest::Over {
-            self.rest = Rest::News;
+        if let Some(is_news) = &mut self.rest {
+            *is_news = true;
             return;
         }
         self.publish_now();
         let clusters = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let rest = REST_FOR_EACH.saturating_mul(clusters);
         if rest >= SHORTEST_REST {
-            self.rest = Rest::Quiet;
+            self.rest = Some(false);
             self.work.spawn(async move {
                 tokio::time::sleep(rest).await;
                 Report::RestOver
             });
         }
-    }
-
-    /// It may publish again. Returns whether there is news since the last time.
-    pub(super) fn rest_over(&mut self) -> bool {
-        std::mem::take(&mut self.rest) == Rest::News
     }
 
     /// Whether the published status of a cluster is its present one.
