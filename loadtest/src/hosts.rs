@@ -129,7 +129,7 @@ async fn clusters(
     Ok(clusters)
 }
 
-/// A client with one connection, on which everything is asked.
+/// A client that speaks HTTP/2, so that all that it asks can share a connection.
 async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

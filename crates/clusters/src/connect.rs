@@ -1,7 +1,7 @@
 //! Makes the wire to a cluster from an [`Access`], and clients over it.
 //!
 //! Opening a connection has a deadline, reading has none: a watch may be silent for minutes, and the sender
-//! of a request knows its deadline. They do not retry by themselves, because a retried write could
+//! of a request knows its deadline. Clients do not retry by themselves, because a retried write could
 //! outlive the Lease under which it was permitted.
 
 use std::sync::Arc;

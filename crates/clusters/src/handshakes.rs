@@ -17,7 +17,7 @@ use crate::turns::{Lane, PROMPT, Turns};
 /// The most handshakes with servers of a provider at once: with those whose last one succeeded soon, with new ones, and
 /// with the others.
 pub(crate) const MAX_HANDSHAKES: [usize; 3] = [64, 64, 32];
-/// How much longer one may take that is not.
+/// How much longer one may take that is not prompt.
 const LATE_TIMEOUT: Duration = Duration::from_secs(4);
 pub(crate) const NO_TLS: &str = "its TLS handshake takes longer than 5s";
 

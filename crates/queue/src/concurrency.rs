@@ -11,9 +11,9 @@
 //! cluster may hang.
 //!
 //! What is counted are the runs of clusters that get on: of which less than a second ago a write was answered, a run
-//! ended well, or the first began. So clusters that hang, and services that are slow, use nothing up for longer. Where most clusters become slow
-//! themselves, the limit falls though nothing is crowded, down to [`LEAST`]; clusters whose writes are in time have room
-//! of their own then (`turns`).
+//! ended well, or the first began. So clusters that hang, and services that are slow, use nothing up for longer. Where
+//! most clusters become slow themselves, the limit falls though nothing is crowded, down to [`LEAST`]; clusters whose
+//! writes are in time have room of their own then (`turns`).
 //!
 //! # Invariants
 //! - The limit is at least [`LEAST`] and at most the queue's own, if that is not less.
