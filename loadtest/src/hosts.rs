@@ -140,6 +140,8 @@ async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
     tcp.set_nodelay(true);
     let https = HttpsConnector::from((tcp, tls));
     let mut http = legacy::Client::builder(TokioExecutor::new());
+    // A connection of which only a watch is left counts as idle, and what is asked next would open another beside it.
+    http.pool_idle_timeout(None);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)

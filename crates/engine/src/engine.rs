@@ -126,6 +126,8 @@ impl Engine {
             .collect();
         let controllers =
             runners.iter().map(|runner| (Arc::clone(&runner.queue), runner.spec.sources.clone()));
+        let queues = runners.iter().map(|runner| Arc::clone(&runner.queue) as _);
+        config.meter.read_queues(queues.collect());
         let (clock, ownership) = (Arc::clone(&config.clock), Arc::clone(&config.ownership));
         let board = Arc::new(Board::new(clock, ownership, controllers, &config.meter));
         let decoded = Arc::new(DecodedCache::weighing(DECODED_BYTES, config.allocated));

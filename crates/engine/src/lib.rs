@@ -118,6 +118,7 @@ mod status;
 mod supervisor;
 mod trigger;
 mod triggered;
+mod turn;
 mod view;
 mod visit;
 mod visitors;

@@ -23,7 +23,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use model::heaviest::Heaviest;
@@ -36,7 +36,7 @@ use crate::presence::Presences;
 use cache::Store;
 use extent::Quarantines;
 use informer::Target;
-use queue::containing;
+use queue::{InitialKeys, containing};
 use upstream::Gates;
 
 /// The counters of one engine. Clones share them.
@@ -50,6 +50,8 @@ struct Counters {
     gates: Gates,
     presences: Presences,
     quarantines: Quarantines,
+    /// Those of the controllers, once the engine is assembled.
+    queues: OnceLock<Vec<Arc<dyn InitialKeys>>>,
 }
 
 /// The shards of one group in one cluster that are held here. They share handlers and caches.
@@ -96,7 +98,14 @@ impl Meter {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let (slices, gates) = (RwLock::default(), Gates::default());
         let (presences, quarantines) = (Presences::default(), Quarantines::default());
-        Self(Arc::new(Counters { clock, slices, gates, presences, quarantines }))
+        let queues = OnceLock::new();
+        Self(Arc::new(Counters { clock, slices, gates, presences, quarantines, queues }))
+    }
+
+    /// Counts what waits in these queues, from now on.
+    pub(crate) fn read_queues(&self, queues: Vec<Arc<dyn InitialKeys>>) {
+        // A meter is of one engine.
+        let _ = self.0.queues.set(queues);
     }
 
     /// The gates before the clusters, which know the clusters that fail.
@@ -150,7 +159,12 @@ impl Workload for Meter {
         let now = self.0.clock.now();
         let all = self.0.slices.read().expect("no holder of this lock panics");
         let all: Vec<Arc<Slices>> = all.values().map(Arc::clone).collect();
-        all.iter().flat_map(|slices| slices.measure(now)).collect()
+        let mut initial: BTreeMap<ShardId, u64> = BTreeMap::new();
+        let queues = self.0.queues.get().into_iter().flatten();
+        for (shard, keys) in queues.flat_map(|queue| queue.initial()) {
+            *initial.entry(shard).or_default() += keys;
+        }
+        all.iter().flat_map(|slices| slices.measure(&initial, now)).collect()
     }
 
     fn failing(&self) -> BTreeMap<ClusterName, Arc<str>> {
@@ -194,7 +208,7 @@ impl Slices {
         }
     }
 
-    fn measure(&self, now: Moment) -> Vec<(ShardId, Work)> {
+    fn measure(&self, initial: &BTreeMap<ShardId, u64>, now: Moment) -> Vec<(ShardId, Work)> {
         let held = self.0.read().expect("no holder of this lock panics");
         let bytes: usize = held.stores.values().map(Store::bytes).sum();
         let width =
@@ -205,6 +219,7 @@ impl Slices {
             let (busy, heaviest_permille) = shard_meter.busy_until(now);
             let work = Work {
                 busy,
+                waiting: initial.get(&shard_meter.shard).copied().unwrap_or_default(),
                 events: shard_meter.events.load(Ordering::Relaxed),
                 cached_bytes: u64::try_from(cached).unwrap_or(u64::MAX),
                 heaviest_permille,
@@ -317,6 +332,26 @@ mod tests {
         }
         drop(hot);
         assert!((550..650).contains(&part()), "{}: forty seconds of seventy", part());
+    }
+
+    #[derive(Debug)]
+    struct Waiting(Vec<(ShardId, u64)>);
+
+    impl InitialKeys for Waiting {
+        fn initial(&self) -> Vec<(ShardId, u64)> {
+            self.0.clone()
+        }
+    }
+
+    #[test]
+    fn what_waits_of_the_initial_list_is_counted_over_all_queues() {
+        let (_, meter) = meter();
+        let (low, high) = (shard("east/g/0/2"), shard("east/g/1/2"));
+        let queue = |keys| Arc::new(Waiting(vec![(high.clone(), keys)])) as Arc<_>;
+        meter.read_queues(vec![queue(30), queue(10)]);
+        let _opened = (meter.open(&low), meter.open(&high));
+        let measured = meter.measure();
+        assert_eq!((measured[&low].waiting, measured[&high].waiting), (0, 40));
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! - No key is taken once the runner stops.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,6 +39,7 @@ use crate::fence::Fence;
 use crate::reconcile::Action;
 use crate::run::Run;
 use crate::spec::ControllerSpec;
+use crate::turn::Turn;
 use crate::view::CacheView;
 use crate::visit::{InClusterError, Visits};
 use metrics::{ControllerMetrics, ReconcileResult};
@@ -125,7 +127,7 @@ impl Runner {
 
     /// This key, and then each next one that is ready.
     async fn work(self: Arc<Self>, first: Popped<Arc<Assignment>>, stop: CancellationToken) {
-        let mut next = Some(first);
+        let (mut next, mut turn) = (Some(first), Turn::new(&*self.clock));
         while let Some(Popped { key, assignment, waited, span }) = next {
             let mut run = Running {
                 queue: &self.queue,
@@ -133,9 +135,7 @@ impl Runner {
                 outcome: Outcome::Failed,
                 is_finished: false,
             };
-            // Reconciles that never wait must not starve the other tasks of this thread.
-            tokio::task::consume_budget().await;
-            run.outcome = self.one(&key, &assignment, waited, span).await;
+            run.outcome = turn.run(pin!(self.one(&key, &assignment, waited, span))).await;
             next = if stop.is_cancelled() { None } else { run.next() };
         }
     }

@@ -13,6 +13,8 @@ use crate::{ClusterName, ShardId};
 pub struct Work {
     /// How long reconciles ran, summed over all workers.
     pub busy: Duration,
+    /// How many keys of the initial list wait for a worker now.
+    pub waiting: u64,
     /// How many watch events belonged to it.
     pub events: u64,
     /// How many bytes the cache holds for it now.

@@ -215,6 +215,13 @@ impl<T: Clone> ClusterQueue<T> {
         self.lines.ready()
     }
 
+    /// How many ready keys of the initial list each open shard has, if it has any.
+    pub(super) fn initial(&self) -> impl Iterator<Item = (&ShardId, usize)> {
+        let any = self.lines.ready()[Priority::Initial as usize] > 0;
+        let queues = any.then(|| self.queues()).into_iter().flatten();
+        queues.map(|(id, queue)| (id, queue.initial())).filter(|(_, initial)| *initial > 0)
+    }
+
     /// Since when the oldest ready key is ready.
     pub(super) fn oldest(&self) -> Option<Moment> {
         self.lines.peek(|place| ready_since(&self.shards, place)).min()

@@ -393,6 +393,11 @@ impl<T: Clone> Queue<T> {
         self.by_name.iter().map(move |(cluster, number)| (cluster, depth(*number)))
     }
 
+    /// Ready keys of the initial list, by shard.
+    pub fn initial(&self) -> impl Iterator<Item = (&ShardId, usize)> {
+        self.clusters.iter().flat_map(|(_, cluster)| cluster.initial())
+    }
+
     /// Keys that are delayed.
     pub fn delayed(&self) -> usize {
         self.delayed.len()

@@ -62,6 +62,12 @@ const ADDED_AT_ONCE: usize = 64;
 /// Whoever adds the last of so many waits for the state, and puts them in.
 const MOST_ARRIVALS: usize = 1024;
 
+/// What a queue says of the shards that were gained.
+pub trait InitialKeys: std::fmt::Debug + Send + Sync {
+    /// How many keys of the initial list wait for a worker, of each shard that has any.
+    fn initial(&self) -> Vec<(ShardId, u64)>;
+}
+
 /// A key, and the hash of its primary object's uid if it is known.
 pub type HashedKey = (ObjectKey, Option<u64>);
 
@@ -413,6 +419,12 @@ impl<T: Clone> WorkQueue<T> {
             let clusters = queue.depth_by_cluster().map(|(c, depth)| (c.clone(), depth)).collect();
             (gauges, clusters)
         })
+    }
+}
+
+impl<T: Clone + std::fmt::Debug + Send> InitialKeys for WorkQueue<T> {
+    fn initial(&self) -> Vec<(ShardId, u64)> {
+        self.with(|queue, _| queue.initial().map(|(id, keys)| (id.clone(), keys as u64)).collect())
     }
 }
 

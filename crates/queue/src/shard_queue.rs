@@ -28,6 +28,8 @@ pub(super) struct ShardQueue<T> {
     slots: HashTable<u32>,
     /// The ready items, until it is open.
     gathered: Lines,
+    /// How many ready items are of the initial list.
+    initial: usize,
 }
 
 impl<T> ShardQueue<T> {
@@ -40,6 +42,7 @@ impl<T> ShardQueue<T> {
             items: Slab::new(),
             slots: HashTable::new(),
             gathered: Lines::default(),
+            initial: 0,
         }
     }
 
@@ -68,6 +71,11 @@ impl<T> ShardQueue<T> {
     /// The entries of its items in the index of delayed items.
     pub(super) fn wake_ups(&self) -> impl Iterator<Item = WakeUp> {
         self.items.iter().filter_map(|(_, item)| item.wake_up)
+    }
+
+    /// How many items of the initial list may be given out.
+    pub(super) fn initial(&self) -> usize {
+        if self.opened.is_some() { self.initial } else { 0 }
     }
 
     /// How many items wait, ready or delayed.
@@ -120,12 +128,15 @@ impl<T> ShardQueue<T> {
                 if priority >= ready.priority {
                     return false;
                 }
-                lines.leave(std::mem::replace(&mut ready.priority, priority));
+                let before = std::mem::replace(&mut ready.priority, priority);
+                self.initial -= usize::from(before == Priority::Initial);
+                lines.leave(before);
             }
             None => {
                 let span = queue_span(&reason.span, cluster, &item.key);
                 item.ready = Some(Reason { span, ..reason });
                 item.since = now;
+                self.initial += usize::from(priority == Priority::Initial);
             }
         }
         item.token = place.token;
@@ -161,6 +172,8 @@ impl<T> ShardQueue<T> {
         let item = self.items.remove(slot as usize);
         let found = self.slots.find_entry(item.hash, |found| *found == slot);
         found.expect("an item has its slot in the table").remove();
+        let is_initial = |ready: &Reason| ready.priority == Priority::Initial;
+        self.initial -= usize::from(item.ready.as_ref().is_some_and(is_initial));
         self.give_back();
         item
     }

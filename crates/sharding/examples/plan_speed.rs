@@ -211,6 +211,7 @@ fn world(shards: &[PlanShard], reported: bool) -> World {
             heaviest: Some(0),
             events: 0,
             cached: 0,
+            waiting: 0,
         };
         spec.loads = its.map(load).collect();
         apply(Object::Member(MemberRecord { id, version: ObjectVersion::default(), spec }));

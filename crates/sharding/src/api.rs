@@ -318,6 +318,11 @@ pub struct ShardLoad {
     #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]
     pub cached: u64,
+    /// How many milliseconds of work in each second it would take for a minute to do what waits of the initial list,
+    /// if the member needs longer.
+    #[serde(default, skip_serializing_if = "clusters::is_zero")]
+    #[schemars(with = "i32", range(min = 0))]
+    pub waiting: u32,
 }
 
 /// A cluster for which a member has no client, that has not answered it for a while, or that has lacked

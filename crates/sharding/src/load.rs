@@ -15,6 +15,10 @@
 //!   in the report gives way only to one whose load is a fifth higher. If there are more, a part of these
 //!   bytes is for the sums of the others, by cluster, and what has no room there either is one sum.
 //! - A shard that is no longer measured is no longer reported.
+//! - While keys of a shard's initial list wait, what is done for it says nothing about its later load, and is not
+//!   counted. Once the member needs longer than [`LONG`] for all of these that wait, they are reported by themselves
+//!   until none does: as a load that lasts no longer. Otherwise the planner would weigh two equal backlogs by which of
+//!   them is served, and later remember when each was.
 //! - A restart of the counters, a clock that jumps and a pause cost one sample and distort none.
 
 use std::cmp::Reverse;
@@ -34,9 +38,14 @@ pub(crate) const MAX_LOAD_BYTES: usize = 56 * 1024;
 const SUM_BYTES: usize = 16 * 1024;
 /// The time constant of the smoothing: after it, an estimate has followed two thirds of a step.
 const SMOOTHING: Duration = Duration::from_secs(60);
-/// How long the load of a new shard does not count: at first all its objects are listed and reconciled
-/// once, which says nothing about its later load.
+/// How long the load of a shard does not count after the last of its initial list was taken, or after it was gained:
+/// at first all its objects are listed and reconciled once, which says nothing about its later load.
 const WARM_UP: Duration = Duration::from_secs(30);
+/// What waits of initial lists begins to count if the member needs longer for it. What waits for less is done soon after
+/// it could have moved, and what has moved waits again.
+const LONG: Duration = Duration::from_secs(120);
+/// Then it counts as much as doing it in this time would.
+const BACKLOG: Duration = Duration::from_secs(60);
 /// Counts further apart than this show a pause, not a load.
 const MAX_GAP: Duration = Duration::from_secs(60);
 /// Counts closer together than this mostly show how time is sliced.
@@ -44,16 +53,17 @@ const MIN_GAP: Duration = Duration::from_secs(1);
 /// A change of no more than this part of the reported load is not reported.
 const CHANGE_PART: u64 = 5;
 
-/// Busy milliseconds per second, events per thousand seconds, cached KiB, and busy milliseconds per
-/// second of the heaviest object.
-type Rates = [u64; 4];
+/// Busy milliseconds per second, events per thousand seconds, cached KiB, busy milliseconds per second that what waits
+/// would take, and those of the heaviest object.
+type Rates = [u64; 5];
 const BUSY: usize = 0;
-const HEAVIEST: usize = 3;
+const WAITING: usize = 3;
+const HEAVIEST: usize = 4;
 /// A change of the heaviest object by no more than this part of the load is not reported.
 const HEAVIEST_PART: u64 = 20;
 /// Changes up to this size are not reported, whatever part they are: a hundredth of a worker, an event
-/// in two seconds, a MiB. The heaviest object is only an estimate: a twentieth of a worker.
-const MIN_CHANGE: Rates = [10, 500, 1024, 50];
+/// in two seconds, a MiB. What waits and the heaviest object are only estimates: a tenth and a twentieth of a worker.
+const MIN_CHANGE: Rates = [10, 500, 1024, 100, 50];
 
 /// Measures the load of one member's shards and decides what to report.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +76,7 @@ pub(crate) struct LoadReporter {
     rest: Option<Rates>,
     /// What is reported, as it is written.
     written: (Shared<ShardLoad>, Shared<ClusterLoad>),
+    pace: Pace,
     reported_busy: u64,
     reported_at: Option<Moment>,
 }
@@ -73,13 +84,26 @@ pub(crate) struct LoadReporter {
 /// The counts and the smoothed rates of one shard.
 #[derive(Clone, Debug)]
 struct Estimate {
+    gained: Moment,
     counts_from: Moment,
     counted: Moment,
     work: Work,
+    /// Busy milliseconds per second that what waits would take, from when the member needs long for it until nothing does.
+    waiting: u64,
     /// Samples, weighted by their age. `weight` is the sum of the weights, so that the first sample
     /// counts in full instead of rising from zero.
-    sum: [f64; 4],
+    sum: [f64; 5],
     weight: f64,
+}
+
+/// At what pace the member takes keys of initial lists: sums, of which what is older counts less.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// Seconds for which shards were busy of which such keys waited: with what these keys caused.
+    busy: f64,
+    taken: f64,
+    seconds: f64,
+    counted: Option<Moment>,
 }
 
 /// The loads worth reporting: by shard, by cluster, and all the others.
@@ -111,10 +135,31 @@ impl LoadReporter {
                 self.estimates.insert(shard.clone(), estimate);
             }
         }
+        self.count_waiting(work, now);
         for (shard, estimate) in &mut self.estimates {
             estimate.sample(work[shard], now);
         }
         self.report(now);
+    }
+
+    /// What waits counts if the member needs long for it at the pace of the last minute.
+    fn count_waiting(&mut self, work: &BTreeMap<ShardId, Work>, now: Moment) {
+        let (mut busy, mut taken, mut waiting) = (Duration::ZERO, 0, 0);
+        for (shard, estimate) in &self.estimates {
+            let (before, now) = (estimate.work, work[shard]);
+            if before.waiting > 0 {
+                busy += now.busy.saturating_sub(before.busy);
+                taken += before.waiting.saturating_sub(now.waiting);
+            }
+            waiting += now.waiting;
+        }
+        self.pace.add(busy, taken, now);
+        let is_behind = self.pace.needs_longer(waiting, LONG);
+        for (shard, estimate) in &mut self.estimates {
+            let begins = is_behind && now >= estimate.gained + WARM_UP;
+            let counts = begins || estimate.waiting > 0;
+            estimate.waiting = if counts { self.pace.load_of(work[shard].waiting) } else { 0 };
+        }
     }
 
     /// The loads of single shards to report, by name.
@@ -148,7 +193,7 @@ impl LoadReporter {
             .filter_map(|(shard, estimate)| Some((shard, estimate.rates()?)))
             .collect();
         let busy = rates.values().map(|[busy, ..]| busy).sum();
-        let busy = reported_rates(Some([self.reported_busy, 0, 0, 0]), [busy, 0, 0, 0])
+        let busy = reported_rates(Some([self.reported_busy, 0, 0, 0, 0]), [busy, 0, 0, 0, 0])
             .map_or(0, |[busy, ..]| busy);
         let Highest { shards: next, sums, rest } = self.highest(&rates);
         let is_same = next == self.reported && sums == self.sums && rest == self.rest;
@@ -206,12 +251,44 @@ impl LoadReporter {
     }
 }
 
+impl Pace {
+    fn add(&mut self, busy: Duration, taken: u64, now: Moment) {
+        let gap = now.since(self.counted.replace(now).unwrap_or(now));
+        let keep = (-gap.as_secs_f64() / SMOOTHING.as_secs_f64()).exp();
+        #[expect(clippy::cast_precision_loss, reason = "a pace is no exact number")]
+        let taken = taken as f64;
+        self.busy = self.busy * keep + busy.as_secs_f64();
+        self.taken = self.taken * keep + taken;
+        self.seconds = self.seconds * keep + gap.as_secs_f64();
+    }
+
+    /// Whether so many keys need longer than that; no, if it is not known yet.
+    fn needs_longer(&self, keys: u64, than: Duration) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "a pace is no exact number")]
+        let needed = keys as f64 * self.seconds;
+        self.taken > 0.0 && needed > than.as_secs_f64() * self.taken
+    }
+
+    /// How many milliseconds in each second they would take if they were to be done in a minute.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "no rate is negative, and one beyond the type's maximum becomes the maximum"
+    )]
+    fn load_of(&self, keys: u64) -> u64 {
+        let cost = if self.taken > 0.0 { self.busy / self.taken } else { 0.0 };
+        (keys as f64 * cost * 1e3 / BACKLOG.as_secs_f64()).round() as u64
+    }
+}
+
 impl Estimate {
     fn new(work: Work, known: Option<Rates>, now: Moment) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "a load is no exact number")]
         let sum = known.unwrap_or_default().map(|rate| rate as f64);
         let weight = if known.is_some() { 1.0 } else { 0.0 };
-        Self { counts_from: now + WARM_UP, counted: now, work, sum, weight }
+        let (gained, counts_from) = (now, now + WARM_UP);
+        Self { gained, counts_from, counted: now, work, waiting: 0, sum, weight }
     }
 
     fn sample(&mut self, work: Work, now: Moment) {
@@ -220,13 +297,16 @@ impl Estimate {
         if now >= self.counted && !restarted && gap < MIN_GAP {
             return;
         }
+        if work.waiting > 0 || self.work.waiting > 0 {
+            self.counts_from = now + WARM_UP;
+        }
         if gap >= MIN_GAP && gap <= MAX_GAP && !restarted && now >= self.counts_from {
             self.add(rates_between(self.work, work, gap), gap);
         }
         (self.counted, self.work) = (now, work);
     }
 
-    fn add(&mut self, sample: [f64; 4], gap: Duration) {
+    fn add(&mut self, sample: [f64; 5], gap: Duration) {
         let keep = (-gap.as_secs_f64() / SMOOTHING.as_secs_f64()).exp();
         for (sum, sample) in self.sum.iter_mut().zip(sample) {
             *sum = *sum * keep + sample * (1.0 - keep);
@@ -234,7 +314,7 @@ impl Estimate {
         self.weight = self.weight * keep + (1.0 - keep);
     }
 
-    /// The smoothed rates; `None` before the first sample.
+    /// The smoothed rates, and what waits; `None` before the first sample if nothing does.
     fn rates(&self) -> Option<Rates> {
         #[expect(
             clippy::cast_possible_truncation,
@@ -242,33 +322,35 @@ impl Estimate {
             reason = "no rate is negative, and one beyond the type's maximum becomes the maximum"
         )]
         let mean = |sum: f64| (sum / self.weight).round() as u64;
-        (self.weight > 0.0).then(|| self.sum.map(mean))
+        let mut rates = if self.weight > 0.0 { self.sum.map(mean) } else { Rates::default() };
+        rates[WAITING] = self.waiting;
+        (self.weight > 0.0 || self.waiting > 0).then_some(rates)
     }
 }
 
-fn rates_between(before: Work, after: Work, gap: Duration) -> [f64; 4] {
+fn rates_between(before: Work, after: Work, gap: Duration) -> [f64; 5] {
     let seconds = gap.as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a load is no exact number")]
     let (events, cached) = ((after.events - before.events) as f64, after.cached_bytes as f64);
     let busy = after.busy.saturating_sub(before.busy).as_secs_f64();
     let heaviest = busy * f64::from(after.heaviest_permille.min(1_000));
-    [busy * 1e3 / seconds, events * 1e3 / seconds, cached / 1024.0, heaviest / seconds]
+    [busy * 1e3 / seconds, events * 1e3 / seconds, cached / 1024.0, 0.0, heaviest / seconds]
 }
 
 fn add(sum: &mut Rates, rates: &Rates) {
     sum.iter_mut().zip(rates).for_each(|(sum, rate)| *sum = sum.saturating_add(*rate));
 }
 
-fn load_of(shard: &ShardId, [busy, events, cached, heaviest]: Rates) -> ShardLoad {
-    let heaviest = Some(bounded(heaviest));
-    ShardLoad { shard: shard.clone(), busy: bounded(busy), heaviest, events, cached }
+fn load_of(shard: &ShardId, [busy, events, cached, waiting, heaviest]: Rates) -> ShardLoad {
+    let (heaviest, waiting) = (Some(bounded(heaviest)), bounded(waiting));
+    ShardLoad { shard: shard.clone(), busy: bounded(busy), heaviest, events, cached, waiting }
 }
 
 fn of_cluster(cluster: &ClusterName, sum: Rates) -> ClusterLoad {
     ClusterLoad { cluster: cluster.clone(), sum: sum_of(sum) }
 }
 
-fn sum_of([busy, events, cached, _]: Rates) -> LoadSum {
+fn sum_of([busy, events, cached, ..]: Rates) -> LoadSum {
     LoadSum { busy: bounded(busy), events, cached }
 }
 
@@ -290,7 +372,7 @@ fn that_fit(sizes: &[usize], most: usize, bytes: usize) -> usize {
 /// The rates that another member reports. What it does not measure may be of one object.
 fn rates_of(load: &ShardLoad) -> Rates {
     let heaviest = load.heaviest.unwrap_or(load.busy);
-    [load.busy.into(), load.events, load.cached, heaviest.into()]
+    [load.busy.into(), load.events, load.cached, 0, heaviest.into()]
 }
 
 /// The rates to report: those already reported if they are about right, else the present ones if they

@@ -19,7 +19,7 @@ fn shard(n: usize) -> ShardId {
 
 fn work(busy_ms: u64, events: u64, kib: u64) -> Work {
     let busy = Duration::from_millis(busy_ms);
-    Work { busy, events, cached_bytes: kib * 1024, heaviest_permille: 250 }
+    Work { busy, events, cached_bytes: kib * 1024, heaviest_permille: 250, ..Work::default() }
 }
 
 fn one(work: Work) -> BTreeMap<ShardId, Work> {
@@ -48,6 +48,7 @@ impl Bench {
                     events: before.events + events * POLL.as_secs(),
                     cached_bytes: kib * 1024,
                     heaviest_permille: 250,
+                    ..Work::default()
                 };
                 self.counts.insert(shard(n), sum);
             }
@@ -105,7 +106,8 @@ fn a_shard_that_is_gone_is_no_longer_reported() {
 
 #[test]
 fn the_load_of_a_shard_moves_with_it() {
-    let known = ShardLoad { shard: shard(0), busy: 700, heaviest: None, events: 0, cached: 0 };
+    let known =
+        ShardLoad { shard: shard(0), busy: 700, heaviest: None, events: 0, cached: 0, waiting: 0 };
     let mut load = LoadReporter::default();
     load.measure(&one(work(0, 0, 0)), [known].iter(), at(5));
     assert_eq!(load.reported()[0].busy, 700);

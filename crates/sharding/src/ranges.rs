@@ -2,7 +2,7 @@
 //!
 //! A shard splits when its member carries too much, no move of whole shards helps (the planner names
 //! such members), and the divisible part of its load is worth a split. Two halves merge when their load
-//! together is small: less than `MERGE_PERMILLE` of what one member should carry, or less than `SMALL`.
+//! together is small and nothing much waited of their initial list lately ([`Points::waited`]): less than `MERGE_PERMILLE` of what one member should carry, or less than `SMALL`.
 //! A divisible load is worth a split if it is more than `SPLIT_OVER_MERGE` times that. Halves also merge
 //! when their group may not be divided by object at all.
 //!
@@ -165,21 +165,23 @@ impl<'a> Situation<'a> {
                 && matches!(shard.placement, Placement::Settled(_))
                 && !moving.contains(&shard.id)
         });
-        let halves: BTreeMap<&ShardId, (&PlanShard, u64)> =
-            halves.map(|(shard, load)| (&shard.id, (shard, load.all.into()))).collect();
+        let halves: BTreeMap<&ShardId, (&PlanShard, Points)> =
+            halves.map(|(shard, load)| (&shard.id, (shard, load))).collect();
         let pairs = halves.iter().filter_map(|(low, (shard, load))| {
             let parent = low.range.parent()?;
             let [_, high] = parent.halves().filter(|[first, _]| *first == low.range)?;
             let (_, other) = halves.get(&ShardId { range: high, ..(*low).clone() })?;
-            self.should_merge(shard, load + other)
+            self.should_merge(shard, [*load, *other])
                 .then(|| RangeChange::Merge(ShardId { range: parent, ..(*low).clone() }))
         });
         pairs.collect()
     }
 
-    /// Whether a half and its sibling, with that load together, should merge.
-    fn should_merge(&self, half: &PlanShard, load: u64) -> bool {
-        let idle = self.points_are_complete && load < self.small_load();
+    /// Whether a half and its sibling, with these loads, should merge.
+    fn should_merge(&self, half: &PlanShard, loads: [Points; 2]) -> bool {
+        let load: u64 = loads.iter().map(|load| u64::from(load.all)).sum();
+        let waited = loads.iter().any(|load| load.waited);
+        let idle = self.points_are_complete && !waited && load < self.small_load();
         idle || self.scope(half) != GroupScope::Object
     }
 

@@ -62,7 +62,7 @@ impl Pool {
             let cluster: usize = shard.cluster.as_str()[1..].parse().unwrap();
             self.loads[cluster] >> shard.range.bits()
         };
-        let even = |all| Points { all, divisible: all };
+        let even = |all| Points { all, divisible: all, waited: false };
         self.shards.iter().map(|shard| even(load(&shard.id))).collect()
     }
 
@@ -255,7 +255,7 @@ fn split_of(shards: &[(u32, u32)]) -> Option<usize> {
         preferences: None,
     };
     let plan: Vec<PlanShard> = (0..shards.len()).map(shard).collect();
-    let points = |&(all, divisible): &(u32, u32)| Points { all, divisible };
+    let points = |&(all, divisible): &(u32, u32)| Points { all, divisible, waited: false };
     let proposal = Proposal { share: 100_000, stuck: vec![owner.clone()], ..Proposal::default() };
     let begun = decide(&Situation {
         shards: &plan,

@@ -20,6 +20,10 @@
 //!   objects could tell of a busy whole and of idle halves at once.
 //! - The heaviest object counts like the load: the highest value in the last `PEAK_WINDOW`. What is not
 //!   reported may be of one object, and each half of a shard may have the heaviest object of the whole.
+//! - What waits of the initial list of a shard adds to its load: the most that was reported, as long as anything is
+//!   reported to wait of its group in its cluster. So a backlog is divided once, by how much there was of it, and not
+//!   again and again by what is left. For `WAITED` after that no ranges merge there: a merged shard lists its objects
+//!   anew, and what waits then would split it again.
 //! - Points are rounded to four binary digits: the result does not follow noise.
 //! - Where clusters are alike, so are their weights. A member reports a load anew only when it has moved by a fifth
 //!   (`crate::load`), so of two equal loads one may be reported as half again the other. Errors have a side, too: a
@@ -38,7 +42,7 @@ mod reports;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::{MemberId, Moment, Range, ShardId};
+use model::{ClusterName, GroupName, MemberId, Moment, Range, ShardId};
 
 pub(crate) use reports::Reported;
 use reports::Reports;
@@ -51,6 +55,10 @@ pub const BASE: u32 = 100;
 pub(crate) const MEMORY: Duration = Duration::from_secs(120);
 /// How long the highest load of a shard counts: a load that swings within this time weighs its peak.
 pub(crate) const PEAK_WINDOW: Duration = Duration::from_secs(600);
+/// An initial list waits no more if nobody has reported that for so long: while a shard changes hands, nobody does.
+const QUIET: Duration = Duration::from_secs(60);
+/// How long ranges do not merge after much of an initial list waited.
+pub(crate) const WAITED: Duration = Duration::from_secs(3_600);
 /// Loads up to this many points are not worth a move: 100 milliseconds of work per second.
 const NOISE: u64 = 1_000;
 /// How much more than the median member one member may report.
@@ -69,6 +77,8 @@ pub struct Points {
     pub all: u32,
     /// The part that splits could take from the shard.
     pub divisible: u32,
+    /// Whether much of an initial list waited lately, of this range or of another of its group in its cluster.
+    pub waited: bool,
 }
 
 /// A shard and its present owner.
@@ -84,12 +94,16 @@ pub(crate) struct OwnedShard<'a> {
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct LoadHistory {
     known: BTreeMap<ShardId, Known>,
+    /// Where an initial list waited lately, and when it did last.
+    waited: BTreeMap<(ClusterName, GroupName), Moment>,
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
 struct Known {
     load: Peak,
     heaviest: Peak,
+    /// The most that waited, while anything does in its place.
+    waiting: u64,
     /// Whether it follows from the loads of other ranges, and no owner has measured it.
     is_estimate: bool,
     /// Since when the owner reports nothing although it could.
@@ -111,6 +125,7 @@ struct Peak {
 struct Told {
     load: u64,
     heaviest: u64,
+    waiting: u64,
 }
 
 impl LoadHistory {
@@ -124,12 +139,16 @@ impl LoadHistory {
     ) -> Vec<Points> {
         debug_assert!(shards.is_sorted_by_key(|owned| &owned.shard));
         let mut points = vec![Points::default(); shards.len()];
-        if self.known.is_empty() && reported.values().all(Reported::is_empty) {
+        if self.known.is_empty()
+            && self.waited.is_empty()
+            && reported.values().all(Reported::is_empty)
+        {
             return points;
         }
         let reports = Reports::of(shards, reported);
         // Before the reports: a shard that appears with a report replaces others too.
-        let unknown = self.forget(shards, now);
+        let waits = self.follow_waiting(shards, &reports, now);
+        let unknown = self.forget(shards, &waits, now);
         self.estimate(shards, &unknown, now);
         let mut new = Vec::new();
         self.each(shards, |shard, known| {
@@ -138,6 +157,9 @@ impl LoadHistory {
                 (Some(known), told) => {
                     if let Some(told) = told {
                         known.report(told, now);
+                    }
+                    if !waits[shard] {
+                        known.waiting = 0;
                     }
                     known.told()
                 }
@@ -150,7 +172,34 @@ impl LoadHistory {
             points[shard] = told.points();
         });
         self.known.extend(new);
+        if !self.waited.is_empty() {
+            for (points, OwnedShard { shard, .. }) in points.iter_mut().zip(shards) {
+                points.waited = self.waited.contains_key(&place(shard));
+            }
+        }
         points
+    }
+
+    /// Follows where initial lists wait. Returns of which shards that holds now.
+    fn follow_waiting(
+        &mut self,
+        shards: &[OwnedShard<'_>],
+        reports: &Reports,
+        now: Moment,
+    ) -> Vec<bool> {
+        for (i, OwnedShard { shard, .. }) in shards.iter().enumerate() {
+            if reports.by_owner(i).is_some_and(|told| told.waiting > 0) {
+                self.waited.insert(place(shard), now);
+            }
+        }
+        self.waited.retain(|_, last| now < *last + WAITED);
+        if self.waited.is_empty() {
+            return vec![false; shards.len()];
+        }
+        let waits = |OwnedShard { shard, .. }: &OwnedShard<'_>| {
+            self.waited.get(&place(shard)).is_some_and(|last| now < *last + QUIET)
+        };
+        shards.iter().map(waits).collect()
     }
 
     /// Visits all shards, by their index, with what is known of them, and what is known of others.
@@ -170,12 +219,14 @@ impl LoadHistory {
         known.for_each(|(_, other)| visit(None, Some(other)));
     }
 
-    /// Forgets the loads that nobody has reported for too long, and returns which shards have none.
-    fn forget(&mut self, shards: &[OwnedShard<'_>], now: Moment) -> Vec<usize> {
+    /// Forgets the loads that nobody has reported for too long, and returns which shards have none. While an initial
+    /// list waits, nobody needs to.
+    fn forget(&mut self, shards: &[OwnedShard<'_>], waits: &[bool], now: Moment) -> Vec<usize> {
         let (mut unknown, mut is_over) = (Vec::new(), false);
         let stays = |known: &Known| known.silent.is_none_or(|since| now < since + MEMORY);
         self.each(shards, |shard, known| {
-            let can_report = shard.is_none_or(|shard| shards[shard].can_report);
+            let must_report = |shard: usize| shards[shard].can_report && !waits[shard];
+            let can_report = shard.is_none_or(must_report);
             let is_known = known.is_some_and(|known| {
                 known.silent = known.silent.or(Some(now)).filter(|_| can_report);
                 is_over |= !stays(known);
@@ -193,7 +244,8 @@ impl LoadHistory {
 
     /// When it forgets the first of the loads or peaks that it knows.
     pub(crate) fn forgets(&self) -> Option<Moment> {
-        self.known.values().filter_map(Known::forgets).min()
+        let waited = self.waited.values().flat_map(|last| [*last + QUIET, *last + WAITED]);
+        self.known.values().filter_map(Known::forgets).chain(waited).min()
     }
 
     /// Estimates the loads of shards that were part of another or were merged from others, and forgets
@@ -228,9 +280,10 @@ impl LoadHistory {
         let mut range = shard.range;
         while let Some(parent) = range.parent() {
             if let Some((whole, told)) = of(parent) {
-                let load = told.load >> (shard.range.bits() - parent.bits());
+                let part = |load: u64| load >> (shard.range.bits() - parent.bits());
+                let (load, waiting) = (part(told.load), part(told.waiting));
                 let heaviest = told.heaviest.min(load);
-                return Some((Told { load, heaviest }, vec![whole]));
+                return Some((Told { load, heaviest, waiting }, vec![whole]));
             }
             range = parent;
         }
@@ -238,6 +291,7 @@ impl LoadHistory {
         let sum = halves.iter().map(|(_, told)| *told).reduce(|low, high| Told {
             load: low.load + high.load,
             heaviest: low.heaviest.max(high.heaviest),
+            waiting: low.waiting + high.waiting,
         })?;
         Some((sum, halves.into_iter().map(|(half, _)| half).collect()))
     }
@@ -249,6 +303,7 @@ impl Known {
         Self {
             load: peak(told.load),
             heaviest: peak(told.heaviest),
+            waiting: told.waiting,
             is_estimate: false,
             silent: None,
         }
@@ -259,13 +314,14 @@ impl Known {
         if self.is_estimate {
             *self = Self::new(told, now);
         }
-        self.silent = None;
+        (self.silent, self.waiting) = (None, self.waiting.max(told.waiting));
         self.load.report(told.load, now);
         self.heaviest.report(told.heaviest, now);
     }
 
     fn told(&self) -> Told {
-        Told { load: self.load.peak, heaviest: self.heaviest.peak.min(self.load.peak) }
+        let heaviest = self.heaviest.peak.min(self.load.peak);
+        Told { load: self.load.peak, heaviest, waiting: self.waiting }
     }
 
     fn forgets(&self) -> Option<Moment> {
@@ -296,11 +352,17 @@ impl Peak {
 }
 
 impl Told {
+    /// All of it.
+    fn now(self) -> u64 {
+        self.load.saturating_add(self.waiting).min(MAX_POINTS)
+    }
+
     /// The rounded points. The divisible part is rounded by itself: it may be much smaller than the
     /// error of the whole.
     fn points(self) -> Points {
-        let all = rounded(self.load);
-        Points { all, divisible: rounded(self.load - self.heaviest).min(all) }
+        let all = rounded(self.now());
+        let divisible = rounded(self.now() - self.heaviest).min(all);
+        Points { all, divisible, waited: false }
     }
 }
 
@@ -308,8 +370,13 @@ impl Points {
     /// The load of a shard for which people say how many milliseconds of work in each second it counts.
     pub(crate) fn set(self, busy: u32) -> Self {
         let all = rounded(u64::from(busy) * POINTS_PER_MS);
-        Self { all, divisible: self.divisible.min(all) }
+        Self { all, divisible: self.divisible.min(all), ..self }
     }
+}
+
+/// What the ranges of a group in a cluster have in common.
+fn place(ShardId { cluster, group, .. }: &ShardId) -> (ClusterName, GroupName) {
+    (cluster.clone(), group.clone())
 }
 
 /// The loads as they count, of shards with these ranges, in the same order. If nine of ten may be equal, each of these
@@ -334,7 +401,7 @@ pub(crate) fn levelled(points: &[Points], ranges: impl Iterator<Item = Range>) -
         let all = u64::from(points.all).max(1);
         let part = |part: u32| u32::try_from(u64::from(part) * mean / all).unwrap_or(u32::MAX);
         match alike {
-            true => Points { all: part(points.all), divisible: part(points.divisible) },
+            true => Points { all: part(points.all), divisible: part(points.divisible), ..*points },
             false => *points,
         }
     };
@@ -352,6 +419,7 @@ pub(crate) fn weights(points: &[Points], members: usize) -> Vec<Points> {
     let weigh = |points: &Points| Points {
         all: scaled(points.all).saturating_add(BASE),
         divisible: scaled(points.divisible),
+        ..*points
     };
     points.iter().map(weigh).collect()
 }

@@ -15,7 +15,14 @@ fn at(s: u64) -> Moment {
 }
 
 fn load(shard: &str, busy: u32) -> ShardLoad {
-    ShardLoad { shard: shard.parse().unwrap(), busy, heaviest: Some(0), events: 0, cached: 0 }
+    ShardLoad {
+        shard: shard.parse().unwrap(),
+        busy,
+        heaviest: Some(0),
+        events: 0,
+        cached: 0,
+        waiting: 0,
+    }
 }
 
 /// Weighs shards, given as `shard owner` with `-` for none, by what members report.
@@ -109,7 +116,7 @@ fn a_new_coordinator_uses_reports_of_the_dead_in_proportion() {
 #[test]
 fn small_loads_weigh_nothing_and_high_ones_count_in_full() {
     let check = |points: &[u32], expect: &[u32]| {
-        let divisible = |&all: &u32| Points { all, divisible: all };
+        let divisible = |&all: &u32| Points { all, divisible: all, waited: false };
         let points: Vec<Points> = points.iter().map(divisible).collect();
         let weights = weights(&points, 2);
         assert_eq!(weights.iter().map(|weight| weight.all).collect::<Vec<_>>(), expect);
@@ -128,7 +135,7 @@ fn small_loads_weigh_nothing_and_high_ones_count_in_full() {
 
 #[test]
 fn loads_that_may_be_the_same_count_alike_if_nearly_all_are_such() {
-    let half = |&all: &u32| Points { all, divisible: all / 2 };
+    let half = |&all: &u32| Points { all, divisible: all / 2, waited: false };
     let of = |loads: &[u32], range: Range| -> Vec<Points> {
         let points: Vec<Points> = loads.iter().map(half).collect();
         levelled(&points, std::iter::repeat(range))

@@ -73,7 +73,7 @@ impl ConfiguredClusters {
 
 // Serde hands over references.
 #[expect(clippy::trivially_copy_pass_by_ref)]
-fn is_zero(number: &u32) -> bool {
+pub(super) fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 

@@ -1,5 +1,6 @@
 //! The planner's laws. Cases to read are in `tests/golden`.
 
+mod backlog;
 mod cases;
 mod churn;
 mod laws;

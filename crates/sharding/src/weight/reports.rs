@@ -97,9 +97,9 @@ impl Reports {
 
     /// Takes over what a member tells, scaled down so that neither sum is above `most`.
     fn take(&mut self, tale: Tale, most: u64) {
-        let bounded = |Told { load, heaviest }: Told, sum: u64| {
+        let bounded = |Told { load, heaviest, waiting }: Told, sum: u64| {
             let bound = |load: u64| load * most.min(sum) / sum.max(1);
-            Told { load: bound(load), heaviest: bound(heaviest) }
+            Told { load: bound(load), heaviest: bound(heaviest), waiting: bound(waiting) }
         };
         for (shard, told) in tale.own {
             self.by_owner[shard] = Some(bounded(told, tale.own_sum));
@@ -107,7 +107,7 @@ impl Reports {
         for (shard, told) in tale.others {
             let told = bounded(told, tale.others_sum);
             let known = self.by_others.entry(shard).or_default();
-            if known.load < told.load {
+            if known.now() < told.now() {
                 *known = told;
             }
         }
@@ -140,14 +140,14 @@ impl Tale {
             match find(load) {
                 Some((shard, true)) => tale.own.push((shard, told)),
                 Some((shard, false)) => tale.others.push((shard, told)),
-                None => tale.others_sum += told.load,
+                None => tale.others_sum += told.now(),
             }
         }
         if !by.clusters.is_empty() {
             tale.spread(by, shards, its);
         }
-        tale.own_sum += tale.own.iter().map(|(_, told)| told.load).sum::<u64>();
-        tale.others_sum += tale.others.iter().map(|(_, told)| told.load).sum::<u64>();
+        tale.own_sum += tale.own.iter().map(|(_, told)| told.now()).sum::<u64>();
+        tale.others_sum += tale.others.iter().map(|(_, told)| told.now()).sum::<u64>();
         tale
     }
 
@@ -157,7 +157,7 @@ impl Tale {
         let unnamed: Vec<(usize, &ShardId)> = unnamed.map(|i| (i, &shards[i].shard)).collect();
         self.own.extend(parts(by, &unnamed).into_iter().map(|(shard, part)| {
             let load = points(part.busy.into(), part.events, part.cached);
-            (shard, Told { load, heaviest: load })
+            (shard, Told { load, heaviest: load, waiting: 0 })
         }));
     }
 }
@@ -170,7 +170,7 @@ pub fn loads_of(member: &MemberSpec, own: &[&ShardId]) -> Vec<ShardLoad> {
     let unnamed: Vec<(&ShardId, &ShardId)> = unnamed.map(|&shard| (shard, shard)).collect();
     let load = |(shard, part): (&ShardId, LoadSum)| {
         let (shard, LoadSum { busy, events, cached }) = (shard.clone(), part);
-        ShardLoad { shard, busy, heaviest: None, events, cached }
+        ShardLoad { shard, busy, heaviest: None, events, cached, waiting: 0 }
     };
     let parts = parts(&Reported::by(member), &unnamed).into_iter().map(load);
     own.iter().filter_map(|shard| known.get(*shard).copied().cloned()).chain(parts).collect()
@@ -200,7 +200,8 @@ impl Told {
     fn of(load: &ShardLoad) -> Self {
         let all = points(load.busy.into(), load.events, load.cached);
         let heaviest = load.heaviest.map_or(all, |heaviest| u64::from(heaviest) * POINTS_PER_MS);
-        Self { load: all, heaviest: heaviest.min(all) }
+        let waiting = points(load.waiting.into(), 0, 0);
+        Self { load: all, heaviest: heaviest.min(all), waiting }
     }
 }
 
@@ -224,6 +225,7 @@ mod tests {
             heaviest: None,
             events: 0,
             cached: 0,
+            waiting: 0,
         };
         let sum = |cluster: &str, busy| ClusterLoad {
             cluster: cluster.parse().unwrap(),

@@ -113,7 +113,7 @@ impl Case {
             (_, Some((from, to))) => Placement::Moving { from: parsed(from), to: to.parse().ok() },
         };
         let (shard, load): (model::ShardId, u32) = (parsed(shard), parsed(load));
-        self.points.push(Points { all: load, divisible: load });
+        self.points.push(Points { all: load, divisible: load, waited: false });
         let weight = BASE + load;
         self.shards.push(PlanShard {
             id: shard,

@@ -159,6 +159,7 @@ impl Workload for Steady {
             events: seconds,
             cached_bytes: CACHED_BYTES,
             heaviest_permille: 0,
+            waiting: 0,
         };
         owned.borrow().holdings.keys().map(|shard| (shard.clone(), work)).collect()
     }

@@ -427,7 +427,8 @@ impl Fleet {
     /// object of a known range counts as its first.
     fn load_of(&self, shard: &ShardId) -> ShardLoad {
         let (shard_id, heaviest) = (shard.clone(), Some(0));
-        let mut sum = ShardLoad { shard: shard_id, busy: 0, heaviest, events: 0, cached: 0 };
+        let mut sum =
+            ShardLoad { shard: shard_id, busy: 0, heaviest, events: 0, cached: 0, waiting: 0 };
         let key = (shard.cluster.clone(), shard.group.clone());
         for known in self.loads.get(&key).into_iter().flatten() {
             if !known.shard.range.overlaps(shard.range) {

@@ -144,7 +144,14 @@ fn load_of(shard: ShardId, times_mean: f64) -> ShardLoad {
     let [busy, events, cached] = MEAN_LOAD.map(|mean| (mean * times_mean).round() as u64);
     // Of many objects, none of which takes much.
     let heaviest = Some(0);
-    ShardLoad { shard, busy: u32::try_from(busy).unwrap_or(u32::MAX), heaviest, events, cached }
+    ShardLoad {
+        shard,
+        busy: u32::try_from(busy).unwrap_or(u32::MAX),
+        heaviest,
+        events,
+        cached,
+        waiting: 0,
+    }
 }
 
 fn name<T: std::str::FromStr<Err: std::fmt::Debug>>(text: String) -> T {

@@ -162,6 +162,7 @@ impl Story {
                     heaviest: Some(0),
                     events: 0,
                     cached: 0,
+                    waiting: 0,
                 };
                 self.edit(&member, |spec| spec.loads = vec![load].into());
             }
@@ -280,6 +281,7 @@ fn only_clusters_that_changed_are_looked_at_again() {
         heaviest: None,
         events: 0,
         cached: 0,
+        waiting: 0,
     };
     story.edit("m-1", |spec| spec.loads = vec![load].into());
     assert_eq!(story.counts(), (6, 0));

@@ -13,6 +13,7 @@ fn loads(told: &[(&str, u32)]) -> Vec<ShardLoad> {
         heaviest: Some(busy / 10),
         events: 0,
         cached: 0,
+        waiting: 0,
     };
     told.iter().map(load).collect()
 }

@@ -92,7 +92,14 @@ fn what_is_split_paused_removed_or_drained_for_maintenance_says_so() {
     let pressed = |scene: &mut Scene| {
         scene.member("m-0", |spec| {
             let shard = "east/g/0/1".parse().unwrap();
-            let load = ShardLoad { shard, busy: 900, heaviest: Some(90), events: 0, cached: 0 };
+            let load = ShardLoad {
+                shard,
+                busy: 900,
+                heaviest: Some(90),
+                events: 0,
+                cached: 0,
+                waiting: 0,
+            };
             spec.loads = vec![load].into();
         });
     };
@@ -136,7 +143,8 @@ fn parts_say_that_they_are_parts() {
     let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
     scene.member("m-0", |spec| {
         let shard = "east/g/0/1".parse().unwrap();
-        let load = ShardLoad { shard, busy: 900, heaviest: Some(90), events: 0, cached: 0 };
+        let load =
+            ShardLoad { shard, busy: 900, heaviest: Some(90), events: 0, cached: 0, waiting: 0 };
         spec.loads = vec![load].into();
     });
     scene.map("east", "m-0@4");

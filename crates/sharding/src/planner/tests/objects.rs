@@ -57,6 +57,7 @@ impl<'a> Measuring<'a> {
             heaviest: self.tells_heaviest.then(|| noisy(heaviest)),
             events: 0,
             cached: 0,
+            waiting: 0,
         })
     }
 
@@ -120,6 +121,7 @@ fn a_load_that_ended_splits_nothing_again() {
         heaviest: Some(0),
         events: 0,
         cached: 0,
+        waiting: 0,
     };
     let busy = fleet.run(2, |_, _, shard| even(shard, 900));
     assert!(busy.splits > 0, "{busy:?}");

@@ -17,7 +17,7 @@ const ROUND: Duration = Duration::from_secs(10);
 
 /// A fleet whose drains end at once and whose members report at once.
 pub(super) struct Fleet {
-    members: BTreeMap<MemberId, PlanMember>,
+    pub(super) members: BTreeMap<MemberId, PlanMember>,
     pub(super) shards: BTreeMap<ShardId, Option<MemberId>>,
     loads: LoadHistory,
     now: Moment,
@@ -43,7 +43,7 @@ impl Fleet {
     }
 
     /// One round, in which each owner reports the loads that `busy` gives for its shards.
-    fn round<L: Into<Option<ShardLoad>>>(
+    pub(super) fn round<L: Into<Option<ShardLoad>>>(
         &mut self,
         busy: impl Fn(&MemberId, &ShardId) -> L,
     ) -> Changes {
@@ -143,7 +143,7 @@ impl Fleet {
 fn part(shard: &ShardId, clusters: &[u32]) -> ShardLoad {
     let cluster: usize = shard.cluster.as_str()[1..].parse().unwrap();
     let busy = clusters[cluster] >> shard.range.bits();
-    ShardLoad { shard: shard.clone(), busy, heaviest: Some(0), events: 0, cached: 0 }
+    ShardLoad { shard: shard.clone(), busy, heaviest: Some(0), events: 0, cached: 0, waiting: 0 }
 }
 
 /// Rounds after which a fleet of a few members has settled, whatever its loads.

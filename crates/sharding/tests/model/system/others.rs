@@ -42,7 +42,8 @@ impl State {
         });
         let Some((path, _)) = entries.next() else { return };
         let shard = path.in_cluster(&"east".parse().expect("a name"));
-        let load = ShardLoad { shard, busy: 900, heaviest: Some(90), events: 0, cached: 0 };
+        let load =
+            ShardLoad { shard, busy: 900, heaviest: Some(90), events: 0, cached: 0, waiting: 0 };
         record.spec.loads = vec![load].into();
         let write = Write::Replace(Object::Member(record));
         let (_, commit) = Arc::make_mut(&mut self.store).write(write);
