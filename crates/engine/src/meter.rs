@@ -14,6 +14,7 @@
 //!   ranges of the group are held here: it counts for one of them, in turns.
 //! - The caches of a group in a cluster are divided among the ranges held here by their width, since
 //!   uids hash evenly. If this member holds only one range, all that it caches there counts for it.
+//! - How many keys of the initial list of a shard wait is read from the queues.
 //!
 //! # Invariants
 //! - Counting holds an uncontended lock for a few instructions, never over an await.

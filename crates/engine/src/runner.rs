@@ -39,7 +39,7 @@ use crate::fence::Fence;
 use crate::reconcile::Action;
 use crate::run::Run;
 use crate::spec::ControllerSpec;
-use crate::turn::Turn;
+use crate::time_slice::TimeSlice;
 use crate::view::CacheView;
 use crate::visit::{InClusterError, Visits};
 use metrics::{ControllerMetrics, ReconcileResult};
@@ -127,7 +127,7 @@ impl Runner {
 
     /// This key, and then each next one that is ready.
     async fn work(self: Arc<Self>, first: Popped<Arc<Assignment>>, stop: CancellationToken) {
-        let (mut next, mut turn) = (Some(first), Turn::new(&*self.clock));
+        let (mut next, mut slice) = (Some(first), TimeSlice::new(&*self.clock));
         while let Some(Popped { key, assignment, waited, span }) = next {
             let mut run = Running {
                 queue: &self.queue,
@@ -135,7 +135,7 @@ impl Runner {
                 outcome: Outcome::Failed,
                 is_finished: false,
             };
-            run.outcome = turn.run(pin!(self.one(&key, &assignment, waited, span))).await;
+            run.outcome = slice.run(pin!(self.one(&key, &assignment, waited, span))).await;
             next = if stop.is_cancelled() { None } else { run.next() };
         }
     }

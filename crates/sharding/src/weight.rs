@@ -57,8 +57,9 @@ pub(crate) const MEMORY: Duration = Duration::from_secs(120);
 pub(crate) const PEAK_WINDOW: Duration = Duration::from_secs(600);
 /// An initial list waits no more if nobody has reported that for so long: while a shard changes hands, nobody does.
 const QUIET: Duration = Duration::from_secs(60);
-/// How long ranges do not merge after much of an initial list waited.
-pub(crate) const WAITED: Duration = Duration::from_secs(3_600);
+/// How long ranges do not merge after much of an initial list waited: if the merged shard's own list takes as long again,
+/// it is split again, so that must be rare.
+pub(crate) const WAITED: Duration = Duration::from_secs(24 * 3_600);
 /// Loads up to this many points are not worth a move: 100 milliseconds of work per second.
 const NOISE: u64 = 1_000;
 /// How much more than the median member one member may report.

@@ -14,8 +14,8 @@ use crate::weight::WAITED;
 const WORKERS: f64 = 16.0;
 /// Objects that a member reconciles for the first time in a second.
 const SPEED: f64 = 36.0;
-/// What an object costs that is reconciled again, beside its first time.
-const AGAIN: f64 = 0.1;
+/// What an object costs that is reconciled again, beside its first time: of a TDSet, 0.13 ms of processor time beside 1.9.
+const AGAIN: f64 = 0.07;
 
 /// The objects of a shard, and those of them that wait, in the order in which their queues were opened.
 #[derive(Clone, Copy, Debug, Default)]

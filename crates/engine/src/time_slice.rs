@@ -1,4 +1,4 @@
-//! Turns of a worker on its thread: reconciles that never wait give way to other tasks, above all to those that read
+//! Time slices of a worker on its thread: reconciles that never wait give way to other tasks, above all to those that read
 //! what the servers send. Without that a change waits until everything of a shard that was gained is reconciled.
 
 use std::future::{Future, poll_fn};
@@ -7,23 +7,23 @@ use std::time::Duration;
 
 use model::{Clock, Moment};
 
-/// How long one worker goes on without giving way. All workers of a thread have their turns before the others have theirs.
-const TURN: Duration = Duration::from_micros(250);
+/// How long one worker goes on without giving way. Those of all workers of a thread come before other tasks.
+const SLICE: Duration = Duration::from_micros(250);
 
-/// The turn of one worker.
-pub(crate) struct Turn<'a> {
+/// That of one worker.
+pub(crate) struct TimeSlice<'a> {
     clock: &'a dyn Clock,
     began: Moment,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> TimeSlice<'a> {
     pub(crate) fn new(clock: &'a dyn Clock) -> Self {
         Self { clock, began: clock.now() }
     }
 
-    /// Runs something, in the next turn if this one was long enough.
+    /// Runs something, in the next slice if this one was long enough.
     pub(crate) async fn run<T>(&mut self, mut work: Pin<&mut impl Future<Output = T>>) -> T {
-        if self.clock.now().since(self.began) >= TURN {
+        if self.clock.now().since(self.began) >= SLICE {
             tokio::task::yield_now().await;
             self.began = self.clock.now();
         }
@@ -63,18 +63,18 @@ mod tests {
             }
         });
         let clock = ManualClock::new(Timestamp::UNIX_EPOCH);
-        let mut turn = Turn::new(&clock);
+        let mut slice = TimeSlice::new(&clock);
         for _ in 0..100 {
-            turn.run(pin!(async { clock.advance(TURN / 2) })).await;
+            slice.run(pin!(async { clock.advance(SLICE / 2) })).await;
         }
         assert_eq!(turns.load(Ordering::Relaxed), 49);
         // One that waits has given way.
         for _ in 0..100 {
             let waits = async {
                 tokio::task::yield_now().await;
-                clock.advance(TURN);
+                clock.advance(SLICE);
             };
-            turn.run(pin!(waits)).await;
+            slice.run(pin!(waits)).await;
         }
         assert_eq!(turns.load(Ordering::Relaxed), 49 + 101);
         other.abort();
