@@ -243,10 +243,11 @@ impl LoadHistory {
         unknown
     }
 
-    /// When it forgets the first of the loads or peaks that it knows.
-    pub(crate) fn forgets(&self) -> Option<Moment> {
+    /// When it next forgets one of the loads or peaks that it knows, or where an initial list waited.
+    pub(crate) fn forgets(&self, now: Moment) -> Option<Moment> {
         let waited = self.waited.values().flat_map(|last| [*last + QUIET, *last + WAITED]);
-        self.known.values().filter_map(Known::forgets).chain(waited).min()
+        let all = self.known.values().filter_map(Known::forgets).chain(waited);
+        all.filter(|at| now < *at).min()
     }
 
     /// Estimates the loads of shards that were part of another or were merged from others, and forgets

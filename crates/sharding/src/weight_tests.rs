@@ -75,13 +75,24 @@ fn only_four_binary_digits_count() {
 }
 
 #[test]
+fn what_waits_counts_until_nobody_reports_it_and_hides_no_load_that_is_forgotten_later() {
+    let mut history = LoadHistory::default();
+    let waits = [ShardLoad { waiting: 80, ..load("c0/g/0/1", 80) }];
+    assert_eq!(weigh(&mut history, &TWO, &[("a", &waits), ("b", &[])], 0), "1664 0");
+    assert_eq!(weigh(&mut history, &TWO, &[("a", &[]), ("b", &[])], 59), "1664 0");
+    assert_eq!(history.forgets(at(59)), Some(at(0) + QUIET));
+    assert_eq!(weigh(&mut history, &TWO, &[("a", &[]), ("b", &[])], 100), "832 0");
+    assert_eq!(history.forgets(at(100)), Some(at(100) + MEMORY));
+}
+
+#[test]
 fn a_shard_keeps_its_load_until_its_next_owner_has_measured() {
     let mut history = LoadHistory::default();
     let (from_a, from_b) = ([load("c0/g/0/1", 80)], [load("c0/g/0/1", 40)]);
     let moved = ["c0/g/0/1 b"];
     assert_eq!(weigh(&mut history, &["c0/g/0/1 a"], &[("a", &from_a)], 0), "832");
     assert_eq!(weigh(&mut history, &moved, &[("a", &[]), ("b", &[])], 100), "832");
-    assert_eq!(history.forgets(), Some(at(100) + MEMORY));
+    assert_eq!(history.forgets(at(100)), Some(at(100) + MEMORY));
     let mut anew = history.clone();
     assert_eq!(weigh(&mut history, &moved, &[("b", &[])], 219), "832");
     assert_eq!(weigh(&mut history, &moved, &[("b", &[])], 220), "0", "it seems idle");

@@ -78,7 +78,7 @@ impl Coordinator {
         }
         // Plan again when a load is forgotten: halves may be idle then.
         let merges = shards.iter().any(|shard| shard.id.range != Range::WHOLE).then_some(complete);
-        for at in [merges, self.loads.forgets()].into_iter().flatten() {
+        for at in [merges, self.loads.forgets(now)].into_iter().flatten() {
             if now < at {
                 plan.wake_at(at);
             }
